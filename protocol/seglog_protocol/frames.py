@@ -243,7 +243,10 @@ class FrameReader:
                 return None
             large, self._large, self._large_size, self._granted = self._large, None, 0, 0
             return self._parse(large)
-        held, start, end = self._held, self._start, self._end
+        start, end = self._start, self._end
+        if start == end:
+            return None
+        held = self._held
         if end - start < PREFIX.size:
             self._look_at_length(held, start, end)
             return None

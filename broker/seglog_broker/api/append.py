@@ -139,6 +139,8 @@ class PendingAppends:
         for number in range(max(0, len(self._results) - 1), len(self._payloads)):
             self._payloads[number] = memoryview(bytearray(self._payloads[number]))
             copied += len(self._payloads[number])
+        if self._stopped_for is not None:
+            self._stopped_for = RecordCheck(memoryview(bytes(self._stopped_for.batch)), self._stopped_for.rules)
         return copied
 
     async def write_rest(self) -> None:
@@ -360,8 +362,9 @@ class AppendService:
                         raise self._table.another_topic(item.topic, item.partition, _PRODUCER_OF_ANOTHER)
                     partition = gathered.partition
                     if partition is None or partition.number != item.partition or partition.topic != item.topic:
-                        self._append_gathered(pending, gathered)
-                        gathered.leave(gathered.now)
+                        if gathered.headers:
+                            self._append_gathered(pending, gathered)
+                        gathered.partition = None
                         gathered.begin(self._table.partition(item.topic, item.partition))
                         pending.effort += 1
                     else:

@@ -39,13 +39,13 @@ class _Waiting(NamedTuple):
     """Appends that were served together; ``size`` is that of their payloads in bytes."""
 
     request_ids: list[int]
-    outcome: Pending | Sequence[AppendOutcome]
+    outcome: Pending | list[AppendOutcome]
     size: int
 
     @property
-    def replies(self) -> Sequence[AppendOutcome] | None:
+    def replies(self) -> list[AppendOutcome] | None:
         """The replies to them; None while they are not known."""
-        return self.outcome if isinstance(self.outcome, Sequence) else self.outcome.replies
+        return self.outcome if isinstance(self.outcome, list) else self.outcome.replies
 
 
 class AckQueue:
@@ -87,7 +87,7 @@ class AckQueue:
         """How many more appends it takes until it is full, and of how many bytes together."""
         return APPENDS_IN_FLIGHT_MAX - self._count, APPEND_BYTES_IN_FLIGHT_MAX - self._bytes
 
-    def add(self, request_ids: list[int], outcome: Pending | Sequence[AppendOutcome], size: int) -> None:
+    def add(self, request_ids: list[int], outcome: Pending | list[AppendOutcome], size: int) -> None:
         """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
         self._queue.append(_Waiting(request_ids, outcome, size))
         self._count += len(request_ids)
@@ -98,7 +98,7 @@ class AckQueue:
     def _listen(self) -> bool:
         """Listen for the ack of the first appends in the queue; False when ``run`` has to wait for it instead."""
         outcome = self._queue[0].outcome
-        self._is_listening = not isinstance(outcome, Sequence) and outcome.listen(self._reached)
+        self._is_listening = not isinstance(outcome, list) and outcome.listen(self._reached)
         return self._is_listening
 
     def finish(self) -> None:
@@ -149,7 +149,7 @@ class AckQueue:
         replies = first.replies  # one fsync reaches many, and their replies go out together
         if replies is None:
             await self._sender.flush()
-            assert not isinstance(first.outcome, Sequence)
+            assert not isinstance(first.outcome, list)
             try:
                 replies = await first.outcome.wait()
             except Exception as error:  # noqa: BLE001 - answered and, unless the client is at fault, logged

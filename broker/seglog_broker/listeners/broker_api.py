@@ -54,7 +54,7 @@ class Pending(Protocol):
         ...
 
     @property
-    def replies(self) -> Sequence[AppendReply | SeglogError] | None:
+    def replies(self) -> list[AppendReply | SeglogError] | None:
         """The reply to each; None while they have to wait. With ack ``none`` they end at the first that failed."""
         ...
 
@@ -62,7 +62,7 @@ class Pending(Protocol):
         """Call ``listener`` once, when the replies may be known. False: not possible here, use ``wait``."""
         ...
 
-    async def wait(self) -> Sequence[AppendReply | SeglogError]:
+    async def wait(self) -> list[AppendReply | SeglogError]:
         """The replies, once every partition has reached the requested ack or has failed."""
         ...
 

@@ -284,7 +284,7 @@ class Connection:
         self._free_unused()
         if self._has_frames or self._in_hand is not None:
             return Next.TURN
-        self._quiet_since = trio.current_time()
+        self._quiet_since = self._ready.now
         return Next.READABLE
 
     def _receive_more(self) -> bool:
@@ -314,7 +314,7 @@ class Connection:
     def _serve_frames(self) -> None:
         """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
         self._effort = 0.0
-        while self._effort < EFFORT_A_TURN and not self._is_blocked:
+        while self._effort < EFFORT_A_TURN and (self._appends or not self._is_blocked):
             opened: OpenedRequest | None = None
             if self._in_hand is not None:
                 (opened, frame), self._in_hand = self._in_hand, None
@@ -488,7 +488,8 @@ class Connection:
                 self._job = partial(self._finish_appends, appends, pending, size, kept)
                 return
             self._answer_appends(request_ids, ack, pending, size)
-        self._give_back(appends)
+        if self._share is not None:
+            self._give_back(appends)
 
     def _give_back(self, appends: Sequence[_Append]) -> None:
         """Give back the buffer of a large append, which is always alone."""
@@ -515,7 +516,7 @@ class Connection:
         if kept > RECEIVE_BYTES:
             await self._get_memory(kept)
         await self._sender.flush()
-        outcome: Pending | Sequence[AppendOutcome]
+        outcome: Pending | list[AppendOutcome]
         try:
             await pending.write_rest()
             outcome = pending
@@ -525,10 +526,10 @@ class Connection:
         self._give_back(appends)
 
     def _answer_appends(
-        self, request_ids: list[int], ack: object, outcome: Pending | Sequence[AppendOutcome], size: int
+        self, request_ids: list[int], ack: object, outcome: Pending | list[AppendOutcome], size: int
     ) -> None:
         """Answer appends now, or queue them. One with ack ``none`` that failed ends the connection."""
-        replies = outcome if isinstance(outcome, Sequence) else outcome.replies
+        replies = outcome if isinstance(outcome, list) else outcome.replies
         if ack == "none":
             assert replies is not None, "an ack that is not sent is not waited for"
             self._is_over |= self._failed_unanswered(replies)

@@ -179,7 +179,8 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
     too_long = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no" * 1_000, topic="t"))] * 600)
     acks.add([0], Waiting(disk, 0), 100)
     for number in range(1, 9):
-        acks.add([number], (Waiting(disk, 0, 600), [refused], [too_long])[number % 3], 100)
+        outcomes: list[Waiting | list[AppendOutcome]] = [Waiting(disk, 0, 600), [refused], [too_long]]
+        acks.add([number], outcomes[number % 3], 100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         await wait_all_tasks_blocked()

@@ -50,6 +50,8 @@ class ReadySockets:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._queued: deque[_Entry] = deque()
+        self.now = 0.0
+        """Trio's time at which the turns that are running began."""
 
     async def serve(self, sock: socket.socket, turn: Turn, *, begin: Next = Next.READABLE) -> None:
         """Call ``turn`` whenever ``sock`` is readable, or it wants another turn; return when it wants its task.
@@ -58,6 +60,7 @@ class ReadySockets:
         """
         while begin is Next.TURN:
             await trio.lowlevel.checkpoint()
+            self.now = trio.current_time()
             begin = turn()
         if begin is Next.TASK:
             return
@@ -80,6 +83,7 @@ class ReadySockets:
                 else:
                     await trio.lowlevel.wait_readable(self._selector)
                 turn_ends = clock() + TURN_SECONDS
+                self.now = trio.current_time()
                 while (ready := select(0)) or queued:
                     for key, _ in ready:
                         if not key.data.is_queued:
@@ -89,6 +93,7 @@ class ReadySockets:
                         if clock() >= turn_ends:
                             await trio.lowlevel.checkpoint()
                             turn_ends = clock() + TURN_SECONDS
+                            self.now = trio.current_time()
         finally:
             self._selector.close()
 

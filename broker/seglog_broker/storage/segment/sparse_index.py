@@ -47,6 +47,8 @@ class SparseIndex:
 
     entry_size: ClassVar[int]
     """Bytes of an entry, set by the subclass."""
+    reserved: ClassVar[int] = 0
+    """Slots that plain entries leave free."""
 
     def __init__(
         self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
@@ -84,12 +86,12 @@ class SparseIndex:
     @property
     def room(self) -> int:
         """How many more plain entries fit; the time index keeps one slot for its closing entry."""
-        return self.entries_max - self.count
+        return self.entries_max - self.reserved - self.count
 
     @property
     def is_full(self) -> bool:
         """Whether the next plain entry would not fit."""
-        return self.room <= 0
+        return self.count >= self.entries_max - self.reserved
 
     def search(self, floor: FloorSearch, wanted: int) -> bytes | None:
         """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes."""

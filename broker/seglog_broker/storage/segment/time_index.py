@@ -37,12 +37,8 @@ class TimeIndex(SparseIndex):
     """Entries (timestamp, offset); timestamps rise strictly, offsets never fall."""
 
     entry_size = files.TIME_ENTRY.size
+    reserved = 1  # for the closing entry
     _last: TimestampOffset | None = None  # the newest entry, None for none; valid while ``_last_known``
-
-    @property
-    def room(self) -> int:
-        """As in the base class; one slot is kept free for the closing entry."""
-        return super().room - 1
 
     @property
     def last(self) -> TimestampOffset:
