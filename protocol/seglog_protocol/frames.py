@@ -128,6 +128,36 @@ def encode_frame(header: dict[str, Any], payload: Sequence[Buffer] = ()) -> byte
     return encode_frame_prefix(header, len(body)) + body
 
 
+class ReceiveBuffer:
+    """A buffer that the readers of one thread receive into, one behind the other, until all of them have settled."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = memoryview(bytearray(size))
+        self._used = 0
+
+    @property
+    def free(self) -> memoryview:
+        """What no reader has received into."""
+        return self._memory[self._used :]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another reader may receive: there is room for what it holds, and for more."""
+        return len(self._memory) - self._used >= 2 * RECEIVE_BYTES
+
+    def take(self, size: int) -> None:
+        """The first ``size`` bytes of what was free belong to a reader."""
+        self._used += size
+
+    def clear(self) -> None:
+        """All is free again: all readers have settled."""
+        self._used = 0
+
+    def has(self, frame: Frame) -> bool:
+        """Whether ``frame`` lies here."""
+        return frame.payload.obj is self._memory.obj
+
+
 class FrameReader:
     """Bytes in, frames out; incremental and bounded.
 
@@ -135,7 +165,7 @@ class FrameReader:
     ``reader.received(n)``. After each, call ``next_frame`` until it returns None, which is "not yet".
 
     A frame has memory of its own. Not so with a shared receive buffer: there it lies where it was received, until
-    ``settle``, which has to be called before another reader receives.
+    ``settle``.
 
     Any bytes give frames or RemoteProtocolError; headers are decoded by whoever takes the frames. After an error the
     reader is unusable, because the start of the next frame is unknown.
@@ -145,12 +175,12 @@ class FrameReader:
         self,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
-        receive_buffer: bytearray | None = None,
+        receive_buffer: ReceiveBuffer | None = None,
         pool: BufferPool | None = None,
         *,
         asks: bool = False,
     ) -> None:
-        """``receive_buffer``, of more than RECEIVE_BYTES, and ``pool`` are shared by all readers of one thread.
+        """``receive_buffer`` and ``pool`` are shared by all readers of one thread.
 
         With a pool, the caller gives frames back when done with them, those larger than the receive buffer.
 
@@ -160,8 +190,9 @@ class FrameReader:
         """
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
-        self._is_shared = receive_buffer is not None
-        self._receive = memoryview(bytearray(RECEIVE_BYTES) if receive_buffer is None else receive_buffer)
+        self._shared = receive_buffer
+        self._receive = memoryview(bytearray(RECEIVE_BYTES)) if receive_buffer is None else _NOTHING
+        self._is_in_shared = False  # whether _held is a part of the shared buffer
         # Received and not handed out: bytes [_start, _end) of _held. That is the receive buffer or one of our own.
         self._held = _NOTHING
         self._start = self._end = 0
@@ -177,20 +208,24 @@ class FrameReader:
         if self._is_filling_large():
             assert self._large is not None
             return self._large[self._large_size : self._granted]
-        receive, held = self._receive, self._end - self._start
+        held = self._end - self._start
+        receive = self._receive if self._shared is None else self._shared.free
         if held >= len(receive):  # of whole frames that nobody took
             receive = memoryview(bytearray(held + RECEIVE_BYTES))
         if held and (self._held is not receive or self._start):
             receive[:held] = self._held[self._start : self._end]
         self._held, self._start, self._end = receive, 0, held
+        self._is_in_shared = self._shared is not None
         return receive[held:]
 
     def received(self, size: int) -> None:
-        """``size`` bytes were written at the start of the last ``get_buffer``."""
+        """``size`` bytes, perhaps none, were written at the start of the last ``get_buffer``."""
         if self._is_filling_large():
             self._large_size += size
         else:
             self._end += size
+            if self._shared is not None:
+                self._shared.take(self._end)
 
     def receive_data(self, data: Buffer) -> None:
         """Add bytes that the caller received into a buffer of its own."""
@@ -204,14 +239,16 @@ class FrameReader:
             size = min(len(room), len(data))
             room[:size] = memoryview(data)[:size]
             self._end += size
+            if self._shared is not None:
+                self._shared.take(self._end)
             data = memoryview(data)[size:]
 
     def settle(self) -> None:
-        """Keep what is left in a shared receive buffer, because another reader is about to receive into it."""
-        if self._held is self._receive and self._is_shared:
+        """Keep what is left in a shared receive buffer, because that is about to be cleared."""
+        if self._is_in_shared:
             left = self._held[self._start : self._end]
             self._held = memoryview(bytearray(left)) if left else _NOTHING
-            self._start, self._end = 0, len(left)
+            self._start, self._end, self._is_in_shared = 0, len(left), False
 
     @property
     def held(self) -> int:
@@ -261,7 +298,7 @@ class FrameReader:
             header_end = header_begin + header_length
             if header_length > CONTAINERS_MAX and self._asks:
                 _check_containers(held[header_begin:header_end])
-            if self._is_shared:
+            if self._shared is not None:
                 return Frame(held[header_begin:header_end], held[header_end:frame_end])
             body = memoryview(bytearray(held[header_begin:frame_end]))
             return Frame(body[:header_length], body[header_length:])
@@ -331,7 +368,7 @@ class FrameReader:
         received = self._held[self._start + LENGTH_SIZE : self._end]
         self._large_size = len(received)
         self._large[: self._large_size] = received
-        self._held, self._start, self._end = _NOTHING, 0, 0
+        self._held, self._start, self._end, self._is_in_shared = _NOTHING, 0, 0, False
 
     def _refuse(self, length: int, header_length: int) -> NoReturn:
         """Raise the error of a frame whose lengths are wrong."""

@@ -44,6 +44,9 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 
+PLAIN_BATCHES_MAX: Final = 8
+"""The most batches of a request that is written together with others."""
+
 EFFORT_OF_NEXT: Final = 0.25
 """The work for a small batch behind another one for the same partition: a quarter of what the first one takes."""
 
@@ -78,6 +81,7 @@ class PendingAppends:
         "_payloads",
         "_reads",
         "_refused",
+        "_replies",
         "_results",
         "_round",
         "_stopped_for",
@@ -101,6 +105,7 @@ class PendingAppends:
         self._refused: dict[int, SeglogError] = {}  # requests that were refused as a whole
         self._ends: dict[Partition, int] = {}  # the offset up to which each must be durable
         self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
+        self._replies: list[AppendReply | SeglogError] | None = None  # once they are known
         self._writing: Writing | None = None
         self._stopped_for: RecordCheck | None = None
 
@@ -172,17 +177,22 @@ class PendingAppends:
 
         Fewer than requests where one with ack ``none`` failed: those behind it are not served.
         """
-        for partition, offset in self._ends.items():
-            if partition.log.durable_end_offset < offset:
-                return None
-        return self._all_replies()
+        if self._replies is None:
+            for partition, offset in self._ends.items():
+                if partition.log.durable_end_offset < offset:
+                    return None
+            self._replies = self._all_replies()
+        return self._replies
 
     def listen(self, listener: Callable[[], None]) -> bool:
         """Call ``listener`` when the replies should be complete. False if no round will do that: then call ``wait``."""
         return self._round is not None and self._round.listen(listener)
 
     async def wait(self) -> list[AppendReply | SeglogError]:
-        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay."""
+        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay.
+
+        Any number of tasks may wait.
+        """
         while self._ends:
             partition, offset = next(iter(self._ends.items()))
             try:
@@ -193,8 +203,9 @@ class PendingAppends:
                 for waiting, end_offset, results, number in self._waits:
                     if waiting is partition and end_offset > durable:
                         results[number] = failed
-            del self._ends[partition]
-        return self._all_replies()
+            self._ends.pop(partition, None)
+        self._replies = self._all_replies()
+        return self._replies
 
     def _all_replies(self) -> list[AppendReply | SeglogError]:
         counts, refused = self._counts, self._refused
@@ -310,6 +321,19 @@ class AppendService:
                 refused[name] = error
         return refused
 
+    def is_plain(self, request: AppendRequest) -> bool:
+        """Whether ``append`` writes it at once, also together with others.
+
+        It is short, its topics exist and look at no records, and its ack is sent.
+        """
+        if request.ack == "none" or len(request.partitions) > PLAIN_BATCHES_MAX:
+            return False
+        for item in request.partitions:
+            partition = self._table.find(item.topic, item.partition)
+            if partition is None or partition.looks_at_records:
+                return False
+        return True
+
     def append(
         self,
         requests: Sequence[AppendRequest],
@@ -334,8 +358,8 @@ class AppendService:
         refused: Mapping[str, SeglogError],
     ) -> Writing:
         gathered = _Gathered(self._clock.now_ms())
-        effort_before = 0.0
         for number, request in enumerate(requests):
+            effort_before = pending.effort
             self._table.suggestions.renew()
             counts = request.partition_counts
             results = pending.begin_request(None if counts is None else self._table.counts_differing(counts))

@@ -153,6 +153,7 @@ class Broker:
         # The methods of the services under the names of the requests, so that a call goes directly to its service.
         self.turn = self.reads.turn
         self.append = appends.append
+        self.is_plain = appends.is_plain
         self.missing_topics = appends.missing_topics
         self.create_missing = appends.create_missing
         self.flush = appends.flush

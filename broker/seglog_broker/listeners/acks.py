@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.listeners.broker_api import Pending
+from seglog_broker.listeners.broker_api import Acknowledged
 from seglog_broker.listeners.replies import (
     AppendOutcome,
     as_seglog_error,
@@ -39,7 +39,7 @@ class _Waiting(NamedTuple):
     """Appends that were served together; ``size`` is that of their payloads in bytes."""
 
     request_ids: list[int]
-    outcome: Pending | list[AppendOutcome]
+    outcome: Acknowledged | list[AppendOutcome]
     size: int
 
     @property
@@ -87,7 +87,7 @@ class AckQueue:
         """How many more appends it takes until it is full, and of how many bytes together."""
         return APPENDS_IN_FLIGHT_MAX - self._count, APPEND_BYTES_IN_FLIGHT_MAX - self._bytes
 
-    def add(self, request_ids: list[int], outcome: Pending | list[AppendOutcome], size: int) -> None:
+    def add(self, request_ids: list[int], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
         """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
         self._queue.append(_Waiting(request_ids, outcome, size))
         self._count += len(request_ids)

@@ -16,7 +16,6 @@ from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.io.filesystem import File
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
-    Ack,
     AppendReply,
     AppendRequest,
     FetchReply,
@@ -27,8 +26,25 @@ from seglog_protocol.messages import (
 )
 
 
-class Pending(Protocol):
-    """Appends of one connection that are written, or partly written, and may still wait for their ack."""
+class Acknowledged(Protocol):
+    """Appends that are written and may still wait for their ack."""
+
+    @property
+    def replies(self) -> list[AppendReply | SeglogError] | None:
+        """The reply to each; None while they have to wait."""
+        ...
+
+    def listen(self, listener: Callable[[], None], /) -> bool:
+        """Call ``listener`` once, when the replies may be known. False: not possible here, use ``wait``."""
+        ...
+
+    async def wait(self) -> list[AppendReply | SeglogError]:
+        """The replies, once every partition has reached the requested ack or has failed. Any number of tasks may."""
+        ...
+
+
+class Pending(Acknowledged, Protocol):
+    """Appends that are written, or partly written."""
 
     @property
     def is_written(self) -> bool:
@@ -46,24 +62,6 @@ class Pending(Protocol):
 
     async def write_rest(self) -> None:
         """Write what was left out because it takes several turns of the loop, or a worker process for the records."""
-        ...
-
-    @property
-    def ack(self) -> Ack:
-        """The ack that the requests asked for."""
-        ...
-
-    @property
-    def replies(self) -> list[AppendReply | SeglogError] | None:
-        """The reply to each; None while they have to wait. With ack ``none`` they end at the first that failed."""
-        ...
-
-    def listen(self, listener: Callable[[], None], /) -> bool:
-        """Call ``listener`` once, when the replies may be known. False: not possible here, use ``wait``."""
-        ...
-
-    async def wait(self) -> list[AppendReply | SeglogError]:
-        """The replies, once every partition has reached the requested ack or has failed."""
         ...
 
 
@@ -167,6 +165,13 @@ class BrokerApi(Protocol):
 
     async def create_missing(self, request: AppendRequest, /) -> dict[str, SeglogError]:
         """Create the missing topics; the errors of those that could not be created, by name."""
+        ...
+
+    def is_plain(self, request: AppendRequest, /) -> bool:
+        """Whether ``append`` writes it at once, also together with others.
+
+        It is short, its topics exist and look at no records, and its ack is sent.
+        """
         ...
 
     def append(

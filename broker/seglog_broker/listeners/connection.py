@@ -11,13 +11,14 @@ import math
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 import trio
 
 from seglog_broker.listeners.acks import AckQueue
-from seglog_broker.listeners.broker_api import BrokerApi, Pending
+from seglog_broker.listeners.append_run import AppendRun
+from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi, Pending
 from seglog_broker.listeners.fetches import Fetches
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.replies import (
@@ -33,7 +34,7 @@ from seglog_broker.listeners.replies import (
 from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
 from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import FileShrankError, Sender
-from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX, Share
+from seglog_broker.runtime.request_memory import Share
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import (
     InconsistentTopicIdError,
@@ -68,12 +69,12 @@ HELLO_TRIES_MAX: Final = 10
 FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
 
-APPENDS_AT_ONCE: Final = 256
-"""The most appends that are served together."""
-
 EFFORT_A_TURN: Final = 64
 """The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the
 turn: such requests are seldom pipelined, and may cost far more."""
+
+EFFORT_OF_APPEND: Final = 0.25
+"""The work for an append that is written together with others."""
 
 EFFORT_OF_OTHERS: Final = 2
 """The work for any other request that is answered at once, without that for its partitions."""
@@ -84,29 +85,20 @@ and some hundredths of a second where one of them is wrong and has to be named."
 
 log = structlog.get_logger()
 
-_receive_buffer = bytearray(RECEIVE_BYTES_MAX)
-"""Shared by all connections: frames are served where they were received, before another connection receives."""
-
-
-class _Append(NamedTuple):
-    """An append that is to be served together with those behind it."""
-
-    request_id: int
-    request: AppendRequest
-    frame: Frame
-
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
 
-    def __init__(self, broker: BrokerApi, sock: socket.socket, peer: str, ready: ReadySockets) -> None:
+    def __init__(self, broker: BrokerApi, sock: socket.socket, peer: str, ready: ReadySockets, run: AppendRun) -> None:
+        """``ready`` gives it its turns, with those that share ``run``."""
         self._broker = broker
         self._sock = sock
         self._ready = ready
+        self._run = run
         self._memory = broker.request_memory
         self._share: Share | None = None  # of the memory, for the large request being received or served
         self._admission: trio.CancelScope | None = None  # while it waits for memory
-        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=self._memory.pool, asks=True)
+        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=run.buffer, pool=self._memory.pool, asks=True)
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
         self._acks = AckQueue(self._sender, broker.metrics.request_errors, broker.turn)
@@ -117,11 +109,10 @@ class Connection:
         self._has_frames = True  # perhaps: none was found incomplete since bytes came
         self._held_beyond = 0  # bytes held beyond RECEIVE_BYTES that are in no share
         self._effort = 0.0  # of this turn
-        self._appends: list[_Append] = []  # gathered in this turn, all with one ack
-        self._appends_size = 0  # bytes of their payloads
-        self._room = self._room_size = 0  # how many appends may be gathered, and of how many bytes
+        self._gathered = 0  # appends of this turn in the run
+        self._gathered_size = 0  # bytes of their payloads
         self._in_hand: tuple[OpenedRequest | None, Frame] | None = None  # to be served before any other frame
-        self._failure: RemoteProtocolError | None = None  # raised when all before it is served
+        self._failure: BaseException | None = None  # raised when all before it is served
         self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
         self._is_over = False  # nothing more is read or served
         self._stopping = False
@@ -195,7 +186,7 @@ class Connection:
             with trio.move_on_after(HELLO_SECONDS):
                 for _ in range(HELLO_TRIES_MAX):
                     while (frame := self._reader.next_frame()) is None:
-                        self._reader.settle()
+                        self._settle()
                         self._quiet_since = trio.current_time()
                         await trio.lowlevel.wait_readable(self._sock)
                         self._quiet_since = math.inf
@@ -206,7 +197,7 @@ class Connection:
                             return False
                         first += bytes(received[: FIRST_BYTES - len(first)])
                     good = self._answer_hello(frame)
-                    self._reader.settle()
+                    self._settle()
                     await self._sender.flush()
                     if good is not None:
                         return good
@@ -249,7 +240,8 @@ class Connection:
             while not self._is_over:
                 has_work = self._has_frames or self._in_hand is not None
                 self._quiet_since = math.inf if has_work else trio.current_time()
-                await self._ready.serve(self._sock, self._turn, begin=Next.TURN if has_work else Next.READABLE)
+                begin = Next.TURN if has_work else Next.READABLE
+                await self._ready.serve(self._sock, self, self._run, begin=begin)
                 self._quiet_since = math.inf
                 while self._job is not None:
                     job, self._job = self._job, None
@@ -265,16 +257,20 @@ class Connection:
             count_errors(self._broker.metrics.request_errors, error)
             self._last_frame = encode_last_error(error)
 
-    def _turn(self) -> Next:
+    def begin_turn(self) -> None:
         """Receive once and serve what came, or go on with what the last turn left: a bounded amount of work.
 
-        Raises RemoteProtocolError for bytes that are no frame, once what came before them is served, MemoryError, and
-        OSError when the connection is lost.
+        Appends are gathered, to be written together with those of other connections. Raises the error of bytes that
+        are no frame, once what came before them is served.
         """
+        if self._has_frames or self._in_hand is not None or self._receive_more():
+            self._serve_frames()
+
+    def end_turn(self) -> Next:
+        """Send the replies, and keep what is left of what was received. Raises MemoryError."""
+        self._gathered = self._gathered_size = 0
         try:
-            if self._has_frames or self._in_hand is not None or self._receive_more():
-                self._serve_frames()
-                self._keep_large_part()
+            self._keep_large_part()
         finally:
             self._reader.settle()
             self._note_held()
@@ -282,10 +278,19 @@ class Connection:
         if self._job is not None or self._is_over or not is_sent or self._acks.is_full:
             return Next.TASK
         self._free_unused()
-        if self._has_frames or self._in_hand is not None:
+        if self._has_frames or self._in_hand is not None or self._failure is not None:
             return Next.TURN
         self._quiet_since = self._ready.now
         return Next.READABLE
+
+    def fail(self, error: BaseException) -> None:
+        """Raise ``error`` in the connection's task."""
+        self._failure = error
+
+    def _settle(self) -> None:
+        """Keep what is left of what was received outside of a turn."""
+        self._reader.settle()
+        self._run.buffer.clear()
 
     def _receive_more(self) -> bool:
         """Receive what has come; False if there is nothing to be served."""
@@ -307,6 +312,7 @@ class Connection:
         try:
             size = self._sock.recv_into(buffer)
         except BlockingIOError:
+            self._reader.received(0)
             return None
         self._reader.received(size)
         return buffer[:size]
@@ -314,17 +320,24 @@ class Connection:
     def _serve_frames(self) -> None:
         """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
         self._effort = 0.0
-        while self._effort < EFFORT_A_TURN and (self._appends or not self._is_blocked):
+        room, room_size = self._acks.room
+        while (
+            self._effort < EFFORT_A_TURN
+            and self._gathered < room
+            and self._gathered_size < room_size
+            and not self._is_blocked
+        ):
             opened: OpenedRequest | None = None
             if self._in_hand is not None:
                 (opened, frame), self._in_hand = self._in_hand, None
             elif self._failure is not None:
+                if self._gathered:
+                    break
                 raise self._failure
             else:
                 try:
                     following = self._reader.next_frame()
                 except RemoteProtocolError as error:
-                    self._append_gathered()
                     self._failure = error
                     continue
                 if following is None:
@@ -332,7 +345,6 @@ class Connection:
                     break
                 frame = following
             self._serve_frame(opened, frame)
-        self._append_gathered()
 
     @property
     def _is_blocked(self) -> bool:
@@ -340,58 +352,42 @@ class Connection:
         return self._job is not None or self._is_over or self._acks.is_full
 
     def _serve_frame(self, opened: OpenedRequest | None, frame: Frame) -> None:
-        if opened is None:
-            if len(frame.packed) > HEADER_BYTES_AT_ONCE:
-                self._serve_behind_appends(None, frame)
-                return
+        if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
             try:
                 opened = open_request(frame.packed)
             except RemoteProtocolError as error:
-                self._append_gathered()
                 self._failure = error
                 return
-        request = opened.request
-        if isinstance(request, AppendRequest) and not (request.create and self._broker.missing_topics(request)):
+        if opened is not None and isinstance(opened.request, AppendRequest):
             is_large = self._share is not None and frame.has_own_buffer
-            if self._appends and (is_large or self._appends[0].request.ack != request.ack):
-                self._append_gathered()
-                if self._is_blocked:
-                    self._in_hand = opened, self._kept(frame)
-                    return
-            self._gather(_Append(opened.request_id, request, frame), alone=is_large)
-        else:
-            self._serve_behind_appends(opened, frame)
-
-    def _gather(self, append: _Append, *, alone: bool) -> None:
-        """Have an append served with those that follow; at once if it must be alone, or no more may be gathered."""
-        appends = self._appends
-        if not appends:
-            self._room, self._room_size = self._acks.room
-        appends.append(append)
-        self._appends_size += len(append.frame.payload)
-        if alone or len(appends) >= min(self._room, APPENDS_AT_ONCE) or self._appends_size >= self._room_size:
-            self._append_gathered()
-
-    def _serve_behind_appends(self, opened: OpenedRequest | None, frame: Frame) -> None:
-        """Serve what is not gathered: write first what is."""
-        self._append_gathered()
+            if not is_large and self._broker.is_plain(opened.request):
+                self._run.add(self, opened.request_id, opened.request, frame.payload)
+                self._gathered += 1
+                self._gathered_size += len(frame.payload)
+                self._effort += EFFORT_OF_APPEND
+                return
+        if self._gathered:  # they come first
+            self._run.write()
+            self._gathered = self._gathered_size = 0
         if self._is_blocked:
             self._in_hand = opened, self._kept(frame)
         elif opened is None:
             self._job = partial(self._open_slowly, self._kept(frame))
         elif isinstance(opened.request, AppendRequest):
-            self._job = partial(self._append_creating, _Append(opened.request_id, opened.request, self._kept(frame)))
+            if opened.request.create and self._broker.missing_topics(opened.request):
+                self._job = partial(self._append_creating, opened.request_id, opened.request, self._kept(frame))
+            else:
+                self._append(opened.request_id, opened.request, frame)
         elif opened.api == AppendRequest.api:
             self._effort = EFFORT_A_TURN
             assert isinstance(opened.request, SeglogError)
-            self._answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
+            self.answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
         else:
             self._serve(opened, frame)
 
-    @staticmethod
-    def _kept(frame: Frame) -> Frame:
+    def _kept(self, frame: Frame) -> Frame:
         """The frame in memory that stays as it is when the turn is over."""
-        if frame.payload.obj is not _receive_buffer:
+        if not self._run.buffer.has(frame):
             return frame
         return Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
 
@@ -464,69 +460,65 @@ class Connection:
 
     # --- Appends ------------------------------------------------------------------------------------------------------
 
-    def _append_gathered(self, refused: Mapping[str, SeglogError] | None = None) -> None:
-        """Serve the gathered appends; ``refused`` holds the errors of topics that could not be created."""
-        appends = self._appends
-        if not appends:
-            return
-        size = self._appends_size
-        self._appends, self._appends_size = [], 0
-        request_ids = [append.request_id for append in appends]
-        requests = [append.request for append in appends]
-        payloads = [append.frame.payload for append in appends]
-        ack = requests[0].ack
-        self._broker.metrics.requests[AppendRequest.api] += len(appends)
+    def _append(
+        self,
+        request_id: int,
+        request: AppendRequest,
+        frame: Frame,
+        refused: Mapping[str, SeglogError] | None = None,
+    ) -> None:
+        """Serve an append alone; ``refused`` holds the errors of topics that could not be created."""
+        size = len(frame.payload)
+        self._broker.metrics.requests[AppendRequest.api] += 1
         try:
-            pending = self._broker.append(requests, payloads, refused)
+            pending = self._broker.append([request], [frame.payload], refused)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._effort = EFFORT_A_TURN
-            self._answer_appends(request_ids, ack, [as_seglog_error(error, AppendRequest.api)] * len(appends), size)
+            self.answer_appends([request_id], request.ack, [as_seglog_error(error, AppendRequest.api)], size)
         else:
             self._effort += pending.effort
             if not pending.is_written:
-                kept = 0 if appends[0].frame.has_own_buffer else pending.keep_payloads()
-                self._job = partial(self._finish_appends, appends, pending, size, kept)
+                kept = pending.keep_payloads() if self._run.buffer.has(frame) else 0
+                self._job = partial(self._finish_append, request_id, request, frame, pending, kept)
                 return
-            self._answer_appends(request_ids, ack, pending, size)
-        if self._share is not None:
-            self._give_back(appends)
+            self.answer_appends([request_id], request.ack, pending, size)
+        self._give_back(frame)
 
-    def _give_back(self, appends: Sequence[_Append]) -> None:
-        """Give back the buffer of a large append, which is always alone."""
-        if appends[0].frame.has_own_buffer:
-            self._memory.pool.give_back(appends[0].frame)
+    def _give_back(self, frame: Frame) -> None:
+        """Give back the buffer of a large append."""
+        if frame.has_own_buffer:
+            self._memory.pool.give_back(frame)
             self._free_memory()
 
-    async def _append_creating(self, append: _Append) -> None:
+    async def _append_creating(self, request_id: int, request: AppendRequest, frame: Frame) -> None:
         """Serve an append for which topics have to be created first."""
         await self._sender.flush()
-        request = append.request
         try:
             refused = await self._broker.create_missing(request)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
-        self._appends, self._appends_size = [append], len(append.frame.payload)
-        self._append_gathered(refused)
+        self._append(request_id, request, frame, refused)
 
-    async def _finish_appends(self, appends: Sequence[_Append], pending: Pending, size: int, kept: int) -> None:
-        """Write the rest of appends that take several turns of the loop, or a worker process.
+    async def _finish_append(
+        self, request_id: int, request: AppendRequest, frame: Frame, pending: Pending, kept: int
+    ) -> None:
+        """Write the rest of an append that takes several turns of the loop, or a worker process.
 
-        Nothing else is read meanwhile, so that appends keep their order. ``kept`` is the size of their copies in bytes.
+        Nothing else is read meanwhile, so that appends keep their order. ``kept`` is the size of a copy in bytes.
         """
         if kept > RECEIVE_BYTES:
             await self._get_memory(kept)
         await self._sender.flush()
-        outcome: Pending | list[AppendOutcome]
+        outcome: Acknowledged | list[AppendOutcome] = pending
         try:
             await pending.write_rest()
-            outcome = pending
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            outcome = [as_seglog_error(error, AppendRequest.api)] * len(appends)
-        self._answer_appends([append.request_id for append in appends], pending.ack, outcome, size)
-        self._give_back(appends)
+            outcome = [as_seglog_error(error, AppendRequest.api)]
+        self.answer_appends([request_id], request.ack, outcome, len(frame.payload))
+        self._give_back(frame)
 
-    def _answer_appends(
-        self, request_ids: list[int], ack: object, outcome: Pending | list[AppendOutcome], size: int
+    def answer_appends(
+        self, request_ids: list[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
     ) -> None:
         """Answer appends now, or queue them. One with ack ``none`` that failed ends the connection."""
         replies = outcome if isinstance(outcome, list) else outcome.replies

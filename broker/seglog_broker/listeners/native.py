@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import trio
 
+from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.replies import encode_last_error
@@ -23,10 +24,11 @@ async def serve_native(
     Cancel it to stop it: it stops accepting at once, gives requests under way a few seconds, and returns. ``ready``
     has to run until then. Raises OSError when accepting fails for good.
     """
+    run = AppendRun(broker)
     acceptor = Acceptor(
         lambda: broker.config,
         broker.metrics,
-        lambda sock, peer: Connection(broker, sock, peer, ready),
+        lambda sock, peer: Connection(broker, sock, peer, ready, run),
         encode_last_error,
     )
     await acceptor.run(listeners, task_status)

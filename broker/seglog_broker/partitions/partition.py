@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
 from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
@@ -18,6 +19,7 @@ from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.log.batch_checks import record_rules
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
@@ -49,6 +51,8 @@ class Partition:
         self.maintenance = trio.Lock()  # held while files are renamed in a thread
         self.may_be_cleaned = True
         self.is_deleted = False
+        self._judged_config: TopicConfig | None = None
+        self._looks_at_records = False  # by that configuration
         self._offload = offload
         self._metrics = metrics
         self._commits = commits
@@ -57,6 +61,15 @@ class Partition:
         self._is_checkpointing = False  # it is a checkpoint's, and of no use to those who wait for the disk
         self._was_read_only = log.state.read_only is not None
         self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
+
+    @property
+    def looks_at_records(self) -> bool:
+        """Whether the records of a batch are checked before it is appended, and not its header alone."""
+        config = self.log.config
+        if config is not self._judged_config:
+            self._judged_config = config
+            self._looks_at_records = record_rules(config, 0) is not None
+        return self._looks_at_records
 
     def note_append(self, size: int) -> None:
         """Wake the fetches that now have enough bytes."""

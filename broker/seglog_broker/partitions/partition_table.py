@@ -70,6 +70,10 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         """Take a partition that is being deleted out of service."""
         del self._served[key]
 
+    def find(self, topic: str, number: int) -> Partition | None:
+        """A partition that takes records, or None."""
+        return self._served.get((topic, number))
+
     def find_readable(self, topic: str, number: int) -> Partition | None:
         """A partition that can be read, or None."""
         return self._served.get((topic, number)) or self._views.get((topic, number))

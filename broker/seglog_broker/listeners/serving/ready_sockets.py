@@ -1,19 +1,18 @@
-"""Serves all sockets that are readable, one after the other: one task, one selector, plain functions.
+"""Serves all sockets that are readable, together: one task, one selector, plain functions.
 
 A task switch and two system calls for each request of each connection cost more than most requests do. Here they are
-paid once for all sockets that are readable together. A connection's own task waits in ``serve`` meanwhile, and takes
-over when something has to wait.
+paid once for all sockets that are readable together; and what these have received can be worked on together, between
+the two halves of their turns. A connection's own task waits in ``serve`` meanwhile, and takes over when something has
+to wait.
 """
 
 import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
-import outcome
 import trio
 
 TURN_SECONDS: Final = 0.002
@@ -28,24 +27,54 @@ class Next(Enum):
     TASK = "its own task"
 
 
-Turn = Callable[[], Next]
-"""One turn of a connection: a bounded amount of work, without waiting."""
+class Served(Protocol):
+    """A connection whose turns are taken here. A turn is a bounded amount of work, without waiting."""
+
+    def begin_turn(self) -> None:
+        """Receive, and serve what is not done together with other connections."""
+        ...
+
+    def end_turn(self) -> Next:
+        """Send the replies. What was received is not used any more."""
+        ...
+
+
+class Together(Protocol):
+    """What the connections of a listener do together in their turns."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another connection may begin its turn."""
+        ...
+
+    def between(self) -> None:
+        """Work on what they have received. An error ends all that are in their turns."""
+        ...
+
+    def after(self) -> None:
+        """All their turns have ended."""
+        ...
 
 
 class _Entry:
     """A connection in ``serve``; ``task`` is None when it has left."""
 
-    __slots__ = ("is_queued", "sock", "task", "turn")
+    __slots__ = ("error", "is_queued", "served", "sock", "task", "together")
 
-    def __init__(self, sock: socket.socket, turn: Turn) -> None:
+    def __init__(self, sock: socket.socket, served: Served, together: Together) -> None:
         self.sock = sock
-        self.turn = turn
+        self.served = served
+        self.together = together
         self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-        self.is_queued = False  # for its next turn
+        self.error: BaseException | None = None  # for its task
+        self.is_queued = False  # for its next turn; never twice
 
 
 class ReadySockets:
-    """Calls a function for each readable socket while ``run`` runs. What it leaves unread is served again."""
+    """Gives connections a turn when their sockets are readable, while ``run`` runs.
+
+    Bytes that a connection leaves unread give it another turn.
+    """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -53,64 +82,112 @@ class ReadySockets:
         self.now = 0.0
         """Trio's time at which the turns that are running began."""
 
-    async def serve(self, sock: socket.socket, turn: Turn, *, begin: Next = Next.READABLE) -> None:
-        """Call ``turn`` whenever ``sock`` is readable, or it wants another turn; return when it wants its task.
+    async def serve(
+        self, sock: socket.socket, served: Served, together: Together, *, begin: Next = Next.READABLE
+    ) -> None:
+        """Give ``served`` a turn whenever ``sock`` is readable, or it wants another; return when it wants its task.
 
-        Raises what ``turn`` raises. May be cancelled.
+        ``together`` is that of its listener. Raises what the turn raises. May be cancelled.
         """
+        entry = _Entry(sock, served, together)
         while begin is Next.TURN:
             await trio.lowlevel.checkpoint()
             self.now = trio.current_time()
-            begin = turn()
-        if begin is Next.TASK:
-            return
-        entry = _Entry(sock, turn)
-        self._selector.register(sock, selectors.EVENT_READ, entry)
+            [begin] = self._take_turns([entry])
+        if begin is Next.READABLE:
+            self._selector.register(sock, selectors.EVENT_READ, entry)
 
-        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            self._remove(entry)
-            return trio.lowlevel.Abort.SUCCEEDED
+            def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+                self._remove(entry)
+                return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        if entry.error is not None:
+            raise entry.error
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        select, clock, queued = self._selector.select, time.perf_counter, self._queued
+        select, queued = self._selector.select, self._queued
         try:
             while True:
                 if queued:
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.lowlevel.wait_readable(self._selector)
-                turn_ends = clock() + TURN_SECONDS
                 self.now = trio.current_time()
+                ends = time.perf_counter() + TURN_SECONDS
                 while (ready := select(0)) or queued:
                     for key, _ in ready:
-                        if not key.data.is_queued:
-                            queued.append(key.data)
-                    for _ in range(len(queued)):
-                        self._serve_one(queued.popleft())
-                        if clock() >= turn_ends:
-                            await trio.lowlevel.checkpoint()
-                            turn_ends = clock() + TURN_SECONDS
-                            self.now = trio.current_time()
+                        self._queue(key.data)
+                    self._serve_some(len(queued), ends)
+                    if time.perf_counter() >= ends:
+                        await trio.lowlevel.checkpoint()
+                        self.now = trio.current_time()
+                        ends = time.perf_counter() + TURN_SECONDS
         finally:
             self._selector.close()
 
-    def _serve_one(self, entry: _Entry) -> None:
-        entry.is_queued = False
-        if entry.task is None:
-            return
-        try:
-            wanted = entry.turn()
-        except BaseException as error:  # noqa: BLE001 - its own task raises it
-            trio.lowlevel.reschedule(self._remove(entry), outcome.Error(error))
-            return
-        if wanted is Next.TASK:
-            trio.lowlevel.reschedule(self._remove(entry))
-        elif wanted is Next.TURN:
+    def _serve_some(self, count: int, ends: float) -> None:
+        """Give a turn to the first ``count`` in the queue, to fewer if that takes too long."""
+        queued = self._queued
+        while count and time.perf_counter() < ends:
+            entries: list[_Entry] = []
+            together: Together | None = None
+            while count and (together is None or (queued[0].together is together and together.has_room)):
+                count -= 1
+                entry = queued.popleft()
+                entry.is_queued = False
+                if entry.task is not None:
+                    entries.append(entry)
+                    together = entry.together
+                    self._begin_turn(entry)
+                if time.perf_counter() >= ends:
+                    break
+            for entry, wanted in zip(entries, self._end_turns(entries), strict=True):
+                if wanted is Next.TASK:
+                    trio.lowlevel.reschedule(self._remove(entry))
+                elif wanted is Next.TURN:
+                    self._queue(entry)
+
+    def _queue(self, entry: _Entry) -> None:
+        if not entry.is_queued:
             entry.is_queued = True
             self._queued.append(entry)
+
+    def _take_turns(self, entries: list[_Entry]) -> list[Next]:
+        for entry in entries:
+            self._begin_turn(entry)
+        return self._end_turns(entries)
+
+    @staticmethod
+    def _begin_turn(entry: _Entry) -> None:
+        try:
+            entry.served.begin_turn()
+        except BaseException as error:  # noqa: BLE001 - its own task raises it
+            entry.error = error
+
+    @staticmethod
+    def _end_turns(entries: list[_Entry]) -> list[Next]:
+        """End turns that were begun, all with the same ``together``."""
+        if not entries:
+            return []
+        together = entries[0].together
+        try:
+            together.between()
+        except BaseException as error:  # noqa: BLE001 - their own tasks raise it
+            for entry in entries:
+                entry.error = error
+        wanted = []
+        for entry in entries:
+            try:
+                wanted.append(entry.served.end_turn())
+            except BaseException as error:  # noqa: BLE001 - its own task raises it
+                entry.error = error
+                wanted.append(Next.TASK)
+            if entry.error is not None:
+                wanted[-1] = Next.TASK
+        together.after()
+        return wanted
 
     def _remove(self, entry: _Entry) -> trio.lowlevel.Task:
         task, entry.task = entry.task, None

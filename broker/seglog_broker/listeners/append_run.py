@@ -1,0 +1,119 @@
+"""Appends that connections have received together, written together.
+
+Sixteen producers with one small request each cost little more than one with sixteen: one look at the batches, one
+write, one pass of the indexes for all that go to the same partition.
+"""
+
+from typing import Final, NamedTuple, Protocol
+
+from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
+from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
+from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
+from seglog_protocol.frames import ReceiveBuffer
+from seglog_protocol.messages import AppendRequest
+
+APPENDS_AT_ONCE: Final = 256
+"""The most appends that are written together."""
+
+
+class Producing(Protocol):
+    """The connection of an append."""
+
+    def answer_appends(
+        self, request_ids: list[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int, /
+    ) -> None:
+        """Answer appends, now or when their ack is reached; ``size`` is that of their payloads in bytes."""
+        ...
+
+    def fail(self, error: BaseException, /) -> None:
+        """End the connection with an error."""
+        ...
+
+
+class _Append(NamedTuple):
+    connection: Producing
+    request_id: int
+    request: AppendRequest
+    payload: memoryview
+
+
+class _Part:
+    """The appends of one connection among those that were written together: numbers ``begin`` to ``end``."""
+
+    __slots__ = ("_begin", "_end", "_whole", "listen")
+
+    def __init__(self, whole: Acknowledged, begin: int, end: int) -> None:
+        self._whole = whole
+        self._begin = begin
+        self._end = end
+        self.listen = whole.listen
+
+    @property
+    def replies(self) -> list[AppendOutcome] | None:
+        replies = self._whole.replies
+        return None if replies is None else replies[self._begin : self._end]
+
+    async def wait(self) -> list[AppendOutcome]:
+        return (await self._whole.wait())[self._begin : self._end]
+
+
+class AppendRun:
+    """Gathers appends until ``write``; they lie in ``buffer``, which all connections of the listener receive into."""
+
+    def __init__(self, broker: BrokerApi) -> None:
+        self.buffer = ReceiveBuffer(RECEIVE_BYTES_MAX)
+        self._broker = broker
+        self._appends: list[_Append] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another connection may receive before ``after``."""
+        return self.buffer.has_room
+
+    def add(self, connection: Producing, request_id: int, request: AppendRequest, payload: memoryview) -> None:
+        """Gather an append that is plain (``BrokerApi.is_plain``)."""
+        appends = self._appends
+        if appends and (len(appends) >= APPENDS_AT_ONCE or appends[0].request.ack != request.ack):
+            self.write()
+            appends = self._appends
+        appends.append(_Append(connection, request_id, request, payload))
+
+    def between(self) -> None:
+        """As ``write``."""
+        self.write()
+
+    def after(self) -> None:
+        """Nobody uses what was received any more."""
+        self.buffer.clear()
+
+    def write(self) -> None:
+        """Write what is gathered, and have each connection answer its part."""
+        appends = self._appends
+        if not appends:
+            return
+        self._appends = []
+        self._broker.metrics.requests[AppendRequest.api] += len(appends)
+        requests = [append.request for append in appends]
+        pending: Acknowledged | None = None
+        failed: list[AppendOutcome] = []
+        try:
+            pending = self._broker.append(requests, [append.payload for append in appends])
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            failed = [as_seglog_error(error, AppendRequest.api)]
+        ack, count = requests[0].ack, len(appends)
+        begin = 0
+        while begin < count:
+            connection = appends[begin].connection
+            end = begin + 1
+            while end < count and appends[end].connection is connection:
+                end += 1
+            outcome: Acknowledged | list[AppendOutcome] = failed * (end - begin)
+            if pending is not None:
+                outcome = pending if end - begin == count else _Part(pending, begin, end)
+            of_one = appends[begin:end]
+            try:
+                size = sum([len(append.payload) for append in of_one])
+                connection.answer_appends([append.request_id for append in of_one], ack, outcome, size)
+            except BaseException as error:  # noqa: BLE001 - one connection must not end the others
+                connection.fail(error)
+            begin = end
