@@ -4,13 +4,16 @@ The same bytes go to two brokers: cut anywhere, and frame by frame. The files of
 the same.
 """
 
+import os
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
+import pytest
 import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,6 +21,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.listeners.serving import ready_sockets
+from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
@@ -35,7 +40,7 @@ from seglog_protocol.messages import (
     Request,
     request_header,
 )
-from tests.broker.listeners.fake_broker import serving
+from tests.broker.listeners.fake_broker import Peer, serving
 from tests.logs import ManualClock
 from tests.support import examples
 
@@ -146,6 +151,7 @@ def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool) -> list[byt
 async def broker_on(fs: ForgetfulFileSystem) -> AsyncIterator[Broker]:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, fs, ManualClock(NOW), InlineOffload())
+    await broker.create_topic(CreateTopicRequest("noise", 1))
     for topic, settings_ in TOPICS.items():
         await broker.create_topic(CreateTopicRequest(topic, 3, {k: str(v) for k, v in settings_.items()}))
     async with trio.open_nursery() as tasks:
@@ -180,30 +186,52 @@ def what_was_said(data: bytes) -> tuple[list[tuple[Any, Any, bytes]], list[Any]]
     return sorted(said, key=lambda reply: (reply[0] is None, reply[0])), order
 
 
-async def outcome(pieces: Sequence[bytes], clients: int = 1) -> tuple[Any, dict[str, bytes]]:
-    """What a broker replies to these bytes, and the files of its partitions afterwards."""
+async def make_noise(peer: Peer) -> None:
+    """Append to a topic of its own, as fast as it is answered."""
+    data = encode_batch([(NOW, b"noise", bytes(3_000), ())])
+    frame = encode_frame(request_header(1, AppendRequest([AppendPartition("noise", 0, len(data))], "os")), [data])
+    while True:
+        await peer.stream.send_all(frame * 7)
+        for _ in range(7):
+            await peer.receive()
+
+
+async def outcome(pieces: Sequence[bytes], *, noise: bool = False) -> tuple[Any, dict[str, bytes]]:
+    """What a broker replies to these bytes, and the files of its partitions afterwards.
+
+    With ``noise``, another connection sends all the time.
+    """
     fs = ForgetfulFileSystem()
     received = bytearray()
     async with broker_on(fs) as broker, serving(broker) as served:
-        peer = await served.greeted()
+        peer, other = await served.greeted(), await served.greeted()
 
         async def receive() -> None:
             received.extend(await peer.rest())
+            nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive)
+            if noise:
+                nursery.start_soon(make_noise, other)
             for piece in pieces:
                 try:
                     await peer.stream.send_all(piece)
                 except trio.BrokenResourceError:
                     break  # the broker has closed it
-                await wait_all_tasks_blocked(0.0005)
+                if noise:
+                    await trio.sleep(0.001)
+                else:
+                    await wait_all_tasks_blocked(0.0005)
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await peer.stream.send_eof()
     files = {
         path: content
         for path, content in fs.snapshot().items()
-        if path.count("/") == 3 and "checkpoint" not in path and "partition.metadata" not in path
+        if path.count("/") == 3
+        and "noise" not in path
+        and "checkpoint" not in path
+        and "partition.metadata" not in path
     }
     return what_was_said(bytes(received)), files
 
@@ -225,6 +253,76 @@ def test_requests_have_the_results_that_they_have_one_at_a_time(
 ) -> None:
     frames = script_of(steps, ends_badly=ends_badly)
     one_by_one, files_one_by_one = trio.run(outcome, frames)
-    together, files = trio.run(outcome, pieces_of(b"".join(frames), cuts))
-    assert together == one_by_one
-    assert files == files_one_by_one
+    pieces = pieces_of(b"".join(frames), cuts)
+    for noise in (False, True):
+        together, files = trio.run(partial(outcome, pieces, noise=noise))
+        assert together == one_by_one
+        assert files == files_one_by_one
+
+
+def log_writes(fs: ForgetfulFileSystem) -> int:
+    return sum(op.name == "pwritev" and op.path.endswith(".log") for op in fs.operations)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("connections", [1, 16])
+async def test_appends_that_are_there_together_are_written_together(
+    connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", 60)
+    fs = ForgetfulFileSystem()
+    async with broker_on(fs) as broker, serving(broker) as served:
+        peers = [await served.greeted() for _ in range(connections)]
+        data = encode_batch([(NOW, b"key", b"value", ())])
+        request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
+        frames = b"".join(encode_frame(request_header(number, request), [data]) for number in range(48 // connections))
+        await peers[0].stream.send_all(frames)  # the first batch of a segment is written alone
+        await peers[0].receive_ids(48 // connections)
+        before = log_writes(fs)
+        for peer in peers:
+            os.write(peer.stream.socket.fileno(), frames)  # no task runs in between
+        for peer in peers:
+            assert await peer.receive_ids(48 // connections) == list(range(48 // connections))
+        assert log_writes(fs) - before == 1
+        assert broker.partitions["wide", 1].log.log_end_offset == 48 + 48 // connections
+        await served.close_peers()
+
+
+@pytest.mark.trio
+async def test_an_unexpected_error_while_writing_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
+        peers = [await served.greeted() for _ in range(3)]
+        data = encode_batch([(NOW, b"key", b"value", ())])
+        request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
+        frame = encode_frame(request_header(1, request), [data])
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "append", None)
+            for peer in peers:
+                os.write(peer.stream.socket.fileno(), frame)
+            for peer in peers:
+                assert (await peer.receive()).header["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+        for peer in peers:
+            await peer.send(2, request, data)
+            assert (await peer.receive()).header["partitions"][0]["ack"] == "os"
+        await served.close_peers()
+
+
+@pytest.mark.trio
+async def test_where_writing_together_fails_each_batch_is_tried_alone() -> None:
+    fs = ForgetfulFileSystem()
+    async with broker_on(fs) as broker, serving(broker) as served:
+        peer = await served.greeted()
+        batches = [encode_batch([(NOW, b"key", bytes(size), ())]) for size in (10, 10, 4_000, 10)]
+        frames = [
+            encode_frame(request_header(n, AppendRequest([AppendPartition("wide", 0, len(data))], "os")), [data])
+            for n, data in enumerate(batches)
+        ]
+        await peer.stream.send_all(frames[0])
+        await peer.receive()
+        fs.limit_free_bytes(2_000)
+        await peer.stream.send_all(b"".join(frames[1:]))
+        results = [(await peer.receive()).header["partitions"][0] for _ in batches[1:]]
+        assert ["error" in result for result in results] == [False, True, False]
+        assert [result.get("base_offset") for result in results] == [1, None, 2]
+        fs.limit_free_bytes(None)
+        await served.close_peers()

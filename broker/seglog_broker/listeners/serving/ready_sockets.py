@@ -128,9 +128,9 @@ class ReadySockets:
             self._selector.close()
 
     def _serve_some(self, count: int, ends: float) -> None:
-        """Give a turn to the first ``count`` in the queue, to fewer if that takes too long."""
+        """Give a turn to the first ``count`` in the queue; to fewer, but one, if that takes too long."""
         queued = self._queued
-        while count and time.perf_counter() < ends:
+        while count:
             entries: list[_Entry] = []
             together: Together | None = None
             while count and (together is None or (queued[0].together is together and together.has_room)):
@@ -148,6 +148,8 @@ class ReadySockets:
                     trio.lowlevel.reschedule(self._remove(entry))
                 elif wanted is Next.TURN:
                     self._queue(entry)
+            if time.perf_counter() >= ends:
+                return
 
     def _queue(self, entry: _Entry) -> None:
         if not entry.is_queued:

@@ -1,0 +1,220 @@
+"""Turns of connections: who gets one, in which order, and that nobody is left out."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.listeners.serving import ready_sockets
+from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
+
+pytestmark = pytest.mark.trio
+
+
+@dataclass
+class Shared:
+    """What the connections of a test do together; ``room`` of them at a time."""
+
+    room: int = 1_000
+    events: list[str] = field(default_factory=list)
+    failure: Exception | None = None
+    begun: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.begun < self.room
+
+    def between(self) -> None:
+        self.events.append("between")
+        if self.failure is not None:
+            raise self.failure
+
+    def after(self) -> None:
+        self.events.append("after")
+        self.begun = 0
+
+
+class Peer:
+    """A connection that reads what comes, and answers to a turn as ``wants`` says."""
+
+    def __init__(self, name: str, shared: Shared, wants: Next = Next.READABLE) -> None:
+        self.name, self.shared, self.wants = name, shared, wants
+        self.sock, self.other = socket.socketpair()
+        self.sock.setblocking(False)
+        self.turns = 0
+        self.failure: BaseException | None = None
+        self.has_ended = False
+
+    def begin_turn(self) -> None:
+        self.shared.begun += 1
+        self.turns += 1
+        self.shared.events.append(self.name)
+        if self.failure is not None:
+            raise self.failure
+        try:
+            self.sock.recv(100)
+        except BlockingIOError:
+            assert self.wants is not Next.READABLE, "a turn without bytes"
+
+    def end_turn(self) -> Next:
+        return self.wants
+
+    async def serve(self, ready: ReadySockets, begin: Next = Next.READABLE) -> None:
+        await ready.serve(self.sock, self, self.shared, begin=begin)
+        self.has_ended = True
+
+    def close(self) -> None:
+        self.sock.close()
+        self.other.close()
+
+
+@asynccontextmanager
+async def running(*peers: Peer) -> AsyncIterator[tuple[ReadySockets, trio.Nursery]]:
+    ready = ReadySockets()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ready.run)
+        for peer in peers:
+            nursery.start_soon(peer.serve, ready)
+        await wait_all_tasks_blocked()
+        yield ready, nursery
+        nursery.cancel_scope.cancel()
+    for peer in peers:
+        peer.close()
+
+
+async def test_all_that_are_ready_begin_before_any_ends() -> None:
+    shared = Shared()
+    peers = [Peer(name, shared) for name in "abc"]
+    async with running(*peers):
+        for peer in peers:
+            peer.other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert sorted(shared.events[:3]) == ["a", "b", "c"]
+        assert shared.events[3:] == ["between", "after"]
+        peers[1].other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert shared.events[5:] == ["b", "between", "after"]
+
+
+async def test_no_more_begin_than_there_is_room_for() -> None:
+    shared = Shared(room=2)
+    peers = [Peer(name, shared) for name in "abcde"]
+    async with running(*peers):
+        for peer in peers:
+            peer.other.send(b"x")
+        await wait_all_tasks_blocked()
+    assert [peer.turns for peer in peers] == [1] * 5
+    assert [event for event in shared.events if len(event) > 1] == ["between", "after"] * 3
+
+
+async def test_listeners_do_their_own_work_only() -> None:
+    one, two = Shared(), Shared()
+    peers = [Peer("a", one), Peer("b", two), Peer("c", one)]
+    async with running(*peers):
+        for peer in peers:
+            peer.other.send(b"x")
+        await wait_all_tasks_blocked()
+    assert sorted(event for event in one.events if len(event) == 1) == ["a", "c"]
+    assert two.events == ["b", "between", "after"]
+
+
+async def test_a_connection_that_wants_its_task_gets_no_more_turns() -> None:
+    shared = Shared()
+    peer = Peer("a", shared, Next.TASK)
+    async with running(peer) as (ready, nursery):
+        peer.other.send(b"xy")
+        await wait_all_tasks_blocked()
+        assert peer.has_ended
+        peer.other.send(b"z")
+        await wait_all_tasks_blocked()
+        assert peer.turns == 1
+        nursery.start_soon(peer.serve, ready)
+        await wait_all_tasks_blocked()
+        assert peer.turns == 2, "bytes that came meanwhile are there"
+
+
+async def test_work_that_is_left_is_done_before_the_socket_is_looked_at() -> None:
+    shared = Shared()
+    peer = Peer("a", shared, Next.TASK)
+    async with running() as (ready, nursery):
+        nursery.start_soon(peer.serve, ready, Next.TURN)
+        await wait_all_tasks_blocked()
+        assert (peer.turns, peer.has_ended) == (1, True)
+    peer.close()
+
+
+@pytest.mark.parametrize("where", ["begin", "between"])
+async def test_an_error_is_raised_in_the_connections_own_task(where: str) -> None:
+    shared = Shared()
+    bad, good = Peer("a", shared), Peer("b", shared)
+    raised: list[BaseException] = []
+
+    async def serve(ready: ReadySockets) -> None:
+        try:
+            await bad.serve(ready)
+        except ValueError as error:
+            raised.append(error)
+
+    async with running(good) as (ready, nursery):
+        nursery.start_soon(serve, ready)
+        await wait_all_tasks_blocked()
+        if where == "begin":
+            bad.failure = ValueError("of this one")
+        else:
+            shared.failure = ValueError("of all of them")
+        bad.other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert [str(error) for error in raised] == ["of this one" if where == "begin" else "of all of them"]
+        shared.failure = None
+        good.other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert (good.turns, good.has_ended) == (1, False)
+    bad.close()
+
+
+async def test_a_cancelled_connection_gets_no_turn() -> None:
+    shared = Shared()
+    peer = Peer("a", shared)
+    async with running() as (ready, _):
+        with trio.move_on_after(0):
+            await peer.serve(ready)
+        peer.other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert peer.turns == 0
+    peer.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.002])
+async def test_beside_connections_with_endless_work_every_other_and_every_task_has_its_turn(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", seconds)
+    shared = Shared(room=1)
+    endless = [Peer(f"endless {number}", shared, Next.TURN) for number in range(3)]
+    trickle = Peer("t", shared)
+    async with running(trickle) as (ready, nursery):
+        for peer in endless:
+            nursery.start_soon(peer.serve, ready, Next.READABLE)
+        await wait_all_tasks_blocked()
+        for peer in endless:
+            peer.other.send(b"x")
+        for count in range(1, 6):
+            await trio.sleep(0.003)  # a task beside them
+            trickle.other.send(b"x")
+            before = len(shared.events)
+            with trio.fail_after(5):
+                while trickle.turns < count:
+                    await trio.lowlevel.checkpoint()
+            begun = shared.events[before:]
+            waited = sum(event.startswith("endless") for event in begun[: begun.index("t")])
+            assert waited <= 3 * len(endless), "it waits for two rounds at most, and the one it came in"
+        turns = [peer.turns for peer in endless]
+        assert max(turns) - min(turns) <= 1, "they take turns with each other"
+        for peer in endless:
+            peer.wants = Next.TASK
+    for peer in endless:
+        peer.close()
