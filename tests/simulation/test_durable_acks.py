@@ -59,6 +59,7 @@ PRODUCERS: Final = 8
 PARTITIONS: Final = 20
 REQUESTS: Final = 10  # of each producer, of one to three batches
 ANSWERS_LOST: Final = 0.3  # of all
+SYNCED_ON_THE_LOOP: Final = 0.2  # of all, as if there were one client
 OPERATIONS_PER_FULL_LOOK: Final = 150
 _TOPIC_CONFIG: Final = {"segment.bytes": 1024, "index.interval.bytes": 150, "segment.ms": 10**9}
 
@@ -171,7 +172,10 @@ class Simulation:
             waiting.start_soon(append_request(broker, request, memoryview(bytearray(payload))).wait)
             for _ in range(dice.randrange(6)):
                 await trio.lowlevel.checkpoint()
-        return await append_request(broker, request, memoryview(bytearray(payload))).wait()
+        pending = append_request(broker, request, memoryview(bytearray(payload)))
+        if dice.random() < SYNCED_ON_THE_LOOP:
+            broker.sync_now()
+        return await pending.wait()
 
     async def _keep_house(self, broker: Broker) -> None:
         while not self.failure:

@@ -154,6 +154,7 @@ class Broker:
         self.turn = self.reads.turn
         self.append = appends.append
         self.is_plain = appends.is_plain
+        self.sync_now = commits.run_now
         self.missing_topics = appends.missing_topics
         self.create_missing = appends.create_missing
         self.flush = appends.flush

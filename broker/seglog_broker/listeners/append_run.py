@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
 from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
 from seglog_protocol.frames import ReceiveBuffer
 from seglog_protocol.messages import AppendRequest
@@ -60,9 +61,10 @@ class _Part:
 class AppendRun:
     """Gathers appends until ``write``; they lie in ``buffer``, which all connections of the listener receive into."""
 
-    def __init__(self, broker: BrokerApi) -> None:
+    def __init__(self, broker: BrokerApi, ready: ReadySockets) -> None:
         self.buffer = ReceiveBuffer(RECEIVE_BYTES_MAX)
         self._broker = broker
+        self._ready = ready
         self._appends: list[_Append] = []
 
     @property
@@ -98,6 +100,8 @@ class AppendRun:
         failed: list[AppendOutcome] = []
         try:
             pending = self._broker.append(requests, [append.payload for append in appends])
+            if requests[0].ack == "disk" and self._ready.is_alone:
+                self._broker.sync_now()
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failed = [as_seglog_error(error, AppendRequest.api)]
         ack, count = requests[0].ack, len(appends)

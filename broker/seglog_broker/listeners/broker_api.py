@@ -187,6 +187,10 @@ class BrokerApi(Protocol):
         """
         ...
 
+    def sync_now(self) -> None:
+        """Sync at once, on the loop, what was appended with ack ``disk``: for the only client at the moment."""
+        ...
+
     def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None, /) -> Answer | None:
         """The answer, or None when the fetch has to wait. ``waiter`` is given when it has waited already."""
         ...

@@ -24,7 +24,7 @@ async def serve_native(
     Cancel it to stop it: it stops accepting at once, gives requests under way a few seconds, and returns. ``ready``
     has to run until then. Raises OSError when accepting fails for good.
     """
-    run = AppendRun(broker)
+    run = AppendRun(broker, ready)
     acceptor = Acceptor(
         lambda: broker.config,
         broker.metrics,

@@ -194,6 +194,9 @@ class FakeBroker:
     async def create_missing(self, request: AppendRequest) -> dict[str, SeglogError]:
         raise NotImplementedError
 
+    def sync_now(self) -> None:
+        pass
+
     def is_plain(self, request: AppendRequest) -> bool:
         return request.ack != "none"
 

@@ -7,13 +7,15 @@ from typing import Any, Self
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.partitions import group_commit
+from seglog_broker.partitions.group_commit import PAUSE_FACTOR
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -529,3 +531,62 @@ async def test_an_fsync_that_fails_while_a_start_recovers_is_final_too() -> None
     assert broker.partitions["t", 0].log.durable_end_offset == 0
     broker.close()
     running.broker.close()
+
+
+# --- On the loop ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_round_on_the_loop_has_ended_when_it_returns() -> None:
+    async with Running() as running:
+        first, second = running.append(0), running.append(1)
+        assert first.reply is None
+        running.broker.sync_now()
+        assert first.reply is not None
+        assert second.reply is not None, "the round is for all that wait"
+        assert running.synced == ["t-0", "t-1"]
+        running.broker.sync_now()
+        assert running.synced == ["t-0", "t-1"], "nothing waits any more"
+
+
+async def test_no_round_begins_on_the_loop_while_another_is_under_way() -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        running.offload.is_holding = True
+        nursery.start_soon(running.append(0).wait)
+        await wait_all_tasks_blocked()
+        late = running.append(0)
+        running.broker.sync_now()
+        assert late.reply is None
+        running.offload.is_holding = False
+        running.offload.let_one_go()
+        assert await error_of(late) is None
+
+
+async def test_a_failed_sync_on_the_loop_is_the_answer_to_those_who_wait_for_it() -> None:
+    async with Running() as running:
+        failing, fine = running.append(0), running.append(1)
+        running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+        running.broker.sync_now()
+        assert isinstance(await error_of(failing), PartitionReadOnlyError)
+        assert await error_of(fine) is None
+
+
+async def test_after_a_slow_sync_the_loop_waits_for_none_for_a_while(mock_clock: MockClock) -> None:
+    async with Running() as running:
+
+        def slow(*arguments: Any) -> list[OSError | None]:
+            mock_clock.jump(0.1)
+            return run_flushes(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group_commit, "run_flushes", slow)
+            first = running.append(0)
+            running.broker.sync_now()
+            assert first.reply is not None
+        second = running.append(0)
+        running.broker.sync_now()
+        assert second.reply is None
+        assert await error_of(second) is None, "a task syncs it"
+        mock_clock.jump(0.1 * PAUSE_FACTOR)
+        third = running.append(0)
+        running.broker.sync_now()
+        assert third.reply is not None

@@ -15,6 +15,9 @@ from typing import Final, Protocol
 
 import trio
 
+ALONE_SECONDS: Final = 0.05
+"""A connection is alone when no other has had a turn for so long."""
+
 TURN_SECONDS: Final = 0.002
 """Sockets are served for this long before other tasks of the loop run."""
 
@@ -81,6 +84,8 @@ class ReadySockets:
         self._queued: deque[_Entry] = deque()
         self.now = 0.0
         """Trio's time at which the turns that are running began."""
+        self._latest: _Entry | None = None  # the one that had the latest turn
+        self._latest_since = 0.0  # since when no other had one
 
     async def serve(
         self, sock: socket.socket, served: Served, together: Together, *, begin: Next = Next.READABLE
@@ -104,6 +109,11 @@ class ReadySockets:
             await trio.lowlevel.wait_task_rescheduled(abort)
         if entry.error is not None:
             raise entry.error
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the connection whose turn it is has been the only one for a while."""
+        return self.now - self._latest_since >= ALONE_SECONDS
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -161,8 +171,9 @@ class ReadySockets:
             self._begin_turn(entry)
         return self._end_turns(entries)
 
-    @staticmethod
-    def _begin_turn(entry: _Entry) -> None:
+    def _begin_turn(self, entry: _Entry) -> None:
+        if entry is not self._latest:
+            self._latest, self._latest_since = entry, self.now
         try:
             entry.served.begin_turn()
         except BaseException as error:  # noqa: BLE001 - its own task raises it
@@ -192,6 +203,8 @@ class ReadySockets:
         return wanted
 
     def _remove(self, entry: _Entry) -> trio.lowlevel.Task:
+        if entry is self._latest:
+            self._latest = None  # and not kept alive
         task, entry.task = entry.task, None
         assert task is not None
         self._selector.unregister(entry.sock)
