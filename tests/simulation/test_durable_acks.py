@@ -19,8 +19,8 @@ from typing import Final
 import pytest
 import trio
 
-from seglog_broker.api.append import PendingAppends
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Arguments, T, outcomes_of

@@ -1,16 +1,17 @@
 """Appends: batches are checked, written in the order of the request, and acknowledged at the requested level."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Generator, Mapping, Sequence
+from typing import Final
 
 import structlog
 
+from seglog_broker.api.pending_appends import PendingAppends, RecordCheck, Writing
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cold_reads import ColdReads
-from seglog_broker.partitions.group_commit import FlushSignal, Round
+from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
@@ -32,9 +33,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from seglog_protocol.messages import (
-    Ack,
     AppendPartition,
-    AppendReply,
     AppendRequest,
     AppendResult,
     CreateTopicRequest,
@@ -53,168 +52,6 @@ EFFORT_OF_NEXT: Final = 0.25
 log = structlog.get_logger()
 
 _PRODUCER_OF_ANOTHER: Final = "the records were meant for the former topic; to send to this one make a new producer"
-
-
-class RecordCheck(NamedTuple):
-    """Records that take too long to check on the loop."""
-
-    batch: memoryview
-    rules: RecordRules
-
-
-Writing = Generator[RecordCheck | None, SeglogError | None, None]
-"""The steps of an append. They yield None to let other tasks run, or records to be checked; the error of the check, or
-None, is then sent in."""
-
-
-class PendingAppends:
-    """Appends in progress: consecutive requests of one connection, all with one ack.
-
-    Call ``write_rest`` unless ``is_written``. Then ``replies`` has the replies if no ack is outstanding; otherwise
-    ``wait`` returns them.
-    """
-
-    __slots__ = (
-        "_counts",
-        "_ends",
-        "_offload",
-        "_payloads",
-        "_reads",
-        "_refused",
-        "_replies",
-        "_results",
-        "_round",
-        "_stopped_for",
-        "_waits",
-        "_writing",
-        "ack",
-        "effort",
-        "is_written",
-    )
-
-    def __init__(self, reads: ColdReads, offload: Offload, ack: Ack, payloads: list[memoryview]) -> None:
-        self.ack = ack
-        self.effort = 0.0
-        self.is_written = False
-        self._payloads = payloads
-        self._reads = reads
-        self._offload = offload
-        self._round: Round | None = None  # of group commit, which syncs all of these partitions
-        self._results: list[list[AppendResult]] = []  # of each request
-        self._counts: dict[int, dict[str, int]] = {}  # by request: numbers of partitions, if the client has another one
-        self._refused: dict[int, SeglogError] = {}  # requests that were refused as a whole
-        self._ends: dict[Partition, int] = {}  # the offset up to which each must be durable
-        self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
-        self._replies: list[AppendReply | SeglogError] | None = None  # once they are known
-        self._writing: Writing | None = None
-        self._stopped_for: RecordCheck | None = None
-
-    # --- Writing ------------------------------------------------------------------------------------------------------
-
-    def begin_request(self, counts: dict[str, int] | None = None) -> list[AppendResult]:
-        """The list for the results of the next request."""
-        if counts is not None:
-            self._counts[len(self._results)] = counts
-        results: list[AppendResult] = []
-        self._results.append(results)
-        return results
-
-    def refuse_request(self, error: SeglogError) -> None:
-        """Answer the request begun last with ``error``."""
-        self._refused[len(self._results) - 1] = error
-
-    def wait_for(self, partition: Partition, end_offset: int, results: list[AppendResult], number: int) -> None:
-        """Send result ``number`` of ``results`` when every record of ``partition`` below ``end_offset`` is durable."""
-        self._waits.append((partition, end_offset, results, number))
-        if end_offset > self._ends.get(partition, 0):
-            self._ends[partition] = end_offset
-
-    def join_round(self, partition: Partition) -> None:
-        """Have the next round sync ``partition``."""
-        self._round = partition.want_durable()
-
-    def write(self, writing: Writing) -> None:
-        """Write as much as is possible without letting other tasks run."""
-        self._writing = writing
-        self._go_on(None)
-
-    def keep_payloads(self) -> int:
-        """Copy what is not written yet, because the buffer that holds it gets other bytes; the bytes copied."""
-        copied = 0
-        for number in range(max(0, len(self._results) - 1), len(self._payloads)):
-            self._payloads[number] = memoryview(bytearray(self._payloads[number]))
-            copied += len(self._payloads[number])
-        if self._stopped_for is not None:
-            self._stopped_for = RecordCheck(memoryview(bytes(self._stopped_for.batch)), self._stopped_for.rules)
-        return copied
-
-    async def write_rest(self) -> None:
-        """Write the rest, and let other tasks run in between. If cancelled, batches that are written stay."""
-        while not self.is_written:
-            refusal: SeglogError | None = None
-            check = self._stopped_for
-            if check is None:
-                await self._reads.turn()
-            else:
-                try:
-                    await self._offload.check_records(check.batch, check.rules)
-                except SeglogError as error:
-                    refusal = error
-            self._go_on(refusal)
-
-    def _go_on(self, refusal: SeglogError | None) -> None:
-        assert self._writing is not None
-        try:
-            self._stopped_for = self._writing.send(refusal)
-        except StopIteration:
-            self.is_written = True
-
-    # --- Answering ----------------------------------------------------------------------------------------------------
-
-    @property
-    def replies(self) -> list[AppendReply | SeglogError] | None:
-        """The reply to each request, if every partition has reached the requested ack, or failed; else None.
-
-        Fewer than requests where one with ack ``none`` failed: those behind it are not served.
-        """
-        if self._replies is None:
-            for partition, offset in self._ends.items():
-                if partition.log.durable_end_offset < offset:
-                    return None
-            self._replies = self._all_replies()
-        return self._replies
-
-    def listen(self, listener: Callable[[], None]) -> bool:
-        """Call ``listener`` when the replies should be complete. False if no round will do that: then call ``wait``."""
-        return self._round is not None and self._round.listen(listener)
-
-    async def wait(self) -> list[AppendReply | SeglogError]:
-        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay.
-
-        Any number of tasks may wait.
-        """
-        while self._ends:
-            partition, offset = next(iter(self._ends.items()))
-            try:
-                await partition.wait_durable(offset)
-            except SeglogError as error:
-                failed = AppendResult(partition.topic, partition.number, error=as_result(error))
-                durable = partition.log.durable_end_offset
-                for waiting, end_offset, results, number in self._waits:
-                    if waiting is partition and end_offset > durable:
-                        results[number] = failed
-            self._ends.pop(partition, None)
-        self._replies = self._all_replies()
-        return self._replies
-
-    def _all_replies(self) -> list[AppendReply | SeglogError]:
-        counts, refused = self._counts, self._refused
-        if not counts and not refused:
-            return [AppendReply(results) for results in self._results]
-        return [
-            refused[number] if number in refused else AppendReply(results, counts.get(number))
-            for number, results in enumerate(self._results)
-        ]
 
 
 class _Gathered:
