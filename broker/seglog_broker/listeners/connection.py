@@ -238,7 +238,7 @@ class Connection:
         """Serve requests in order of arrival; return when the peer sends no more."""
         try:
             while not self._is_over:
-                has_work = self._has_frames or self._in_hand is not None
+                has_work = self._has_work
                 self._quiet_since = math.inf if has_work else trio.current_time()
                 begin = Next.TURN if has_work else Next.READABLE
                 await self._ready.serve(self._sock, self, self._run, begin=begin)
@@ -263,8 +263,15 @@ class Connection:
         Appends are gathered, to be written together with those of other connections. Raises the error of bytes that
         are no frame, once what came before them is served.
         """
-        if self._has_frames or self._in_hand is not None or self._receive_more():
+        if self._failure is not None:
+            raise self._failure
+        if self._has_work or self._receive_more():
             self._serve_frames()
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether there is something to be done before more is received."""
+        return self._has_frames or self._in_hand is not None or self._failure is not None
 
     def end_turn(self) -> Next:
         """Send the replies, and keep what is left of what was received. Raises MemoryError."""
@@ -278,7 +285,7 @@ class Connection:
         if self._job is not None or self._is_over or not is_sent or self._acks.is_full:
             return Next.TASK
         self._free_unused()
-        if self._has_frames or self._in_hand is not None or self._failure is not None:
+        if self._has_work:
             return Next.TURN
         self._quiet_since = self._ready.now
         return Next.READABLE
@@ -325,21 +332,18 @@ class Connection:
             self._effort < EFFORT_A_TURN
             and self._gathered < room
             and self._gathered_size < room_size
+            and self._failure is None
             and not self._is_blocked
         ):
             opened: OpenedRequest | None = None
             if self._in_hand is not None:
                 (opened, frame), self._in_hand = self._in_hand, None
-            elif self._failure is not None:
-                if self._gathered:
-                    break
-                raise self._failure
             else:
                 try:
                     following = self._reader.next_frame()
                 except RemoteProtocolError as error:
                     self._failure = error
-                    continue
+                    break
                 if following is None:
                     self._has_frames = False
                     break

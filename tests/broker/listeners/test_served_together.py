@@ -21,6 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.listeners import connection
 from seglog_broker.listeners.serving import ready_sockets
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -325,4 +326,31 @@ async def test_where_writing_together_fails_each_batch_is_tried_alone() -> None:
         assert ["error" in result for result in results] == [False, True, False]
         assert [result.get("base_offset") for result in results] == [1, None, 2]
         fs.limit_free_bytes(None)
+        await served.close_peers()
+
+
+@pytest.mark.trio
+async def test_a_connection_that_cannot_be_answered_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", 60)
+    async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
+        peers = [await served.greeted() for _ in range(3)]
+        data = encode_batch([(NOW, b"key", b"value", ())])
+        frames = [
+            encode_frame(request_header(n, AppendRequest([AppendPartition("wide", 1, len(data))], "os")), [data])
+            for n in range(3)
+        ]
+        answer = connection.Connection.answer_appends
+
+        def fail_once(one: connection.Connection, request_ids: list[int], *rest: Any) -> None:
+            if request_ids == [1]:
+                raise ZeroDivisionError
+            answer(one, request_ids, *rest)
+
+        monkeypatch.setattr(connection.Connection, "answer_appends", fail_once)
+        for peer, frame in zip(peers, frames, strict=True):
+            os.write(peer.stream.socket.fileno(), frame)
+        with trio.fail_after(10):
+            assert await peers[0].receive_ids(1) == [0]
+            assert await peers[2].receive_ids(1) == [2]
+            assert await peers[1].hung_up()
         await served.close_peers()
