@@ -382,7 +382,7 @@ class BrokerConfig:
             "log.cleaner.dedupe.buffer.size",
             Long(1_048_577),
             Effect.NOW,
-            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 170.",
+            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 64.",
             "Raise it for topics with very many keys.",
             change=Change.RELOAD,
         ),
