@@ -318,7 +318,7 @@ class Segment:
     def _look_up(self, offset: int) -> LocatedBatch | None:
         """``find``, without what is remembered of earlier reads."""
         start = self.indexes.start_for(offset)
-        for found in self.log.walk(("offset", offset, start), start):
+        for found in self.log.walk(("offset", offset, start.position), start):
             if found.header.last_offset >= offset:
                 return found
         return None
@@ -351,18 +351,19 @@ class Segment:
         ``next_base`` is where the next segment begins, or the log ends.
         """
         below = self.indexes.time_below(timestamp)
-        start = self.indexes.start_for(max(below.entry.offset if below is not None else self.base_offset, offset_min))
+        covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
+        start = self.indexes.start_for(max(covered, offset_min), proof)
         with self.log.lease() as leased:
             file = self.log.for_seeking(leased)
             expected = self.base_offset
-            question = "timestamp", timestamp, offset_min, start
+            question = "timestamp", timestamp, offset_min, start.position
             searched = 0
             for found in self.log.walk(question, start):
                 header = found.header
                 self.flaws.refuse_misplaced(found, expected, next_base, file)
                 expected = header.next_offset
                 is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
-                if not is_wanted and found.end > start + PROVEN_WHILE_SEEKING_BYTES:
+                if not is_wanted and found.end > start.position + PROVEN_WHILE_SEEKING_BYTES:
                     continue
                 # A header's timestamp is no better than its checksum: believed, a wrong one would hide its batch.
                 data = self.log.whole(file, found)
@@ -388,6 +389,12 @@ class Segment:
             raise RecordsWantedError(self.log_path, found.position, header.size, question)
         answer = only_warm.found[question]
         return None if answer is None else FoundTimestamp(*answer)
+
+    def end_at_most(self, found: LocatedBatch, size_max: int) -> int:
+        """``boundary_at_most`` from a batch that was found; nothing is read where that batch alone is larger."""
+        if found.header.size > size_max and self.log.has_whole(found):
+            return found.position
+        return self.boundary_at_most(found.position, size_max)
 
     def boundary_at_most(self, start: int, size_max: int) -> int:
         """The largest known batch boundary in (start, start + size_max], or ``start`` when no whole batch fits.

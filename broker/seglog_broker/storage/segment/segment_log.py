@@ -8,6 +8,7 @@ A walk skips the bytes that are known to be damaged (``damaged``).
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, Lease, TurnWantedError
@@ -21,6 +22,13 @@ from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header,
 
 Stop = TurnWantedError | ColdReadError
 """Why an operation stopped half way; it continues when it is called again."""
+
+
+class Start(NamedTuple):
+    """Where a walk begins, and the batch there if its header was just read."""
+
+    position: int
+    batch: LocatedBatch | None = None
 
 
 class SegmentLog:
@@ -139,6 +147,10 @@ class SegmentLog:
             return None
         return header
 
+    def has_whole(self, found: LocatedBatch) -> bool:
+        """Whether a batch ends within the file, as its header has it, and no damage is known."""
+        return not self.damaged and found.end <= self.size
+
     def base_behind(self, found: LocatedBatch, next_base: int) -> int | None:
         """The base offset of the batch behind ``found``, as its header has it; None where that tells nothing.
 
@@ -196,11 +208,15 @@ class SegmentLog:
                 start_offset=expected,
             )
 
-    def walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
+    def walk(self, question: tuple[object, ...], start: Start, *, strict: bool = True) -> Iterator[LocatedBatch]:
         """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``."""
-        position, expected = self.pauses.resume(question, (start, -1))
+        position, expected = self.pauses.resume(question, (start.position, -1))
+        first, walked_before = start.batch, 0
+        if first is not None and position == start.position and self.has_whole(first):
+            yield first
+            walked_before, position, expected = 1, first.end, first.header.next_offset
         batches = self.batches(position, strict=strict, expected=expected)
-        for walked, found in enumerate(batches, start=1):
+        for walked, found in enumerate(batches, start=walked_before + 1):
             yield found
             if walked % HEADERS_A_TURN == 0:
                 self.pauses.pause(question, (found.end, found.header.next_offset))
