@@ -27,7 +27,7 @@ from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
 from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from seglog_protocol.records import iter_records
 
 RECORDS_A_TURN: Final = 4
@@ -360,14 +360,17 @@ class Segment:
             searched = 0
             for found in self.log.walk(question, start):
                 header = found.header
-                self.flaws.refuse_misplaced(found, expected, next_base, file)
-                expected = header.next_offset
                 is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
-                if not is_wanted and found.end > start.position + PROVEN_WHILE_SEEKING_BYTES:
+                is_proven = is_wanted or found.end <= start.position + PROVEN_WHILE_SEEKING_BYTES
+                data = file.pread(header.size + HEADER_SIZE, found.position) if is_proven else b""
+                behind = data[header.size :] if is_proven else None
+                self.flaws.refuse_misplaced(found, expected, next_base, file, behind)
+                expected = header.next_offset
+                if not is_proven:
                     continue
                 # A header's timestamp is no better than its checksum: believed, a wrong one would hide its batch.
-                data = self.log.whole(file, found)
-                first = self._first_in(found, data, timestamp, offset_min) if is_wanted else None
+                self.log.refuse_corrupt(found, data)
+                first = self._first_in(found, data[: header.size], timestamp, offset_min) if is_wanted else None
                 if first is not None:
                     return first
                 searched += is_wanted

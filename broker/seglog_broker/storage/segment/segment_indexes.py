@@ -138,7 +138,8 @@ class SegmentIndexes:
                 return found
             if is_named or header.max_timestamp >= entry.timestamp:
                 with self._log.lease() as leased:  # to find out which of the two is wrong
-                    self._log.whole(self._log.for_seeking(leased), found)
+                    data = self._log.for_seeking(leased).pread(header.size, found.position)
+                self._log.refuse_corrupt(found, data)
                 return None
         return None
 

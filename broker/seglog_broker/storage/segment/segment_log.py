@@ -17,7 +17,7 @@ from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, me
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.header_walk import walk_headers
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
 
 Stop = TurnWantedError | ColdReadError
@@ -168,9 +168,8 @@ class SegmentLog:
         with self._handles.lease(self.path) as file:
             return file.pread(found.header.size, found.position)
 
-    def whole(self, file: Readable, found: LocatedBatch) -> bytes:
-        """The bytes of a batch, from the open ``file``. CorruptRecordError when they do not match its checksum."""
-        data = file.pread(found.header.size, found.position)
+    def refuse_corrupt(self, found: LocatedBatch, data: Buffer) -> None:
+        """Raise CorruptRecordError when ``data``, which begins with a batch, does not match the batch's checksum."""
         if not verify_crc(data, 0, found.header):
             raise CorruptRecordError(
                 f"the batch at position {found.position} of {self.path} does not match its checksum",
@@ -178,7 +177,6 @@ class SegmentLog:
                 position=found.position,
                 start_offset=-1,
             )
-        return data
 
     def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
         """The checksum of the whole file; bytes that ``so_far`` covers are not read."""
@@ -199,7 +197,14 @@ class SegmentLog:
         end = self.size if end is None else end
         with self._handles.lease(self.path) as leased:
             file = self.for_seeking(leased) if strict else self.for_walking(leased)
-            position, expected = yield from walk_headers(file, position, end, self.damaged, expected)
+            if self.damaged:
+                position, expected = yield from walk_headers(file, position, end, self.damaged, expected)
+            else:
+                found: LocatedBatch | None = None
+                for found in scan_headers(file, position, end):
+                    yield found
+                if found is not None:
+                    position, expected = found.end, found.header.next_offset
         if strict and position < end:
             raise CorruptRecordError(
                 f"{self.path} holds no record batch at position {position}",
