@@ -151,10 +151,12 @@ class BrokerConfig:
             "seglog.handles.max",
             Int(1),
             Effect.NOW,
-            "Most segment files and index maps kept open at a time.",
-            "Raise it when readers often change between more segments than that; a small number only costs time.",
+            "Most segment files and index maps kept open at a time: no more than 512, or an eighth of the open files "
+            "that the process is granted if that is more.",
+            "Raise it above the number of partitions that are written at a time, and when readers often change between "
+            "more segments than that.",
         ),
-    ] = 512
+    ] = 2_048
     seglog_request_memory_max: Annotated[
         int,
         Key(
