@@ -36,7 +36,6 @@ _GUESS_STEPS_MIN: Final = 64  # steps guessed at a time
 _GUESS_STEPS_MAX: Final = 512
 _GUESS_WORTHWHILE: Final = 8
 _GUESSED_POSITIONS_MAX: Final = 1 << 18  # at a time: about 40 bytes of memory each
-_SLICES_OF_A_SIZE_MIN: Final = 64
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
 _UINT32_MAX: Final = 0xFFFFFFFF
@@ -86,10 +85,6 @@ class RecordColumns:
     def __len__(self) -> int:
         """Number of records."""
         return len(self.start)
-
-    def keys(self, which: Int64s) -> list[bytes]:
-        """The keys of the records ``which``, none of which may be null."""
-        return _slices(self.data, self.key_start[which], self.key_length[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,32 +444,6 @@ class Octets:
 
 def _signed(zigzag: Int64s) -> Int64s:
     return ((zigzag >> 1) & INT64_MAX) ^ -(zigzag & 1)
-
-
-def _slices(data: Buffer, starts: Int64s, sizes: Int64s) -> list[bytes]:
-    """``data[start : start + size]`` for each; a fifth of the time of a loop where many have the same size."""
-    if len(starts) and (size := int(sizes[0])) and bool((sizes == size).all()):
-        same: list[bytes] = _pieces(data, size)[starts].tolist()
-        return same
-    found = np.empty(len(starts), np.object_)
-    order = np.argsort(sizes, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(sizes[order])) + 1, len(order))
-    if len(ends) * _SLICES_OF_A_SIZE_MIN > len(order):
-        rows = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        return [bytes(data[start:end]) for start, end in rows]
-    first = 0
-    for last in ends.tolist():
-        which = order[first:last]
-        size = int(sizes[which[0]])
-        found[which] = _pieces(data, size)[starts[which]].astype(np.object_) if size else b""
-        first = last
-    slices: list[bytes] = found.tolist()
-    return slices
-
-
-def _pieces(data: Buffer, size: int) -> npt.NDArray[np.void]:
-    """A view of the overlapping pieces of ``size`` bytes, one starting at every byte."""
-    return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
 # --- Headers ----------------------------------------------------------------------------------------------------------

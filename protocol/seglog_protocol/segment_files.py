@@ -14,7 +14,6 @@ log.
 """
 
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from typing import Any, Final, NamedTuple
@@ -136,11 +135,14 @@ def find_time_floor(
 
 
 def _floor(unpack: Unpack, size: int, skip: int, data: Buffer, count: int, wanted: int, low: int) -> int:
-    def key(number: int) -> int:
-        value: int = unpack(data, number * size + skip)[0]
-        return value
-
-    return bisect_right(range(count), wanted, lo=low, key=key) - 1
+    high = count
+    while low < high:  # ``bisect_right`` with a key takes one and a half times as long
+        middle = (low + high) >> 1
+        if unpack(data, middle * size + skip)[0] <= wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 def offset_index_problem(data: Buffer, log_size: int) -> str | None:

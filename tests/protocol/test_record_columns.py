@@ -231,7 +231,8 @@ def test_chosen_records_of_good_batches_are_read_alone(
         records = opened.records
         for index in range(len(records)):
             header = batches.header(opened.first + int(records.list_number[index]))
-            (key,) = records.keys(np.array([index])) if records.key_length[index] >= 0 else (None,)
+            start, length = int(records.key_start[index]), int(records.key_length[index])
+            key = None if length < 0 else bytes(records.data[start : start + length])
             start, length = int(records.value_start[index]), int(records.value_length[index])
             value = None if length < 0 else bytes(records.data[start : start + length])
             timestamp = header.base_timestamp + int(records.timestamp_delta[index])
@@ -240,11 +241,3 @@ def test_chosen_records_of_good_batches_are_read_alone(
             int((records.list_number < number).sum()) for number in range(opened.last - opened.first + 1)
         ]
     assert found == [row for row in expected if row[0] in chosen]
-
-
-@given(st.lists(st.binary(max_size=4), max_size=300), st.booleans())
-def test_keys_are_those_bytes_whatever_their_lengths(keys: list[bytes], same: bool) -> None:
-    keys = [key.ljust(4, b"\0") for key in keys] if same else keys * 40
-    batches = read_batches(encode_batch([(0, key, b"", ()) for key in [*keys, b"end"]]))
-    (opened,) = open_batches(batches)
-    assert opened.records.keys(np.arange(len(keys))) == keys

@@ -175,10 +175,11 @@ class FetchService:
         effort = 0
         try:
             for number, item in enumerate(request.partitions):
-                effort += effort_of(self._table.find_readable(item.topic, item.partition), item.timestamp)
-                if effort >= EFFORT_A_TURN or (number and item.verify):
+                cost = effort_of(self._table.find_readable(item.topic, item.partition), item.timestamp)
+                if number and (effort + cost > EFFORT_A_TURN or item.verify):
                     effort = 0
                     yield None
+                effort += cost
                 if item.timestamp is not None:
                     yield from bring_in_times(self._table.find_readable(item.topic, item.partition))
                 result: FetchResult | None = None

@@ -151,10 +151,12 @@ class BrokerConfig:
             "seglog.handles.max",
             Int(1),
             Effect.NOW,
-            "Most segment files and index maps kept open at a time.",
-            "Raise it when readers often change between more segments than that; a small number only costs time.",
+            "Most segment files and index maps kept open at a time: no more than 512, or an eighth of the open files "
+            "that the process is granted if that is more.",
+            "Raise it above the number of partitions that are written at a time, and when readers often change between "
+            "more segments than that.",
         ),
-    ] = 512
+    ] = 2_048
     seglog_request_memory_max: Annotated[
         int,
         Key(
@@ -382,7 +384,7 @@ class BrokerConfig:
             "log.cleaner.dedupe.buffer.size",
             Long(1_048_577),
             Effect.NOW,
-            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 170.",
+            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 64.",
             "Raise it for topics with very many keys.",
             change=Change.RELOAD,
         ),

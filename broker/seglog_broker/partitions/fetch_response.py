@@ -2,7 +2,8 @@
 
 A hundred consumers at the end of a partition are woken by one append and fetch the same bytes. The response to the
 first one is used again for the others as long as nothing has changed: a small one with a copy of its bytes, which takes
-one system call for each instead of three, a large one with leases of their own.
+one system call for each instead of three, a large one with leases of their own. So is the response to those who have
+waited for nothing.
 """
 
 from types import TracebackType
@@ -43,20 +44,24 @@ class FetchAnswer:
 class RecentAnswer:
     """The last response from the end of one partition alone. It holds no lease."""
 
-    __slots__ = ("_copy", "_durable", "_log", "_near", "_reply", "_request", "_start")
+    __slots__ = ("_copy", "_durable", "_end", "_log", "_near", "_reply", "_request", "_start")
 
-    def __init__(self, log: PartitionLog, near: TailRange, request: FetchRequest, reply: FetchReply) -> None:
+    def __init__(self, log: PartitionLog, near: TailRange | None, request: FetchRequest, reply: FetchReply) -> None:
+        """``near`` is the payload, None for an empty one."""
         self._log = log
         self._near = near
         self._request = request
         self._reply = reply
         self._start = log.log_start_offset
         self._durable = log.durable_end_offset
+        self._end = log.log_end_offset
         self._copy = b""
 
     @classmethod
     def of(cls, log: PartitionLog, request: FetchRequest, answer: FetchAnswer) -> Self | None:
         """The part of ``answer`` to keep, for a ``request`` of one partition; None if it cannot be used again."""
+        if request.partitions[0].offset == log.log_end_offset and answer.reply.partitions[0].error is None:
+            return cls(log, None, request, answer.reply)
         near = log.active.tail.latest
         if near is None or not answer.slices or not answer.slices[0].is_of(near):
             return None
@@ -66,14 +71,15 @@ class RecentAnswer:
         """A response to ``request``, if it would be the same as the last one; else None."""
         log, near = self._log, self._near
         if (
-            near is not log.active.tail.latest  # changes with the segment, and when a new one begins
+            self._end != log.log_end_offset
+            or (near is not None and near is not log.active.tail.latest)  # changes with the segment, and in a new one
             or self._durable != log.durable_end_offset
             or self._start != log.log_start_offset
             or self._request.partitions != request.partitions
             or self._request.max_bytes != request.max_bytes
         ):
             return None
-        if self._copy:
+        if self._copy or near is None:
             return FetchAnswer(self._reply, [], self._copy)
         found = log.slice_near_end(near)
         if found.size <= COPY_BYTES_MAX and found.file.is_cached(found.position, found.size):

@@ -20,6 +20,11 @@ CONNECTIONS_MIN: Final = 16
 HANDLES_MIN: Final = 16
 """The least number of connections, and of segment files and maps, however few descriptors there are."""
 
+HANDLES_OF_FEW: Final = 512
+HANDLES_SHARE: Final = 8
+"""Segment files and maps get ``HANDLES_OF_FEW``, or one of so many descriptors if that is more: where there are few,
+most are for connections."""
+
 EXCESS_MIN: Final = 8
 OTHERS_MIN: Final = 64
 """``OTHERS_MIN`` descriptors are always left for everything but logs: connections, the stop, Python itself.
@@ -60,7 +65,8 @@ def handles_max(config: BrokerConfig) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return config.seglog_handles_max
-    return min(config.seglog_handles_max, max(HANDLES_MIN, soft - RESERVED - CONNECTIONS_MIN))
+    share = max(HANDLES_OF_FEW, soft // HANDLES_SHARE)
+    return min(config.seglog_handles_max, share, max(HANDLES_MIN, soft - RESERVED - CONNECTIONS_MIN))
 
 
 def handles_excess_max(config: BrokerConfig) -> int:

@@ -667,6 +667,34 @@ async def test_equal_fetches_at_the_end_share_an_answer_until_something_changes(
     assert after is not before, "it tells what is durable"
 
 
+async def test_those_who_wait_for_nothing_share_an_empty_answer_until_something_changes(broker: Broker) -> None:
+    await append(broker, batch(b"a"))
+
+    def answer(offset: int, max_bytes: int = 1 << 20) -> FetchAnswer:
+        found = broker.fetch_now(fetch_request(offset, max_bytes=max_bytes))
+        assert found is not None
+        found.close()
+        return found
+
+    first = answer(1)
+    assert (first.size, first.reply.partitions[0].latest) == (0, 1)
+    assert answer(1).reply is first.reply
+    assert answer(1, 1000).reply is not first.reply, "another question"
+    first = answer(1)
+    broker.partitions["t", 0].log.flusher.flush()
+    durable = answer(1)
+    assert (durable.size, durable.reply.partitions[0].durable) == (0, 1), "it tells what is durable"
+    await append(broker, batch(b"b"))
+    with_bytes = answer(1)
+    assert (with_bytes.size, with_bytes.reply.partitions[0].latest) == (len(batch(b"b")), 2)
+    at_the_end = answer(2)
+    broker.partitions["t", 0].log.truncate_before(1)
+    assert answer(2).reply.partitions[0].earliest == 1, "it tells where the log begins"
+    assert answer(2).reply is not at_the_end.reply
+    beyond = answer(3).reply.partitions[0].error
+    assert isinstance(beyond, errors.OffsetOutOfRangeError)
+
+
 async def test_an_answer_from_elsewhere_is_not_given_again_as_one_from_the_end(broker: Broker) -> None:
     for number in range(4):
         await append(broker, batch(b"%d" % number))

@@ -60,7 +60,7 @@ def test_all_mistakes_are_found_each_once_and_their_keys_have_no_value() -> None
     lines = {line.split()[0]: line for line in configuration_lines(examined)}
     for key in ("fetch.max.bytes", "num.partitions", "log.retention.ms", "log.segment.bytes"):
         assert "?" in lines[key], key
-    assert lines["seglog.handles.max"].split()[1] == "512"
+    assert lines["seglog.handles.max"].split()[1] == "2048"
     *told, last = verdict_lines(examined, ["only 40 open files"])
     assert told[0] == "warning: only 40 open files."
     assert sum(line.startswith("mistake: ") for line in told) == 9

@@ -87,6 +87,17 @@ def test_logs_never_take_what_connections_and_a_stop_need(grant: Grant, limit: i
     assert files + connections_max(config) + RESERVED <= max(limit, HANDLES_MIN + CONNECTIONS_MIN + RESERVED)
 
 
+@pytest.mark.parametrize(
+    ("limit", "handles"), [(1024, 512), (4096, 512), (8192, 1024), (20_000, 2048), (resource.RLIM_INFINITY, 2048)]
+)
+def test_logs_get_a_thousand_files_and_more_where_connections_have_enough(
+    grant: Grant, limit: int, handles: int
+) -> None:
+    grant(limit, limit)
+    assert handles_max(BrokerConfig()) == handles
+    assert handles_max(BrokerConfig(seglog_handles_max=100)) == 100
+
+
 def test_a_small_number_of_handles_is_not_raised(grant: Grant) -> None:
     grant(1024, 1024)
     assert handles_max(BrokerConfig(seglog_handles_max=1)) == 1

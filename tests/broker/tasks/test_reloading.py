@@ -47,7 +47,7 @@ def test_a_change_is_reported_under_the_strongest_name_with_both_values_and_the_
     found = {(d.key, d.old, d.new, str(d.origin), d.is_dynamic) for d in differences(old, new)}
     assert found == {
         ("log.retention.ms", "86400000", "3600000", "flag --set log.retention.minutes", True),
-        ("seglog.handles.max", "512", "7", "flag --set seglog.handles.max", False),
+        ("seglog.handles.max", "2048", "7", "flag --set seglog.handles.max", False),
     }
     assert differences(new, new) == []
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from seglog_broker.storage.compaction.batch_rewrite import rewritten_batches
+from seglog_broker.storage.compaction.keys import Keys
 from seglog_broker.storage.compaction.offset_map import OffsetMap
 from seglog_broker.storage.compaction.producers import ActiveProducers, TransactionTracker, read_marker
 from seglog_protocol.batch_builder import compacted_batch
@@ -211,7 +212,7 @@ class _Decision:
         kept[first_dirty:behind] = offset_map.are_last(offsets[first_dirty:behind])
         clean = np.flatnonzero(has_key[:first_dirty])
         kept[:first_dirty] = False
-        kept[clean] = offset_map.are_absent(records.keys(clean))
+        kept[clean] = offset_map.are_absent(Keys.of_records(records, clean))
         late = np.flatnonzero(kept[:behind] & is_tombstone[:behind])
         late = late[is_due[records.list_number[late]]]
         kept[late] = False

@@ -24,6 +24,7 @@ from seglog_broker.storage.compaction.job import (
     SegmentLoss,
     SourceSegment,
 )
+from seglog_broker.storage.compaction.keys import Keys
 from seglog_broker.storage.compaction.offset_map import OffsetMap
 from seglog_broker.storage.compaction.producers import ProducerScan, TransactionTracker, read_marker
 from seglog_broker.storage.compaction.source import PIECE_BYTES, Piece, SourceFile, open_source
@@ -198,7 +199,7 @@ class _Cleaning:
             which = np.flatnonzero((records.key_length >= 0) & is_dirty)
             if opened.errors or records.malformed or len(which) < np.count_nonzero(is_dirty):
                 offset_map.is_complete = False
-            count = offset_map.put(records.keys(which), offsets[which].tolist())
+            count = offset_map.put(Keys.of_records(records, which), offsets[which])
             if offset_map.is_full:
                 refused = int(numbers[which[count]])
                 finished = int(batches.last_offset[refused - 1]) if refused else -1

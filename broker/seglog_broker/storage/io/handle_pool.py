@@ -272,7 +272,8 @@ class HandlePool:
             self._retire(oldest.home, oldest.path)
 
     def _leased(self, handle: _Handle[ResourceT]) -> Lease[ResourceT]:
-        self._idle.pop(handle, None)
+        if not handle.leases:
+            self._idle.pop(handle, None)
         handle.leases += 1
         return Lease(self, handle)
 
@@ -296,4 +297,5 @@ class HandlePool:
             handle.resource.close()
             return
         self._idle[handle] = None
-        self._shrink(self._limit)
+        if len(self._files) + len(self._maps) + self._retired_open > self._limit:  # ``open_count``: for every lease
+            self._shrink(self._limit)

@@ -62,7 +62,7 @@ class LogReader:
             number, found = place
             segment = self._segments[number]
             try:
-                end = segment.boundary_at_most(found.position, bytes_max)
+                end = segment.end_at_most(found, bytes_max)
                 if end <= found.position:
                     if not min_one:
                         return None

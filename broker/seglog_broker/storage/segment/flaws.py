@@ -87,13 +87,19 @@ class FlawFinder:
             entry = self._offset_index.lookup(entry.offset - 1)
         return verifier.first_flaw(start, end, expected, (base_offset, next_base - 1), self._log.damaged)
 
-    def refuse_misplaced(self, found: LocatedBatch, expected: int, next_base: int, file: Readable) -> None:
+    def refuse_misplaced(
+        self, found: LocatedBatch, expected: int, next_base: int, file: Readable, behind: bytes | None = None
+    ) -> None:
         """Raise CorruptRecordError when an offset, which no checksum covers, does not fit between its neighbours.
 
-        ``file`` is the open log.
+        ``file`` is the open log; ``behind`` the bytes that follow the batch in it, a header's at most, None if they
+        have not been read.
         """
         header, log = found.header, self._log
-        behind = file.pread(HEADER_SIZE, found.end) if header.base_offset != expected and found.end < log.size else b""
+        if header.base_offset == expected or found.end >= log.size:
+            behind = b""
+        elif behind is None:
+            behind = file.pread(HEADER_SIZE, found.end)
         following = parse_header(behind) if len(behind) == HEADER_SIZE else None
         if following is not None and why_implausible(following) is None:
             next_base = min(next_base, following.base_offset)

@@ -70,5 +70,5 @@ class OffsetIndex(SparseIndex):
     def _decode(self, entry: bytes | None) -> OffsetPosition | None:
         if entry is None:
             return None
-        relative, position = files.offset_entry(entry, 0)
+        relative, position = files.OFFSET_ENTRY.unpack(entry)
         return OffsetPosition(self.base_offset + relative, position)

@@ -28,7 +28,7 @@ from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
 from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from seglog_protocol.records import iter_records
 
 RECORDS_A_TURN: Final = 4
@@ -307,7 +307,7 @@ class Segment:
     def _look_up(self, offset: int) -> LocatedBatch | None:
         """``find``, without what is remembered of earlier reads."""
         start = self.indexes.start_for(offset)
-        for found in self.log.walk(("offset", offset, start), start):
+        for found in self.log.walk(("offset", offset, start.position), start):
             if found.header.last_offset >= offset:
                 return found
         return None
@@ -340,22 +340,26 @@ class Segment:
         ``next_base`` is where the next segment begins, or the log ends.
         """
         below = self.indexes.time_below(timestamp)
-        start = self.indexes.start_for(max(below.entry.offset if below is not None else self.base_offset, offset_min))
+        covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
+        start = self.indexes.start_for(max(covered, offset_min), proof)
         with self.log.lease() as leased:
             file = self.log.for_seeking(leased)
             expected = self.base_offset
-            question = "timestamp", timestamp, offset_min, start
+            question = "timestamp", timestamp, offset_min, start.position
             searched = 0
             for found in self.log.walk(question, start):
                 header = found.header
-                self.flaws.refuse_misplaced(found, expected, next_base, file)
-                expected = header.next_offset
                 is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
-                if not is_wanted and found.end > start + PROVEN_WHILE_SEEKING_BYTES:
+                is_proven = is_wanted or found.end <= start.position + PROVEN_WHILE_SEEKING_BYTES
+                data = file.pread(header.size + HEADER_SIZE, found.position) if is_proven else b""
+                behind = data[header.size :] if is_proven else None
+                self.flaws.refuse_misplaced(found, expected, next_base, file, behind)
+                expected = header.next_offset
+                if not is_proven:
                     continue
                 # A header's timestamp is no better than its checksum: believed, a wrong one would hide its batch.
-                data = self.log.whole(file, found)
-                first = self._first_in(found, data, timestamp, offset_min) if is_wanted else None
+                self.log.refuse_corrupt(found, data)
+                first = self._first_in(found, data[: header.size], timestamp, offset_min) if is_wanted else None
                 if first is not None:
                     return first
                 searched += is_wanted
@@ -377,6 +381,12 @@ class Segment:
             raise RecordsWantedError(self.log_path, found.position, header.size, question)
         answer = only_warm.found[question]
         return None if answer is None else FoundTimestamp(*answer)
+
+    def end_at_most(self, found: LocatedBatch, size_max: int) -> int:
+        """``boundary_at_most`` from a batch that was found; nothing is read where that batch alone is larger."""
+        if found.header.size > size_max and self.log.has_whole(found):
+            return found.position
+        return self.boundary_at_most(found.position, size_max)
 
     def boundary_at_most(self, start: int, size_max: int) -> int:
         """The largest known batch boundary in (start, start + size_max], or ``start`` when no whole batch fits.

@@ -5,15 +5,23 @@ that fits it is found; where none is, both indexes are rebuilt from the log.
 """
 
 from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
 
 from seglog_broker.storage.segment.index_writer import IndexWriter, InTurns
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
-from seglog_broker.storage.segment.segment_log import SegmentLog, Stop
+from seglog_broker.storage.segment.segment_log import SegmentLog, Start, Stop
 from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP
+
+
+class ProvenTime(NamedTuple):
+    """An entry of the time index, and the batch that proves it, unless the index was just rebuilt."""
+
+    entry: TimestampOffset
+    batch: LocatedBatch | None
 
 
 class SegmentIndexes:
@@ -37,17 +45,24 @@ class SegmentIndexes:
 
     # --- Look-ups -----------------------------------------------------------------------------------------------------
 
-    def start_for(self, offset: int) -> int:
-        """Position from which a scan finds ``offset``: the index floor, used only if a fitting batch begins there."""
+    def start_for(self, offset: int, seen: LocatedBatch | None = None) -> Start:
+        """Where a scan for ``offset`` begins: at the index floor, used only if a fitting batch begins there.
+
+        ``seen`` is a batch whose header was just read: if it is that one, it is not read again.
+        """
         self.ensure_offset_index()
         try:
             entry = self._floor(offset)
-            if entry.position == 0 or self.batch_at(entry) is not None:
-                return entry.position
+            if entry.position == 0:
+                return Start(0)
+            is_seen = seen is not None and seen.position == entry.position and seen.header.base_offset <= entry.offset
+            batch = seen if is_seen else self.batch_at(entry)
+            if batch is not None:
+                return Start(entry.position, batch)
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
         self.rebuild()
-        return self._floor(offset).position
+        return Start(self._floor(offset).position)
 
     def batch_at(self, entry: OffsetPosition) -> LocatedBatch | None:
         """The batch at the position of an offset index entry; None when no fitting batch begins there."""
@@ -56,14 +71,15 @@ class SegmentIndexes:
         header = self._log.header_at(entry.position)
         return LocatedBatch(entry.position, header) if header and header.base_offset <= entry.offset else None
 
-    def time_below(self, timestamp: int) -> TimeEntries | None:
+    def time_below(self, timestamp: int) -> ProvenTime | None:
         """The last entry of the time index below ``timestamp`` (ms), None when there is none."""
         self._ensure_time_index()
         found = self._time_floor(timestamp)
-        if found is not None and not self._proves(found):
+        proof = None if found is None else self._proves(found)
+        if found is not None and proof is None:
             self.rebuild()
             found = self._time_floor(timestamp)
-        return found
+        return None if found is None else ProvenTime(found.entry, proof)
 
     def find_max_timestamp(self) -> TimestampOffset:
         """(largest timestamp, last offset of the earliest batch that has it); no file is read once it is known.
@@ -94,7 +110,7 @@ class SegmentIndexes:
         if last is None:
             return True
         try:
-            return self._proves(last) and self._is_youngest(last.entry)
+            return self._proves(last) is not None and self._is_youngest(last.entry)
         except CorruptRecordError:
             return last.is_in_order
 
@@ -102,30 +118,30 @@ class SegmentIndexes:
         if self._log.is_active:
             return True  # what was appended since is younger, or not
         indexed = self.start_for(names.OFFSET_MAX)
-        behind = self._log.walk(("youngest", last.timestamp, indexed), indexed)
+        behind = self._log.walk(("youngest", last.timestamp, indexed.position), indexed)
         return all(header.max_timestamp <= last.timestamp for _, header in behind)
 
-    def _proves(self, entries: TimeEntries) -> bool:
-        """Whether log and neighbours confirm a time entry; the batches between two offset entries are read.
+    def _proves(self, entries: TimeEntries) -> LocatedBatch | None:
+        """The batch that a time entry names, None unless log and neighbours confirm the entry.
 
-        It must name the earliest batch there that has its timestamp, and none before it may have a later one. Raises
-        CorruptRecordError when that batch does not match its checksum.
+        The batches between two offset entries are read: it must name the earliest there that has its timestamp, and
+        none before it may have a later one. Raises CorruptRecordError when that batch does not match its checksum.
         """
         entry, base_offset = entries.entry, self._log.base_offset
         if not entries.is_in_order or not base_offset <= entry.offset:
-            return False
-        with self._log.lease() as leased:
-            start = self.start_for(max(base_offset, entry.offset - 1))
-            file = self._log.for_seeking(leased)
-            for found in self._log.walk(("proof", *entry, start), start):
-                header = found.header
-                is_named = header.last_offset >= entry.offset
-                if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
-                    return True
-                if is_named or header.max_timestamp >= entry.timestamp:
-                    self._log.whole(file, found)  # to find out which of the two is wrong
-                    return False
-        return False
+            return None
+        start = self.start_for(max(base_offset, entry.offset - 1))
+        for found in self._log.walk(("proof", *entry, start.position), start):
+            header = found.header
+            is_named = header.last_offset >= entry.offset
+            if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
+                return found
+            if is_named or header.max_timestamp >= entry.timestamp:
+                with self._log.lease() as leased:  # to find out which of the two is wrong
+                    data = self._log.for_seeking(leased).pread(header.size, found.position)
+                self._log.refuse_corrupt(found, data)
+                return None
+        return None
 
     # --- Whether they can be trusted at all ---------------------------------------------------------------------------
 
@@ -173,7 +189,7 @@ class SegmentIndexes:
         interval = self.writer.interval
         if self._log.size <= interval:
             return False
-        return any(position > interval for position, _ in self._log.walk(("index",), 0, strict=False))
+        return any(position > interval for position, _ in self._log.walk(("index",), Start(0), strict=False))
 
     def _why_time_index_unusable(self) -> str | None:
         if not self.time_index.exists:

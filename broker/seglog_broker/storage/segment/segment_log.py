@@ -8,6 +8,7 @@ A walk skips the bytes that are known to be damaged (``damaged``).
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, Lease, TurnWantedError
@@ -16,11 +17,18 @@ from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, me
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.header_walk import walk_headers
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
 
 Stop = TurnWantedError | ColdReadError
 """Why an operation stopped half way; it continues when it is called again."""
+
+
+class Start(NamedTuple):
+    """Where a walk begins, and the batch there if its header was just read."""
+
+    position: int
+    batch: LocatedBatch | None = None
 
 
 class SegmentLog:
@@ -139,6 +147,10 @@ class SegmentLog:
             return None
         return header
 
+    def has_whole(self, found: LocatedBatch) -> bool:
+        """Whether a batch ends within the file, as its header has it, and no damage is known."""
+        return not self.damaged and found.end <= self.size
+
     def base_behind(self, found: LocatedBatch, next_base: int) -> int | None:
         """The base offset of the batch behind ``found``, as its header has it; None where that tells nothing.
 
@@ -156,9 +168,8 @@ class SegmentLog:
         with self._handles.lease(self.path) as file:
             return file.pread(found.header.size, found.position)
 
-    def whole(self, file: Readable, found: LocatedBatch) -> bytes:
-        """The bytes of a batch, from the open ``file``. CorruptRecordError when they do not match its checksum."""
-        data = file.pread(found.header.size, found.position)
+    def refuse_corrupt(self, found: LocatedBatch, data: Buffer) -> None:
+        """Raise CorruptRecordError when ``data``, which begins with a batch, does not match the batch's checksum."""
         if not verify_crc(data, 0, found.header):
             raise CorruptRecordError(
                 f"the batch at position {found.position} of {self.path} does not match its checksum",
@@ -166,7 +177,6 @@ class SegmentLog:
                 position=found.position,
                 start_offset=-1,
             )
-        return data
 
     def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
         """The checksum of the whole file; bytes that ``so_far`` covers are not read."""
@@ -187,7 +197,14 @@ class SegmentLog:
         end = self.size if end is None else end
         with self._handles.lease(self.path) as leased:
             file = self.for_seeking(leased) if strict else self.for_walking(leased)
-            position, expected = yield from walk_headers(file, position, end, self.damaged, expected)
+            if self.damaged:
+                position, expected = yield from walk_headers(file, position, end, self.damaged, expected)
+            else:
+                found: LocatedBatch | None = None
+                for found in scan_headers(file, position, end):
+                    yield found
+                if found is not None:
+                    position, expected = found.end, found.header.next_offset
         if strict and position < end:
             raise CorruptRecordError(
                 f"{self.path} holds no record batch at position {position}",
@@ -196,11 +213,15 @@ class SegmentLog:
                 start_offset=expected,
             )
 
-    def walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
+    def walk(self, question: tuple[object, ...], start: Start, *, strict: bool = True) -> Iterator[LocatedBatch]:
         """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``."""
-        position, expected = self.pauses.resume(question, (start, -1))
+        position, expected = self.pauses.resume(question, (start.position, -1))
+        first, walked_before = start.batch, 0
+        if first is not None and position == start.position and self.has_whole(first):
+            yield first
+            walked_before, position, expected = 1, first.end, first.header.next_offset
         batches = self.batches(position, strict=strict, expected=expected)
-        for walked, found in enumerate(batches, start=1):
+        for walked, found in enumerate(batches, start=walked_before + 1):
             yield found
             if walked % HEADERS_A_TURN == 0:
                 self.pauses.pause(question, (found.end, found.header.next_offset))

@@ -9,6 +9,7 @@ A write that fails loses nothing: its entries stay in memory and are written wit
 rebuilt from the log.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar, Final, Protocol, Self
 
@@ -94,24 +95,37 @@ class SparseIndex:
         return self.count >= self.entries_max - self.reserved
 
     def search(self, floor: FloorSearch, wanted: int) -> bytes | None:
-        """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes."""
-        number = self.search_number(floor, wanted)
-        return self._entry_bytes(number) if number >= 0 else None
-
-    def search_number(self, floor: FloorSearch, wanted: int) -> int:
-        """The number of the last entry at or below ``wanted``, -1 if all are above.
+        """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes.
 
         The first of the entries in memory shows whether the result is among them, so that the file is not read, or in
         the file, which is searched through a map. ``floor`` gets the entries in memory as a bytearray.
         """
-        tail_count = len(self._tail) // self.entry_size
-        if tail_count and floor(self._tail, 1, wanted) == 0:
-            return self._file_count() + floor(self._tail, tail_count, wanted, low=1)
-        count = self._file_count()
-        if not count:
-            return -1
-        with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
-            return floor(mapped.data, count, wanted)
+        return self._search(floor, wanted, around=0)[0]
+
+    def search_around(self, floor: FloorSearch, wanted: int) -> Sequence[bytes | None]:
+        """As ``search``, between the entries before and after it; all None if there is none at or below ``wanted``."""
+        return self._search(floor, wanted, around=1)
+
+    def _search(self, floor: FloorSearch, wanted: int, *, around: int) -> Sequence[bytes | None]:
+        tail, size = self._tail, self.entry_size
+        on_file = self._file_count()
+        if tail and floor(tail, 1, wanted) == 0:
+            number = on_file + floor(tail, len(tail) // size, wanted, low=1)
+        elif on_file:
+            with self._handles.lease_map(self.path, on_file * size) as mapped:
+                data = mapped.data
+                number = floor(data, on_file, wanted)
+                if around <= number < on_file - around:
+                    start = (number - around) * size
+                    return [bytes(data[at : at + size]) for at in range(start, start + (2 * around + 1) * size, size)]
+        else:
+            number = -1
+        return self._entries_around(number, around)
+
+    def _entries_around(self, number: int, around: int = 1) -> Sequence[bytes | None]:
+        """Entry ``number`` and as many before and after it; None where there is none, all None for number -1."""
+        numbers = range(number - around, number + around + 1)
+        return [self._entry_bytes(at) if number >= 0 and 0 <= at < self.count else None for at in numbers]
 
     def read_last(self) -> bytes | None:
         """The newest entry, or None when there is none."""

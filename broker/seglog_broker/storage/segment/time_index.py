@@ -4,6 +4,7 @@ Same contract as Kafka's TimeIndex; entries are 12 bytes, see docs/STORAGE.md. A
 first entry with a timestamp at or above the wanted one would skip the records before it that qualify too.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from seglog_broker.storage.segment.sparse_index import FloorSearch, IndexOrderError, SparseIndex
@@ -78,18 +79,15 @@ class TimeIndex(SparseIndex):
         With equal timestamps only this entry is certain: an entry that was moved to a later batch with the same largest
         timestamp looks like the right one. ``floor`` may be one that counts what it reads.
         """
-        return self._around(self.search_number(floor, timestamp - 1))
+        return self._decode_around(self.search_around(floor, timestamp - 1))
 
     def around_last(self) -> TimeEntries | None:
         """The newest entry."""
-        return self._around(self.count - 1)
+        return self._decode_around(self._entries_around(self.count - 1))
 
-    def _around(self, number: int) -> TimeEntries | None:
-        def at(wanted: int) -> TimestampOffset | None:
-            return self._decode(self._entry_bytes(wanted)) if 0 <= wanted < self.count else None
-
-        entry = at(number)
-        return None if entry is None else TimeEntries(at(number - 1), entry, at(number + 1))
+    def _decode_around(self, entries: Sequence[bytes | None]) -> TimeEntries | None:
+        before, entry, after = map(self._decode, entries)
+        return None if entry is None else TimeEntries(before, entry, after)
 
     def truncate_to(self, offset: int) -> None:
         """Drop all entries that name ``offset`` or anything above."""
@@ -110,5 +108,5 @@ class TimeIndex(SparseIndex):
     def _decode(self, entry: bytes | None) -> TimestampOffset | None:
         if entry is None:
             return None
-        timestamp, relative = files.time_entry(entry, 0)
+        timestamp, relative = files.TIME_ENTRY.unpack(entry)
         return TimestampOffset(timestamp, self.base_offset + relative)

@@ -5,8 +5,7 @@ it, of its log and of its indexes, and those of the traced classes record their 
 shares all fields with the one it stands for, except its own slots, so that both have each change.
 """
 
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from seglog_broker.storage.io.filesystem import File
@@ -15,7 +14,7 @@ from seglog_broker.storage.segment.offset_index import OffsetPosition
 from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
-from seglog_broker.storage.segment.segment_log import SegmentLog
+from seglog_broker.storage.segment.segment_log import SegmentLog, Start
 from seglog_broker.storage.segment.time_index import TimeEntries, TimestampOffset
 from seglog_protocol import segment_files as files
 from seglog_protocol.header_scan import LocatedBatch, Readable
@@ -54,17 +53,11 @@ class _TracedLog(SegmentLog):
         self.__dict__ = log.__dict__
         self._trace = trace
 
-    def walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
-        self._trace.note_scan(start)
-        return super().walk(question, start, strict=strict)
-
-    def batches(
-        self, position: int = 0, end: int | None = None, *, strict: bool = False, expected: int = -1
-    ) -> Generator[LocatedBatch, None, None]:
-        with closing(super().batches(position, end, strict=strict, expected=expected)) as batches:
-            for found in batches:
-                self._trace.note_batch(found.position)
-                yield found
+    def walk(self, question: tuple[object, ...], start: Start, *, strict: bool = True) -> Iterator[LocatedBatch]:
+        self._trace.note_scan(start.position)
+        for found in super().walk(question, start, strict=strict):
+            self._trace.note_batch(found.position)
+            yield found
 
     def for_seeking(self, file: File) -> Readable:
         return super().for_seeking(self._trace.watch(file))
@@ -92,7 +85,7 @@ class _TracedIndexes(SegmentIndexes):
         with self._trace.aside():
             return super()._is_youngest(last)
 
-    def _proves(self, entries: TimeEntries) -> bool:
+    def _proves(self, entries: TimeEntries) -> LocatedBatch | None:
         with self._trace.aside():
             return super()._proves(entries)
 

@@ -546,7 +546,8 @@ def _at(batch: bytes, offset: int) -> bytes:
 
 
 def test_batches_larger_than_a_piece_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog_broker.storage.compaction.source.PIECE_BYTES", 100)
+    for name in ("PIECE_BYTES", "PIECE_BYTES_MAX"):
+        monkeypatch.setattr(f"seglog_broker.storage.compaction.source.{name}", 100)
     log = Log()
     for _ in range(3):
         log.roll([_batch(log, (b"a", b"x" * 500), (b"b%d" % log.end, b"y")), _batch(log, (b"c", b"z"), at=log.end + 2)])

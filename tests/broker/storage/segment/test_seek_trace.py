@@ -253,13 +253,14 @@ def test_by_timestamps_that_rise_a_scan_is_as_short() -> None:
 
 
 def test_what_is_read_beside_the_scan_is_counted_too() -> None:
-    """The header at the index's position is looked at before it is believed, and a batch is opened for its records."""
+    """The header at the index's position is looked at before it is believed, once, and the scan goes on behind it."""
     disk = full_log(100)
-    trace, seam = traced(disk, 90)
-    headers = [read.size for read in disk.fs.reads if read.name == "pread"]  # type: ignore[attr-defined] # the double
-    assert headers[0] == 61
-    assert len(headers) == 2
-    assert trace.read_bytes == sum(headers) == seam.log_bytes
+    for offset, reads in ((90, 1), (91, 2)):
+        trace, seam = traced(disk, offset)
+        sizes = [read.size for read in disk.fs.reads if read.name == "pread"]  # type: ignore[attr-defined] # the double
+        assert sizes[0] == 61
+        assert len(sizes) == trace.scanned_batches == reads
+        assert trace.read_bytes == sum(sizes) == seam.log_bytes
 
 
 # --- By timestamp -----------------------------------------------------------------------------------------------------
