@@ -150,18 +150,18 @@ class ConsumerBase:
 
     def _records(self, batch: FetchedBatch) -> Iterator[Record]:
         """The records of a batch, until its end or a seek, pause or close."""
-        topic, partition = batch.topic, batch.partition
-        state = self._fetcher.states[partition]
+        state = self._fetcher.states[batch.partition]
         generation = state.generation
-        for stored in batch.stored():
-            offset = stored[0]
-            if offset != state.position:
-                self._fetcher.skipped(state, offset)
-                self._report_gaps()
-            state.position = offset + 1
-            yield Record(topic, partition, *stored)
-            if state.generation != generation or state.is_paused or self._is_closed:
-                return
+        for records in batch.record_lists():
+            for record in records:
+                offset = record[2]
+                if offset != state.position:
+                    self._fetcher.skipped(state, offset)
+                    self._report_gaps()
+                state.position = offset + 1
+                yield record
+                if state.generation != generation or state.is_paused or self._is_closed:
+                    return
         self._fetcher.finish(batch)
         self._report_gaps()
 

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from seglog.batching import IN_FLIGHT_MAX, Accumulator, BatchLimits, ProducerBatch, ProducerEpoch, record_bytes_max
+from seglog.batching import (
+    IN_FLIGHT_MAX,
+    RECORD_OVERHEAD_MAX,
+    Accumulator,
+    BatchLimits,
+    ProducerBatch,
+    ProducerEpoch,
+    headers_bytes_max,
+)
 from seglog.connection import Header, Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.error_copies import copied
@@ -170,7 +178,8 @@ class ProducerCore:
         self, value: Content, key: Content, timestamp: int | datetime, partition: int | None, headers: HeaderInput
     ) -> tuple[NewRecord, int, int | None]:
         """A checked record, an upper bound of its size in bytes, and its partition. Raises for an invalid record."""
-        value_bytes, key_bytes = _to_bytes(value, "value"), _to_bytes(key, "key")
+        value_bytes = value if type(value) is bytes else _to_bytes(value, "value")
+        key_bytes = None if key is None else _to_bytes(key, "key")
         header_pairs = _to_headers(headers) if headers else ()
         if type(timestamp) is not int or not self.timestamps.suspicious_below <= timestamp <= TIMESTAMP_MAX:
             timestamp = to_timestamp(timestamp)
@@ -187,7 +196,7 @@ class ProducerCore:
                 partition=partition,
                 partitions=self.partitions,
             )
-        size_max = record_bytes_max(key_bytes, value_bytes, header_pairs)
+        size_max = size_min + RECORD_OVERHEAD_MAX + (headers_bytes_max(header_pairs) if header_pairs else 0)
         return (timestamp, key_bytes, value_bytes, header_pairs), size_max, partition
 
     def append(
@@ -197,7 +206,8 @@ class ProducerCore:
 
         Without room, open batches are sent without lingering, because only answers make room.
         """
-        self._check_not_ended()
+        if self._ending is not None:
+            raise copied(self._ending) from self._ending
         accumulator = self.accumulator
         if not accumulator.has_room(size):
             accumulator.flush()
@@ -210,14 +220,11 @@ class ProducerCore:
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
         """Add a batch that is already built; None when there is no room."""
-        self._check_not_ended()
+        if self._ending is not None:
+            raise copied(self._ending) from self._ending
         if not self.accumulator.has_room(len(data)):
             return None
         return self.accumulator.append_batch(partition, data, record_count, now)
-
-    def _check_not_ended(self) -> None:
-        if self._ending is not None:
-            raise copied(self._ending) from self._ending
 
     def flush(self) -> list[ProducerBatch]:
         """Send without lingering; returns the batches to wait for."""
