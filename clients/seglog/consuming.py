@@ -25,6 +25,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
+from seglog_protocol.record_batch import INT64_MAX
 
 ANSWER_SECONDS: Final = 30.0
 """Time for a reply beyond the fetch's own ``max_wait_ms``; after it the connection counts as broken."""
@@ -120,7 +121,7 @@ class ConsumerBase:
             follow=options.follow,
             on_out_of_range=options.on_out_of_range,
             durable_only=options.durable_only,
-            size_limit=options.decompressed_batch_bytes_max,
+            size_limit=int(min(options.decompressed_batch_bytes_max, INT64_MAX)),
             fetch_bytes=options.fetch_bytes,
             partition_bytes=options.partition_bytes,
             retry_seconds=options.reconnect_timeout,

@@ -18,18 +18,17 @@ from typing import Final, Self
 
 from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
+from seglog.contents import Content, HeaderInput
 from seglog.delivery import Delivery
 from seglog.dialer import Dialer
 from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
 from seglog.link import Link
+from seglog.producer_options import ProducerOptions
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
-    Content,
-    HeaderInput,
     ProducerCore,
-    ProducerOptions,
     Sent,
     append_version,
 )
