@@ -112,7 +112,8 @@ class FetchedBatch:
         is_whole = start <= header.base_offset and end >= header.next_offset
         try:
             reader = RecordReader(header, self.data, kind, prefix, size_limit=self.size_limit)
-            while records := reader.read(RECORDS_AT_ONCE):
+            while not reader.is_finished:
+                records = reader.read(RECORDS_AT_ONCE)
                 yield records if is_whole else [record for record in records if start <= record[at] < end]
         except CorruptRecordError as error:
             raise _located(error, self.topic, self.partition, header) from error

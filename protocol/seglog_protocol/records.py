@@ -74,6 +74,8 @@ class RecordReader(Generic[RecordT]):
         data = _open_records(header, batch, size_limit)
         if header.record_count * RECORD_SIZE_MIN > len(data):
             raise _corrupt(header, f"announces {header.record_count} records in {len(data)} bytes")
+        self.is_finished = not header.record_count and not data
+        """Whether all records have been read; a damaged one is left to the next ``read``."""
         self._header = header
         self._data = data
         self._kind = kind
@@ -193,11 +195,11 @@ class RecordReader(Generic[RecordT]):
             problem = f"is damaged: record {{}} {error}"
         self._index += len(records)
         self._position, self._previous_delta = begin, previous_delta
-        if not records:
-            if problem:
-                raise _corrupt(header, problem.format(self._index))
-            if self._index == header.record_count and begin != size:
-                raise _corrupt(header, f"has {size - begin} bytes after its last record")
+        self.is_finished = self._index == header.record_count and begin == size
+        if problem and not records:
+            raise _corrupt(header, problem.format(self._index))
+        if self._index == header.record_count and not records and begin != size:
+            raise _corrupt(header, f"has {size - begin} bytes after its last record")
         return records
 
 
@@ -209,8 +211,8 @@ def iter_records(
     Records are checked as they are read, so some may be yielded before an error.
     """
     reader = RecordReader(header, batch, Record, size_limit=size_limit)
-    while records := reader.read(RECORDS_AT_ONCE):
-        yield from records
+    while not reader.is_finished:
+        yield from reader.read(RECORDS_AT_ONCE)
 
 
 def decode_records(

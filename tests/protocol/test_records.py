@@ -172,7 +172,9 @@ def read_by(size: int, batch: bytes) -> tuple[list[Record], str]:
             assert len(more) <= size
             records += more
     except CorruptRecordError as error:
+        assert not reader.is_finished
         return records, error.message
+    assert reader.is_finished
     return records, ""
 
 
