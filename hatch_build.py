@@ -5,7 +5,6 @@ then uses for tracebacks alone. Nothing is written into the checkout: an editabl
 """
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,6 @@ def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
     distribution = Distribution({"name": "seglog", "ext_modules": extensions})
     command = distribution.get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(built), str(folder / "objects")
-    if "-v" not in sys.argv:
-        distribution.verbose = False
     distribution.run_command("build_ext")
     return built
 

@@ -44,8 +44,8 @@ from seglog_protocol.record_batch import (
     verify_crc,
     why_implausible,
 )
-from seglog_protocol.records import RECORDS_AT_ONCE, RecordReader, RecordT
 from seglog_protocol.records import Record as StoredRecord
+from seglog_protocol.records import RecordReader, RecordT
 
 OutOfRange = Literal["error", "earliest", "latest"]
 
@@ -113,7 +113,7 @@ class FetchedBatch:
         try:
             reader = RecordReader(header, self.data, kind, prefix, size_limit=self.size_limit)
             while not reader.is_finished:
-                records = reader.read(RECORDS_AT_ONCE)
+                records = reader.read()
                 yield records if is_whole else [record for record in records if start <= record[at] < end]
         except CorruptRecordError as error:
             raise _located(error, self.topic, self.partition, header) from error

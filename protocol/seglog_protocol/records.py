@@ -26,7 +26,9 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 ReadHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RECORDS_AT_ONCE: Final = 128
-"""Records of a batch that are read in a row, where each is taken by itself."""
+"""Records of a batch that are read in a row."""
+BYTES_AT_ONCE: Final = 1024 * 1024
+"""About the bytes of them, where records are large."""
 RECORD_SIZE_MIN: Final = 7  # one byte for each of its fields
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
@@ -65,6 +67,7 @@ class RecordReader(Generic[RecordT]):
         kind: type[RecordT],
         prefix: tuple[object, ...] = (),
         *,
+        at_once: int = RECORDS_AT_ONCE,
         size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
     ) -> None:
         """Decompress ``batch`` (the whole batch, header included) to at most ``size_limit`` bytes.
@@ -80,12 +83,15 @@ class RecordReader(Generic[RecordT]):
         self._data = data
         self._kind = kind
         self._prefix = prefix
+        self._at_once = at_once
+        if len(data) > BYTES_AT_ONCE:
+            self._at_once = min(at_once, max(1, BYTES_AT_ONCE * header.record_count // len(data)))
         self._index = 0  # of the next record
         self._position = 0  # of the next record in the data
         self._previous_delta = -1
 
-    def read(self, count: int) -> list[RecordT]:
-        """The next records, at most ``count``; none when all have been read.
+    def read(self) -> list[RecordT]:
+        """The next records, at most ``at_once`` and fewer where they are large; none when all have been read.
 
         Offsets rise strictly within [``base_offset``, ``last_offset``]; with LogAppendTime every timestamp is
         ``max_timestamp``. The batch's checksum is not verified.
@@ -105,7 +111,7 @@ class RecordReader(Generic[RecordT]):
         append = records.append
         problem = ""
         try:
-            for _ in range(min(count, header.record_count - self._index)):
+            for _ in range(min(self._at_once, header.record_count - self._index)):
                 # A field may run past the record, even past the data: `position` only grows, so the comparison with
                 # `end` below (or an IndexError) always finds it. Every varint is read in three steps: one byte, two,
                 # more.
@@ -212,7 +218,7 @@ def iter_records(
     """
     reader = RecordReader(header, batch, Record, size_limit=size_limit)
     while not reader.is_finished:
-        yield from reader.read(RECORDS_AT_ONCE)
+        yield from reader.read()
 
 
 def decode_records(

@@ -165,10 +165,10 @@ def test_any_record_bytes_give_records_or_corruption(
 
 def read_by(size: int, batch: bytes) -> tuple[list[Record], str]:
     """The records read ``size`` at a time, and the error after them."""
-    reader = RecordReader(parse_header(batch), batch, Record)
+    reader = RecordReader(parse_header(batch), batch, Record, at_once=size)
     records: list[Record] = []
     try:
-        while more := reader.read(size):
+        while more := reader.read():
             assert len(more) <= size
             records += more
     except CorruptRecordError as error:
@@ -201,10 +201,17 @@ def test_records_are_made_as_the_kind_that_is_asked_for_with_what_is_to_stand_be
         headers: tuple[tuple[str, bytes | None], ...]
 
     reader = RecordReader(parse_header(golden.TWO_RECORDS), golden.TWO_RECORDS, Placed, ("t", 3))
-    records = reader.read(10)
+    records = reader.read()
     assert [(record.topic, record.partition, record.offset) for record in records] == [("t", 3, 0), ("t", 3, 1)]
     assert [tuple(record[2:]) for record in records] == [tuple(record) for record in golden.TWO_RECORDS_READ]
-    assert reader.read(10) == []
+    assert reader.read() == []
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(100, 128), (50_000, 20), (600_000, 1), (3_000_000, 1)])
+def test_of_large_records_fewer_are_in_memory_at_a_time(size: int, at_once: int) -> None:
+    batch = encode_batch([(0, None, bytes(size), ())] * (40 if size > 1000 else 1000))
+    reader = RecordReader(parse_header(batch), batch, Record)
+    assert len(reader.read()) == at_once
 
 
 @given(data=st.binary(min_size=HEADER_SIZE, max_size=400))
