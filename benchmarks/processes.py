@@ -21,11 +21,15 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _FOLDERS: Final = ("broker", "protocol", "clients", ".")
 
 
-def environment() -> dict[str, str]:
-    """Ours, with the packages of this checkout, and without what configures seglog or has each process compile it."""
+def environment(packages: Path | None = None) -> dict[str, str]:
+    """Ours, without what configures seglog or has each process compile it.
+
+    seglog's packages are those of this checkout, or of the folder ``packages``.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed seglog was compiled by pip: so a start is measured
-    return kept | {"PYTHONPATH": os.pathsep.join(str(REPOSITORY / folder) for folder in _FOLDERS)}
+    folders = [REPOSITORY / folder for folder in _FOLDERS]
+    return kept | {"PYTHONPATH": os.pathsep.join(map(str, folders if packages is None else (packages, *folders)))}
 
 
 def raise_open_files_limit(wanted: int) -> None:
@@ -181,11 +185,11 @@ def bare_server(*arguments: str) -> Iterator[int]:
 
 
 @contextmanager
-def worker(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """``python -m module`` with its output in a pipe; killed at the end if it still runs."""
+def worker(module: str, *arguments: str, packages: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """``python -m module`` with its output in a pipe; killed at the end if it still runs. ``packages``: see above."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
-        env=environment(),
+        env=environment(packages),
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
@@ -208,9 +212,9 @@ def answer_of(process: subprocess.Popen[str]) -> Any:
     return json.loads(output.strip().splitlines()[-1])
 
 
-def run_worker(module: str, *arguments: str) -> Any:
+def run_worker(module: str, *arguments: str, packages: Path | None = None) -> Any:
     """Run a worker to its end; the JSON it printed."""
-    with worker(module, *arguments) as process:
+    with worker(module, *arguments, packages=packages) as process:
         return answer_of(process)
 
 

@@ -1,5 +1,6 @@
 """seglog as it is installed from its wheel, in an environment that has nothing but what the wheel asks for."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,17 +12,40 @@ from packaging.requirements import Requirement
 from tests.support import REPOSITORY
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, *, compiled: bool = False) -> Path:
     """Built from this checkout into ``folder``, with the build tools of this environment."""
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
             *("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(REPOSITORY)),
         ],
+        env=os.environ | {"HATCH_BUILD_HOOKS_ENABLE": str(compiled).lower()},
         check=True,
     )
     (built,) = folder.glob("*.whl")
     return built
+
+
+def environment_with(wheel: Path, folder: Path) -> Path:
+    """The Python of a virtual environment in ``folder`` with the wheel, and behind it all that this environment has."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    install(wheel, python)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    here = "\n".join(path for path in sys.path if path.endswith("site-packages"))
+    (packages / "behind.pth").write_text(here, encoding="utf-8")
+    return python
+
+
+def install(wheel: Path, python: Path) -> None:
+    """Install the wheel alone into the environment of ``python``, without a network."""
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"),
+            *("--disable-pip-version-check", "--no-index", "--no-deps", str(wheel)),
+        ],
+        check=True,
+    )
 
 
 class Installed:
@@ -33,13 +57,7 @@ class Installed:
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.bin = folder / "bin"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install", "--quiet"),
-                *("--disable-pip-version-check", "--no-index", "--no-deps", str(wheel)),
-            ],
-            check=True,
-        )
+        install(wheel, self.bin / "python")
         (self.packages,) = folder.glob("lib/python*/site-packages")
         (metadata,) = self.packages.glob("seglog-*.dist-info")
         self.seglog = PathDistribution(metadata)

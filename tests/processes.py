@@ -8,20 +8,29 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from seglog_broker.storage.io import filenames
 from tests.soundness import assert_left_sound
-from tests.support import REPOSITORY
 
-_PACKAGES = os.pathsep.join(str(REPOSITORY / folder) for folder in ("broker", "protocol", "clients"))
+
+def _home(package: str) -> str:
+    found = find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parents[1])
+
+
+_PACKAGES = os.pathsep.join(dict.fromkeys(map(_home, ("seglog_broker", "seglog_protocol", "seglog"))))
+"""Where the packages under test are: in this checkout, or where a wheel of it is installed."""
 _START_SECONDS = 60
 _STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, and there may be ten thousand
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that configures seglog, and with the packages of this checkout."""
+    """Ours, without anything that configures seglog, and with the packages under test."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
     return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1"} | more
 

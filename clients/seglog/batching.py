@@ -65,10 +65,13 @@ _log = logging.getLogger(__name__)
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """An upper bound for the encoded size of a record."""
-    size = RECORD_OVERHEAD_MAX + (len(key) if key else 0) + (len(value) if value else 0)
-    for name, content in headers:
-        size += HEADER_OVERHEAD_MAX + 4 * len(name) + (len(content) if content else 0)
-    return size
+    content = (len(key) if key else 0) + (len(value) if value else 0)
+    return RECORD_OVERHEAD_MAX + content + headers_bytes_max(headers)
+
+
+def headers_bytes_max(headers: Headers) -> int:
+    """An upper bound for the encoded size of a record's headers."""
+    return sum(HEADER_OVERHEAD_MAX + 4 * len(name) + (len(content) if content else 0) for name, content in headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +259,9 @@ class Accumulator:
         Raises ValueError, with nothing changed, when a field cannot be encoded.
         """
         timestamp, key, value, headers = record
-        queue = self._queue_of(partition)
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._new_queue(partition)
         batch, was_closed = queue.open, False
         if batch is not None:
             builder = batch.builder
@@ -281,7 +286,9 @@ class Accumulator:
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch:
         """Add a batch that is already built, without producer fields. Sent without lingering."""
-        queue = self._queue_of(partition)
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._new_queue(partition)
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
         batch.builder, batch.data = None, data
         self._count(batch, len(data), record_count)
@@ -291,11 +298,9 @@ class Accumulator:
         queue.waiting.append(batch)
         return batch
 
-    def _queue_of(self, partition: int) -> PartitionQueue:
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue()
-            queue.producer = self.producer
+    def _new_queue(self, partition: int) -> PartitionQueue:
+        queue = self._queues[partition] = PartitionQueue()
+        queue.producer = self.producer
         return queue
 
     def _count(self, batch: ProducerBatch, size: int, record_count: int) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from seglog.lag import PartitionLag
     from seglog.moments import Moment
     from seglog.producer import Producer
-    from seglog.sending import ProducerOptions
+    from seglog.producer_options import ProducerOptions
     from seglog.starting import PartitionOffsets, Place
     from seglog.timestamps import TimestampWatch
     from seglog_protocol.messages import Ack
@@ -207,7 +207,7 @@ class Client:
         record fails after ``delivery_timeout`` seconds. With ``idempotent`` a record that is retried after a lost
         connection is in the log once; at ack "none" nothing is retried.
         """
-        from seglog.sending import ProducerOptions  # noqa: PLC0415 - with all its codecs
+        from seglog.producer_options import ProducerOptions  # noqa: PLC0415 - with all its codecs
 
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent

@@ -25,6 +25,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
+from seglog_protocol.record_batch import INT64_MAX
 
 ANSWER_SECONDS: Final = 30.0
 """Time for a reply beyond the fetch's own ``max_wait_ms``; after it the connection counts as broken."""
@@ -120,7 +121,7 @@ class ConsumerBase:
             follow=options.follow,
             on_out_of_range=options.on_out_of_range,
             durable_only=options.durable_only,
-            size_limit=options.decompressed_batch_bytes_max,
+            size_limit=int(min(options.decompressed_batch_bytes_max, INT64_MAX)),
             fetch_bytes=options.fetch_bytes,
             partition_bytes=options.partition_bytes,
             retry_seconds=options.reconnect_timeout,
@@ -150,18 +151,18 @@ class ConsumerBase:
 
     def _records(self, batch: FetchedBatch) -> Iterator[Record]:
         """The records of a batch, until its end or a seek, pause or close."""
-        topic, partition = batch.topic, batch.partition
-        state = self._fetcher.states[partition]
+        state = self._fetcher.states[batch.partition]
         generation = state.generation
-        for stored in batch.stored():
-            offset = stored[0]
-            if offset != state.position:
-                self._fetcher.skipped(state, offset)
-                self._report_gaps()
-            state.position = offset + 1
-            yield Record(topic, partition, *stored)
-            if state.generation != generation or state.is_paused or self._is_closed:
-                return
+        for records in batch.record_lists():
+            for record in records:
+                offset = record[2]
+                if offset != state.position:
+                    self._fetcher.skipped(state, offset)
+                    self._report_gaps()
+                state.position = offset + 1
+                yield record
+                if state.generation != generation or state.is_paused or self._is_closed:
+                    return
         self._fetcher.finish(batch)
         self._report_gaps()
 

@@ -79,7 +79,10 @@ class Delivery(Promise):
     __slots__ = ("_waiter",)
 
     def __init__(self, batch: "ProducerBatch", index: int, timestamp: int, waiter: Waiter) -> None:
-        super().__init__(batch, index, timestamp)
+        # Not by a call of the other __init__: one object is made for each record.
+        self._batch = batch
+        self._index = index
+        self._timestamp = timestamp
         self._waiter = waiter
 
     def result(self, timeout: float | None = None) -> Receipt:

@@ -18,6 +18,7 @@ its offsets.
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from seglog.dialing import backoff_seconds
@@ -44,7 +45,7 @@ from seglog_protocol.record_batch import (
     why_implausible,
 )
 from seglog_protocol.records import Record as StoredRecord
-from seglog_protocol.records import iter_records
+from seglog_protocol.records import RecordReader, RecordT
 
 OutOfRange = Literal["error", "earliest", "latest"]
 
@@ -95,19 +96,27 @@ class FetchedBatch:
 
         Raises CorruptRecordError.
         """
-        start, end = self.start_offset, self.end_offset
-        try:
-            for record in iter_records(self.header, self.data, size_limit=self.size_limit):
-                if start <= record.offset < end:
-                    yield record
-        except CorruptRecordError as error:
-            raise _located(error, self.topic, self.partition, self.header) from error
+        return chain.from_iterable(self._lists(StoredRecord, ()))
 
     def records(self) -> Iterator[Record]:
         """The requested records. Raises CorruptRecordError."""
-        topic, partition = self.topic, self.partition
-        for record in self.stored():
-            yield Record(topic, partition, *record)
+        return chain.from_iterable(self.record_lists())
+
+    def record_lists(self) -> Iterator[list[Record]]:
+        """As ``records``, several at a time."""
+        return self._lists(Record, (self.topic, self.partition))
+
+    def _lists(self, kind: type[RecordT], prefix: tuple[object, ...]) -> Iterator[list[RecordT]]:
+        start, end, header = self.start_offset, self.end_offset, self.header
+        at = len(prefix)  # the place of a record's offset
+        is_whole = start <= header.base_offset and end >= header.next_offset
+        try:
+            reader = RecordReader(header, self.data, kind, prefix, size_limit=self.size_limit)
+            while not reader.is_finished:
+                records = reader.read()
+                yield records if is_whole else [record for record in records if start <= record[at] < end]
+        except CorruptRecordError as error:
+            raise _located(error, self.topic, self.partition, header) from error
 
 
 @dataclass(slots=True, eq=False)

@@ -110,7 +110,7 @@ def to_offset(number: int) -> int:
     return _whole("an offset", number, _INT64_MAX)
 
 
-def to_partition(number: int) -> int:
+def to_partition(number: SupportsIndex) -> int:
     """``number`` as a partition. Raises TypeError and ValueError for an invalid one."""
     return _whole("a partition", number, _PARTITION_MAX)
 

@@ -7,14 +7,16 @@ sticky partition until its batch is closed, then to another. Source: Kafka's Uti
 import random
 from collections.abc import Callable
 from functools import lru_cache
+from struct import Struct
 from typing import Final
 
 KEYS_CACHED_MAX: Final = 16_384
-"""Hashing costs a microsecond for every ten bytes, and keys repeat."""
+"""Hashing costs a tenth of a microsecond for every byte, and keys repeat."""
 
 KEY_BYTES_CACHED_MAX: Final = 256
 """Longer keys are hashed every time, so that the cache holds a few megabytes at most."""
 
+_BLOCKS: Final = Struct("<I")
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -25,8 +27,8 @@ def murmur2(data: bytes) -> int:
     size = len(data)
     value = _SEED ^ size
     whole = size & ~3
-    for position in range(0, whole, 4):
-        block = int.from_bytes(data[position : position + 4], "little") * _MULTIPLIER & _MASK
+    for (number,) in _BLOCKS.iter_unpack(data[:whole]):
+        block = number * _MULTIPLIER & _MASK
         block = (block ^ (block >> 24)) * _MULTIPLIER & _MASK
         value = (value * _MULTIPLIER & _MASK) ^ block
     if size != whole:

@@ -18,18 +18,17 @@ from typing import Final, Self
 
 from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
+from seglog.contents import Content, HeaderInput
 from seglog.delivery import Delivery
 from seglog.dialer import Dialer
 from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
 from seglog.link import Link
+from seglog.producer_options import ProducerOptions
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
-    Content,
-    HeaderInput,
     ProducerCore,
-    ProducerOptions,
     Sent,
     append_version,
 )
@@ -134,7 +133,8 @@ class Producer:
         """As ``ProducerCore.append``."""
         self._owner.check()
         with self._lock:
-            self._check_open()
+            if self._is_closed:
+                raise self._closed()
             added = self._core.append(partition, record, size, time.monotonic())
             if added is not None and added[1] == 0:
                 self._changed.notify_all()  # wakes the daemon thread if it was idle
@@ -157,7 +157,8 @@ class Producer:
         """As ``ProducerCore.append_batch``."""
         self._owner.check()
         with self._lock:
-            self._check_open()
+            if self._is_closed:
+                raise self._closed()
             batch = self._core.append_batch(partition, data, record_count, time.monotonic())
             self._changed.notify_all()  # wakes the daemon thread if it was idle
             return batch
@@ -324,7 +325,7 @@ class Producer:
         while not is_done():
             remaining = deadline - time.monotonic()
             if self._is_closed and not is_done():
-                raise ClientClosedError("the producer is closed")
+                raise self._closed()
             self._step(is_done, max(0.0, remaining))
             if remaining <= 0:
                 return is_done()
@@ -473,9 +474,9 @@ class Producer:
             self._link = None
             self._changed.notify_all()
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClientClosedError("the producer is closed")
+    @staticmethod
+    def _closed() -> ClientClosedError:
+        return ClientClosedError("the producer is closed")
 
 
 _open_producers: set[Producer] = set()

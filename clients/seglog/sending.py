@@ -9,22 +9,30 @@ All times are seconds of one monotonic clock, passed in. Not thread-safe, except
 """
 
 import logging
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, SupportsIndex
 
-from seglog.batching import IN_FLIGHT_MAX, Accumulator, BatchLimits, ProducerBatch, ProducerEpoch, record_bytes_max
+from seglog.batching import (
+    IN_FLIGHT_MAX,
+    RECORD_OVERHEAD_MAX,
+    Accumulator,
+    ProducerBatch,
+    ProducerEpoch,
+    headers_bytes_max,
+)
 from seglog.connection import Header, Reply
+from seglog.contents import Content, HeaderInput, to_bytes, to_headers
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.error_copies import copied
 from seglog.formatting import count_of, seconds_of
 from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
 from seglog.partitioner import Partitioner
+from seglog.producer_options import ProducerOptions
 from seglog.timestamps import TimestampWatch
 from seglog_protocol.batch_builder import NewRecord
-from seglog_protocol.compression import LEVELS, Codec
+from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
     ClientClosedError,
     ClientTimeoutError,
@@ -38,7 +46,6 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
 )
 from seglog_protocol.messages import (
-    Ack,
     AppendPartition,
     AppendReply,
     AppendRequest,
@@ -49,10 +56,6 @@ from seglog_protocol.messages import (
     decode_descriptions,
     decode_reply,
 )
-from seglog_protocol.records import Headers
-
-Content = bytes | bytearray | memoryview | str | None
-HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """After this time without an answer the connection counts as broken, Kafka's ``request.timeout.ms``."""
@@ -67,49 +70,6 @@ TOPIC_IDS_VERSION: Final = 2
 """First version of ``append`` with ``topic_ids`` and ``partition_counts``."""
 
 _log = logging.getLogger(__name__)
-
-_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerOptions:
-    """The options of ``Client.producer``; sizes in bytes."""
-
-    ack: Ack = "disk"
-    linger_ms: float = 5
-    batch_bytes: int = 256 * 1024
-    compression: str = "none"
-    compression_level: int | None = None
-    buffer_bytes: int = 32 * 1024 * 1024
-    delivery_timeout: float = 120.0
-    idempotent: bool = True
-    stop_at_failure: bool = False
-    """Whether to send nothing more after a failure; only for ``write_arrow``."""
-    may_create: bool = True
-    """Whether to create a missing topic if the broker allows that; only ``write_arrow`` sets it."""
-
-    def __post_init__(self) -> None:
-        if self.ack not in {"none", "os", "disk"}:
-            raise ValueError(f"ack is 'none', 'os' or 'disk', not {self.ack!r}")
-        if self.compression not in _CODECS:
-            raise ValueError(f"compression is one of {', '.join(_CODECS)}, not {self.compression!r}")
-        if self.compression_level is not None and self.compression_level not in LEVELS.get(self.codec, ()):
-            raise ValueError(f"{self.compression} has no level {self.compression_level}")
-        for name in ("batch_bytes", "buffer_bytes", "delivery_timeout"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, not {getattr(self, name)!r}")
-        if not self.linger_ms >= 0:
-            raise ValueError(f"linger_ms must be 0 or more, not {self.linger_ms!r}")
-
-    @property
-    def needs_producer_id(self) -> bool:
-        """Whether a producer id is needed; not at ack "none", where nothing is retried."""
-        return self.idempotent and self.ack != "none"
-
-    @property
-    def codec(self) -> Codec:
-        """The codec named by ``compression``."""
-        return _CODECS[self.compression]
 
 
 @dataclass(slots=True, eq=False)
@@ -142,17 +102,13 @@ class ProducerCore:
         self.message_bytes_max = min(topic.max_message_bytes, topic.segment_bytes)
         self.accumulator = Accumulator(
             topic.name,
-            BatchLimits(
-                batch_bytes=min(options.batch_bytes, self.message_bytes_max),
-                buffer_bytes=options.buffer_bytes,
-                linger_seconds=options.linger_ms / 1000,
-                delivery_seconds=options.delivery_timeout,
-            ),
+            options.limits(self.message_bytes_max),
             options.codec,
-            options.compression_level,
+            options.level,
             producer=producer,
         )
         self.accumulator.passed_ack = options.ack
+        self.request_seconds = REQUEST_TIMEOUT_SECONDS
         self.in_flight: list[Sent] = []
         self.answers = 0
         """Rises with every event after which a request may be sent or a waiting call may return."""
@@ -167,11 +123,17 @@ class ProducerCore:
     # --- Adding records -----------------------------------------------------------------------------------------------
 
     def prepare(
-        self, value: Content, key: Content, timestamp: int | datetime, partition: int | None, headers: HeaderInput
+        self,
+        value: Content,
+        key: Content,
+        timestamp: int | datetime,
+        partition: SupportsIndex | None,
+        headers: HeaderInput,
     ) -> tuple[NewRecord, int, int | None]:
         """A checked record, an upper bound of its size in bytes, and its partition. Raises for an invalid record."""
-        value_bytes, key_bytes = _to_bytes(value, "value"), _to_bytes(key, "key")
-        header_pairs = _to_headers(headers) if headers else ()
+        value_bytes = value if type(value) is bytes else to_bytes(value, "value")
+        key_bytes = key if key is None or type(key) is bytes else to_bytes(key, "key")
+        header_pairs = to_headers(headers) if headers else ()
         if type(timestamp) is not int or not self.timestamps.suspicious_below <= timestamp <= TIMESTAMP_MAX:
             timestamp = to_timestamp(timestamp)
             self.expired_on_arrival += self.timestamps.check(timestamp)
@@ -187,7 +149,7 @@ class ProducerCore:
                 partition=partition,
                 partitions=self.partitions,
             )
-        size_max = record_bytes_max(key_bytes, value_bytes, header_pairs)
+        size_max = size_min + RECORD_OVERHEAD_MAX + (headers_bytes_max(header_pairs) if header_pairs else 0)
         return (timestamp, key_bytes, value_bytes, header_pairs), size_max, partition
 
     def append(
@@ -197,7 +159,8 @@ class ProducerCore:
 
         Without room, open batches are sent without lingering, because only answers make room.
         """
-        self._check_not_ended()
+        if self._ending is not None:
+            raise copied(self._ending) from self._ending
         accumulator = self.accumulator
         if not accumulator.has_room(size):
             accumulator.flush()
@@ -210,14 +173,11 @@ class ProducerCore:
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
         """Add a batch that is already built; None when there is no room."""
-        self._check_not_ended()
+        if self._ending is not None:
+            raise copied(self._ending) from self._ending
         if not self.accumulator.has_room(len(data)):
             return None
         return self.accumulator.append_batch(partition, data, record_count, now)
-
-    def _check_not_ended(self) -> None:
-        if self._ending is not None:
-            raise copied(self._ending) from self._ending
 
     def flush(self) -> list[ProducerBatch]:
         """Send without lingering; returns the batches to wait for."""
@@ -294,10 +254,9 @@ class ProducerCore:
         counts = {self.topic: self.partitions}
         return AppendRequest(parts, ack=self.options.ack, topic_ids=ids, partition_counts=counts), payload
 
-    @staticmethod
-    def write_seconds(sent: Sent, now: float) -> float:
+    def write_seconds(self, sent: Sent, now: float) -> float:
         """How long writing a request may take, at most until the last deadline of its batches."""
-        return min(REQUEST_TIMEOUT_SECONDS, max(0.0, max(batch.deadline for batch in sent.batches) - now))
+        return min(self.request_seconds, max(0.0, max(batch.deadline for batch in sent.batches) - now))
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
@@ -374,9 +333,9 @@ class ProducerCore:
 
     def overdue(self, now: float, server: str) -> ConnectionLostError | None:
         """The error for a connection whose oldest request has timed out; None otherwise."""
-        if self.in_flight and now >= self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS:
+        if self.in_flight and now >= self.in_flight[0].at + self.request_seconds:
             return ConnectionLostError(
-                f"{server} did not answer an append within {seconds_of(REQUEST_TIMEOUT_SECONDS)}", server=server
+                f"{server} did not answer an append within {seconds_of(self.request_seconds)}", server=server
             )
         return None
 
@@ -410,8 +369,8 @@ class ProducerCore:
         The minimum lets an attempt succeed even while one batch after the other expires.
         """
         expiry = self.accumulator.next_expiry()
-        seconds = REQUEST_TIMEOUT_SECONDS if expiry is None else expiry - now
-        return min(REQUEST_TIMEOUT_SECONDS, max(ATTEMPT_FIRST_SECONDS, seconds))
+        seconds = self.request_seconds if expiry is None else expiry - now
+        return min(self.request_seconds, max(ATTEMPT_FIRST_SECONDS, seconds))
 
     def connected(self) -> None:
         """Reset the reconnect backoff: there is a connection."""
@@ -436,7 +395,7 @@ class ProducerCore:
                 events.append(self.accumulator.next_event())
             if self.in_flight:
                 events.append(self._warn_of_silence(now))
-                events.append(self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS)
+                events.append(self.in_flight[0].at + self.request_seconds)
         return min((event for event in events if event is not None), default=None)
 
     def _silence(self, now: float) -> ClientTimeoutError | None:
@@ -506,27 +465,12 @@ class ProducerCore:
 
     def stayed_full(self) -> ClientTimeoutError:
         """The error when the buffer stayed full for the delivery timeout."""
-        options = self.options
+        limits = self.accumulator.limits
         return ClientTimeoutError(
-            f"the buffer of {options.buffer_bytes:,} bytes stayed full for {seconds_of(options.delivery_timeout)}"
+            f"the buffer of {limits.buffer_bytes:,} bytes stayed full for {seconds_of(limits.delivery_seconds)}"
         )
 
 
 def append_version(hello: HelloReply) -> int:
     """The newest version of ``append`` that a broker supports."""
     return max(hello.apis.get(AppendRequest.api, ()), default=1)
-
-
-def _to_bytes(content: Content, what: str) -> bytes | None:
-    if content is None or type(content) is bytes:
-        return content
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    raise TypeError(f"a record's {what} is bytes, str or None, not {type(content).__name__}")
-
-
-def _to_headers(headers: HeaderInput) -> Headers:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((name, _to_bytes(content, "header value")) for name, content in pairs)

@@ -85,7 +85,10 @@ class BatchBuilder:
         base_timestamp = self._base_timestamp
         if base_timestamp is None:
             base_timestamp = timestamp
-        record = encode_record(_timestamp_delta(timestamp, base_timestamp), len(records), key, value, headers)
+        timestamp_delta = timestamp - base_timestamp
+        if not INT64_MIN <= timestamp_delta <= INT64_MAX:
+            raise _too_far_apart(timestamp, base_timestamp)
+        record = encode_record(timestamp_delta, len(records), key, value, headers)
         size = self.size + len(record)
         if size > size_max and records:
             return False
@@ -181,7 +184,9 @@ def compacted_batch(
                 f"offset {offset} after {previous_offset} is not of the batch ending at {original.last_offset}"
             )
         previous_offset = offset
-        timestamp_delta = _timestamp_delta(timestamp, base_timestamp)
+        timestamp_delta = timestamp - base_timestamp
+        if not INT64_MIN <= timestamp_delta <= INT64_MAX:
+            raise _too_far_apart(timestamp, base_timestamp)
         parts.append(encode_record(timestamp_delta, offset - original.base_offset, key, value, headers))
     header = original._replace(
         attributes=attributes | codec | (0 if horizon is None else DELETE_HORIZON_BIT),
@@ -194,9 +199,6 @@ def compacted_batch(
     return seal_batch(header, compress(codec, b"".join(parts), level))
 
 
-def _timestamp_delta(timestamp: int, base_timestamp: int) -> int:
-    """Raises ValueError where the delta does not fit its field, which an unchecked timestamp can cause."""
-    delta = timestamp - base_timestamp
-    if not INT64_MIN <= delta <= INT64_MAX:
-        raise ValueError(f"timestamps {base_timestamp} and {timestamp} are too far apart for one batch")
-    return delta
+def _too_far_apart(timestamp: int, base_timestamp: int) -> ValueError:
+    """The error where a delta does not fit its field, which an unchecked timestamp can cause."""
+    return ValueError(f"timestamps {base_timestamp} and {timestamp} are too far apart for one batch")

@@ -15,7 +15,7 @@ The reading loop is written for speed: varints of one and two bytes are read inl
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, decompress
@@ -23,7 +23,12 @@ from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, BatchHeader, why_implausible
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+ReadHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
+RECORDS_AT_ONCE: Final = 128
+"""Records of a batch that are read in a row."""
+BYTES_AT_ONCE: Final = 1024 * 1024
+"""About the bytes of them, where records are large."""
 RECORD_SIZE_MIN: Final = 7  # one byte for each of its fields
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
@@ -36,7 +41,7 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: ReadHeaders
 
 
 class _InvalidRecordError(Exception):
@@ -45,114 +50,181 @@ class _InvalidRecordError(Exception):
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
+RecordT = TypeVar("RecordT", bound=tuple[Any, ...])
+
+
+class RecordReader(Generic[RecordT]):
+    """Reads the records of one batch, some at a time, so that memory stays bounded.
+
+    A batch of 64 MiB may hold millions of tiny records, which as objects are many times larger. ``kind`` is the named
+    tuple that is made of each record: the fields of ``Record``, after those of ``prefix``.
+    """
+
+    def __init__(
+        self,
+        header: BatchHeader,
+        batch: Buffer,
+        kind: type[RecordT],
+        prefix: tuple[object, ...] = (),
+        *,
+        at_once: int = RECORDS_AT_ONCE,
+        size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    ) -> None:
+        """Decompress ``batch`` (the whole batch, header included) to at most ``size_limit`` bytes.
+
+        Raises what ``read`` raises.
+        """
+        data = _open_records(header, batch, size_limit)
+        if header.record_count * RECORD_SIZE_MIN > len(data):
+            raise _corrupt(header, f"announces {header.record_count} records in {len(data)} bytes")
+        self.is_finished = not header.record_count and not data
+        """Whether all records have been read; a damaged one is left to the next ``read``."""
+        self._header = header
+        self._data = data
+        self._kind = kind
+        self._prefix = prefix
+        self._at_once = at_once
+        if len(data) > BYTES_AT_ONCE:
+            self._at_once = min(at_once, max(1, BYTES_AT_ONCE * header.record_count // len(data)))
+        self._index = 0  # of the next record
+        self._position = 0  # of the next record in the data
+        self._previous_delta = -1
+
+    def read(self) -> list[RecordT]:
+        """The next records, at most ``at_once`` and fewer where they are large; none when all have been read.
+
+        Offsets rise strictly within [``base_offset``, ``last_offset``]; with LogAppendTime every timestamp is
+        ``max_timestamp``. The batch's checksum is not verified.
+
+        Raises CorruptRecordError (DecompressionError and, beyond ``size_limit`` bytes, DecompressedTooLargeError are
+        subclasses) with the batch's range [``start_offset``, ``next_offset``), once the records before the damaged one
+        have been returned. Stricter than Kafka's reader in three points: header keys must be UTF-8, offsets must rise,
+        and timestamps must fit int64.
+        """
+        header, data, kind, prefix = self._header, self._data, self._kind, self._prefix
+        base_offset, base_timestamp, last_delta = header.base_offset, header.base_timestamp, header.last_offset_delta
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        new = tuple.__new__  # half the price of kind(...), and prefix + (...) two thirds of that of (*prefix, ...)
+        size, previous_delta = len(data), self._previous_delta
+        begin = position = self._position
+        records: list[RecordT] = []
+        append = records.append
+        problem = ""
+        try:
+            for _ in range(min(self._at_once, header.record_count - self._index)):
+                # A field may run past the record, even past the data: `position` only grows, so the comparison with
+                # `end` below (or an IndexError) always finds it. Every varint is read in three steps: one byte, two,
+                # more.
+                length = data[position]
+                position += 1
+                if length > 0x7F:
+                    second = data[position]
+                    if second <= 0x7F:
+                        length += (second << 7) - 0x80
+                        position += 1
+                    else:
+                        length, position = _long_varint(data, position - 1)
+                end = position + (length >> 1)
+                if length & 1 or end > size:
+                    raise _InvalidRecordError("has a length beyond the batch")  # noqa: TRY301 - no call in this loop
+
+                delta = data[position + 1]  # after the attributes
+                position += 2
+                if delta > 0x7F:
+                    second = data[position]
+                    if second <= 0x7F:
+                        delta += (second << 7) - 0x80
+                        position += 1
+                    else:
+                        delta, position = _long_varint(data, position - 1, _VARLONG_BYTES_MAX)
+                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
+                if not INT64_MIN <= timestamp <= INT64_MAX:
+                    raise _InvalidRecordError("has a timestamp beyond int64")  # noqa: TRY301
+
+                delta = data[position]
+                position += 1
+                if delta > 0x7F:
+                    second = data[position]
+                    if second <= 0x7F:
+                        delta += (second << 7) - 0x80
+                        position += 1
+                    else:
+                        delta, position = _long_varint(data, position - 1)
+                if delta & 1 or not previous_delta < delta >> 1 <= last_delta:
+                    raise _InvalidRecordError("has an offset out of order or outside its batch")  # noqa: TRY301
+                offset_delta = delta >> 1
+
+                length = data[position]
+                position += 1
+                if length > 0x7F:
+                    second = data[position]
+                    if second <= 0x7F:
+                        length += (second << 7) - 0x80
+                        position += 1
+                    else:
+                        length, position = _long_varint(data, position - 1)
+                # Any negative length is no key and no value, as in Kafka.
+                key = None
+                if not length & 1:
+                    after = position + (length >> 1)
+                    key = data[position:after]
+                    position = after
+
+                length = data[position]
+                position += 1
+                if length > 0x7F:
+                    second = data[position]
+                    if second <= 0x7F:
+                        length += (second << 7) - 0x80
+                        position += 1
+                    else:
+                        length, position = _long_varint(data, position - 1)
+                value = None
+                if not length & 1:
+                    after = position + (length >> 1)
+                    value = data[position:after]
+                    position = after
+
+                headers: ReadHeaders = ()
+                if data[position]:
+                    headers, position = _read_headers(data, position, end)
+                else:
+                    position += 1
+                if position != end:
+                    raise _InvalidRecordError("does not fill its length")  # noqa: TRY301
+                fields = (base_offset + offset_delta, timestamp, key, value, headers)
+                append(new(kind, prefix + fields))
+                begin, previous_delta = end, offset_delta
+        except IndexError:
+            problem = "ends within record {}"
+        except _InvalidRecordError as error:
+            problem = f"is damaged: record {{}} {error}"
+        self._index += len(records)
+        self._position, self._previous_delta = begin, previous_delta
+        self.is_finished = self._index == header.record_count and begin == size
+        if problem and not records:
+            raise _corrupt(header, problem.format(self._index))
+        if self._index == header.record_count and not records and begin != size:
+            raise _corrupt(header, f"has {size - begin} bytes after its last record")
+        return records
+
 
 def iter_records(
     header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> Iterator[Record]:
-    """The records of ``batch`` (the whole batch, header included), one at a time, so that memory stays bounded.
+    """The records of ``batch`` (the whole batch, header included), one at a time; raises as ``RecordReader``.
 
-    A batch of 64 MiB may hold millions of tiny records, which as objects are many times larger. Offsets rise strictly
-    within [``base_offset``, ``last_offset``]; with LogAppendTime every timestamp is ``max_timestamp``. The checksum is
-    not verified. Records are checked as they are read, so some may be yielded before an error.
-
-    Raises CorruptRecordError (DecompressionError and, beyond ``size_limit`` bytes, DecompressedTooLargeError are
-    subclasses) with the batch's range [``start_offset``, ``next_offset``). Stricter than Kafka's reader in three
-    points: header keys must be UTF-8, offsets must rise, and timestamps must fit int64.
+    Records are checked as they are read, so some may be yielded before an error.
     """
-    data = _open_records(header, batch, size_limit)
-    count, last_delta = header.record_count, header.last_offset_delta
-    if count * RECORD_SIZE_MIN > len(data):
-        raise _corrupt(header, f"announces {count} records in {len(data)} bytes")
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.is_log_append_time else None
-    new, cls = tuple.__new__, Record  # half the price of Record(...)
-    index, position, size, previous_delta = 0, 0, len(data), -1
-    try:
-        for index in range(count):  # noqa: B007 - named in the errors below
-            # A field may run past the record, even past the data: `position` only grows, so the comparison with `end`
-            # below (or an IndexError) always finds it. Every varint is read in three steps: one byte, two, more.
-            length = data[position]
-            position += 1
-            if length > 0x7F:
-                second = data[position]
-                if second <= 0x7F:
-                    length += (second << 7) - 0x80
-                    position += 1
-                else:
-                    length, position = _long_varint(data, position - 1)
-            end = position + (length >> 1)
-            if length & 1 or end > size:
-                raise _InvalidRecordError("has a length beyond the batch")  # noqa: TRY301 - no call in this loop
-
-            delta = data[position + 1]  # after the attributes
-            position += 2
-            if delta > 0x7F:
-                second = data[position]
-                if second <= 0x7F:
-                    delta += (second << 7) - 0x80
-                    position += 1
-                else:
-                    delta, position = _long_varint(data, position - 1, _VARLONG_BYTES_MAX)
-            timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
-            if not INT64_MIN <= timestamp <= INT64_MAX:
-                raise _InvalidRecordError("has a timestamp beyond int64")  # noqa: TRY301
-
-            delta = data[position]
-            position += 1
-            if delta > 0x7F:
-                second = data[position]
-                if second <= 0x7F:
-                    delta += (second << 7) - 0x80
-                    position += 1
-                else:
-                    delta, position = _long_varint(data, position - 1)
-            if delta & 1 or not previous_delta < delta >> 1 <= last_delta:
-                raise _InvalidRecordError("has an offset out of order or outside its batch")  # noqa: TRY301
-            previous_delta = delta >> 1
-
-            length = data[position]
-            position += 1
-            if length > 0x7F:
-                second = data[position]
-                if second <= 0x7F:
-                    length += (second << 7) - 0x80
-                    position += 1
-                else:
-                    length, position = _long_varint(data, position - 1)
-            # Any negative length is no key and no value, as in Kafka.
-            key = None if length & 1 else data[position : (position := position + (length >> 1))]
-
-            length = data[position]
-            position += 1
-            if length > 0x7F:
-                second = data[position]
-                if second <= 0x7F:
-                    length += (second << 7) - 0x80
-                    position += 1
-                else:
-                    length, position = _long_varint(data, position - 1)
-            value = None if length & 1 else data[position : (position := position + (length >> 1))]
-
-            if data[position]:
-                headers, position = _read_headers(data, position, end)
-            else:
-                headers = ()
-                position += 1
-            if position != end:
-                raise _InvalidRecordError("does not fill its length")  # noqa: TRY301
-            yield new(cls, (base_offset + previous_delta, timestamp, key, value, headers))
-    except IndexError:
-        raise _corrupt(header, f"ends within record {index}") from None
-    except _InvalidRecordError as error:
-        raise _corrupt(header, f"is damaged: record {index} {error}") from None
-    if position != size:
-        raise _corrupt(header, f"has {size - position} bytes after its last record")
+    reader = RecordReader(header, batch, Record, size_limit=size_limit)
+    while not reader.is_finished:
+        yield from reader.read()
 
 
 def decode_records(
     header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> list[Record]:
-    """All records of a batch; raises what ``iter_records`` raises."""
+    """All records of a batch; raises as ``RecordReader``."""
     return list(iter_records(header, batch, size_limit=size_limit))
 
 
@@ -199,7 +271,7 @@ def _long_varint(data: bytes, position: int, bytes_max: int = _VARINT_BYTES_MAX)
     raise _InvalidRecordError(f"has a varint of more than {bytes_max} bytes")
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _read_headers(data: bytes, position: int, end: int) -> tuple[ReadHeaders, int]:
     """The headers whose count is at ``position``, and the position after them; ``end`` is the record's."""
     count, position = _long_varint(data, position)
     if count & 1 or count >> 1 > end - position:
@@ -215,7 +287,11 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
         except UnicodeDecodeError:
             raise _InvalidRecordError("has a header key that is not UTF-8") from None
         length, position = _long_varint(data, key_end)
-        value = None if length & 1 else data[position : (position := position + (length >> 1))]
+        value = None
+        if not length & 1:
+            after = position + (length >> 1)
+            value = data[position:after]
+            position = after
         headers.append((key, value))
     return tuple(headers), position
 
@@ -244,6 +320,8 @@ def _fill_varint_table() -> list[bytes]:
 
 
 def _unsigned_varint(number: int) -> bytes:
+    if 0x7F < number <= 0x3FFF:  # as most of those that are not in the table
+        return bytes((number & 0x7F | 0x80, number >> 7))
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -272,15 +350,7 @@ def encode_record(
         number = len(value) << 1
         value_length = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
     header_bytes = _encode_headers(headers) if headers else b"\x00"
-    body = b"\x00%b%b%b%b%b%b%b" % (
-        timestamp_bytes,
-        offset_bytes,
-        key_length,
-        key,
-        value_length,
-        value,
-        header_bytes,
-    )
+    body = b"".join((b"\x00", timestamp_bytes, offset_bytes, key_length, key, value_length, value, header_bytes))
     number = len(body) << 1
     return (table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)) + body
 

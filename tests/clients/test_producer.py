@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,14 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest, Request
+from seglog_protocol.messages import (
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    HelloRequest,
+    InitProducerRequest,
+    Request,
+)
 from seglog_protocol.record_batch import parse_header
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
 from tests.clients.hand_clock import HandClock
@@ -352,6 +360,50 @@ def test_what_cannot_be_sent_is_refused_before_it_is_kept() -> None:
         for options in ({"ack": "all"}, {"compression": "brotli"}, {"linger_ms": -1}, {"batch_bytes": 0}):
             with pytest.raises(ValueError, match=r"ack|compression|linger_ms|batch_bytes"):
                 client.producer("t", **options)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wrong"),
+    [
+        (5, "a mapping, or pairs of a name and a value, not 5"),
+        ("ab", "pairs of a name and a value, not 'a'"),
+        ([5], "pairs of a name and a value, not 5"),
+        ([("a",)], r"pairs of a name and a value, not \('a',\)"),
+        ([("a", b"", 1)], r"pairs of a name and a value, not \('a', b'', 1\)"),
+        ([(5, b"")], "name of a record's header is str, not int"),
+        ({b"a": b""}, "name of a record's header is str, not bytes"),
+        ({"a": 5}, "header value is bytes, str or None, not int"),
+    ],
+)
+def test_headers_that_are_none_are_a_type_error_that_says_what_headers_are(headers: Any, wrong: str) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+        with pytest.raises(TypeError, match=wrong):
+            producer.send(b"x", headers=headers)
+        assert producer.unacknowledged == 0
+        assert producer.send(b"y", headers=[["a", "b"]]).result(10).offset == 0  # type: ignore[list-item]
+        assert broker.logs["t"][0].records()[0].headers == (("a", b"b"),)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_bytes": 1e5, "buffer_bytes": 1e6, "linger_ms": np.int64(1), "delivery_timeout": np.float32(60)},
+        {"batch_bytes": np.int64(5), "buffer_bytes": np.float64(0.5), "linger_ms": True, "delivery_timeout": 60},
+        {"batch_bytes": float("inf"), "buffer_bytes": float("inf"), "linger_ms": Fraction(1)},
+        {"compression": "gzip", "compression_level": np.int64(3)},
+    ],
+)
+def test_options_may_be_numbers_of_any_type(options: Any) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t", **options) as producer:
+        assert [producer.send(b"x").result(10).offset for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("level", [3.0, "3", 99, -5])
+def test_a_compression_level_that_does_not_exist_is_refused_before_anything_is_sent(level: Any) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with pytest.raises(ValueError, match=f"gzip has no level {level!r}"):
+            client.producer("t", compression="gzip", compression_level=level)
+        assert broker.asked(InitProducerRequest) == 0
 
 
 def test_an_unanswered_topic_of_another_reply_length_is_no_answer() -> None:

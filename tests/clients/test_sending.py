@@ -4,12 +4,12 @@ import pytest
 
 from seglog.batching import IN_FLIGHT_MAX, ProducerEpoch
 from seglog.connection import Reply
+from seglog.producer_options import ProducerOptions
 from seglog.sending import (
     LOOK_UP_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
     SILENCE_SECONDS,
     ProducerCore,
-    ProducerOptions,
     Sent,
 )
 from seglog_protocol.batch_builder import encode_batch

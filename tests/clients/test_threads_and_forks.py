@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog import sending
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError
 from seglog_protocol.messages import AppendRequest, CancelRequest, FetchRequest, HelloRequest, OffsetsRequest, Request
@@ -206,14 +205,14 @@ def _close_when_all_wait(broker: FakeBroker, client: seglog.Client) -> None:
 # --- What both faces do, and threads make hard ------------------------------------------------------------------------
 
 
-def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "REQUEST_TIMEOUT_SECONDS", 0.1)
+def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connection() -> None:
     with fake_broker() as broker, seglog.connect(broker.address) as client:
         faults: list[Answer] = []
         broker.script = lambda request, _: faults.pop() if faults and isinstance(request, AppendRequest) else None
         for linger_ms in (0, 1):
             faults.append(SILENCE)
             with client.producer("t", linger_ms=linger_ms) as producer:
+                producer._core.request_seconds = 0.1
                 producer.send(b"%d" % linger_ms)
         assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
 

@@ -2,6 +2,7 @@
 
 import random
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -11,7 +12,7 @@ from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError, DecompressionError
 from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, parse_header, verify_crc, why_implausible
-from seglog_protocol.records import Record, decode_records, encode_record, iter_records
+from seglog_protocol.records import Record, RecordReader, decode_records, encode_record, iter_records
 from tests.protocol import golden
 from tests.protocol.batches import batch_of, read
 
@@ -160,6 +161,57 @@ def test_any_record_bytes_give_records_or_corruption(
     assert len(records) == count
     assert all(first.offset < second.offset for first, second in pairwise(records))
     assert all(INT64_MIN <= record.timestamp <= INT64_MAX for record in records)
+
+
+def read_by(size: int, batch: bytes) -> tuple[list[Record], str]:
+    """The records read ``size`` at a time, and the error after them."""
+    reader = RecordReader(parse_header(batch), batch, Record, at_once=size)
+    records: list[Record] = []
+    try:
+        while more := reader.read():
+            assert len(more) <= size
+            records += more
+    except CorruptRecordError as error:
+        assert not reader.is_finished
+        return records, error.message
+    assert reader.is_finished
+    return records, ""
+
+
+@given(st.lists(st.sampled_from([ONE, *DAMAGED.values()]), max_size=6), st.integers(0, 9), st.data())
+def test_however_many_are_read_at_a_time_the_records_and_the_error_after_them_are_the_same(
+    parts: list[bytes], cut: int, data: st.DataObject
+) -> None:
+    records = [encode_record(number, number, b"k" * number, None) for number in range(data.draw(st.integers(0, 5)))]
+    payload = b"".join([*records, *parts])[: -cut or None]
+    batch = batch_of(payload, data.draw(st.integers(0, len(payload) // 7)))
+    one_by_one = read_by(1, batch)
+    assert [read_by(size, batch) for size in (2, 3, 1000)] == [one_by_one] * 3
+    assert [record.offset for record in one_by_one[0]] == list(range(len(one_by_one[0])))
+
+
+def test_records_are_made_as_the_kind_that_is_asked_for_with_what_is_to_stand_before_their_fields() -> None:
+    class Placed(NamedTuple):
+        topic: str
+        partition: int
+        offset: int
+        timestamp: int
+        key: bytes | None
+        value: bytes | None
+        headers: tuple[tuple[str, bytes | None], ...]
+
+    reader = RecordReader(parse_header(golden.TWO_RECORDS), golden.TWO_RECORDS, Placed, ("t", 3))
+    records = reader.read()
+    assert [(record.topic, record.partition, record.offset) for record in records] == [("t", 3, 0), ("t", 3, 1)]
+    assert [tuple(record[2:]) for record in records] == [tuple(record) for record in golden.TWO_RECORDS_READ]
+    assert reader.read() == []
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(100, 128), (50_000, 20), (600_000, 1), (3_000_000, 1)])
+def test_of_large_records_fewer_are_in_memory_at_a_time(size: int, at_once: int) -> None:
+    batch = encode_batch([(0, None, bytes(size), ())] * (40 if size > 1000 else 1000))
+    reader = RecordReader(parse_header(batch), batch, Record)
+    assert len(reader.read()) == at_once
 
 
 @given(data=st.binary(min_size=HEADER_SIZE, max_size=400))

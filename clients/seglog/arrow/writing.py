@@ -15,7 +15,7 @@ from seglog.batching import ProducerBatch
 from seglog.client import Client, connect
 from seglog.formatting import count_of
 from seglog.producer import Producer
-from seglog.sending import ProducerOptions
+from seglog.producer_options import ProducerOptions
 from seglog_protocol.errors import ClientClosedError, DeliveryFailed, SeglogError
 from seglog_protocol.messages import Ack
 

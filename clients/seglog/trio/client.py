@@ -18,7 +18,8 @@ from seglog.fetching import OutOfRange, PartitionPosition
 from seglog.gaps import ConsumerGap
 from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import Moment
-from seglog.sending import ABORT_WAIT_SECONDS, ProducerOptions
+from seglog.producer_options import ProducerOptions
+from seglog.sending import ABORT_WAIT_SECONDS
 from seglog.starting import PartitionOffsets, Place, offsets_at
 from seglog.timestamps import TimestampWatch
 from seglog.trio.background import Background

@@ -17,13 +17,12 @@ import trio
 
 from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
+from seglog.contents import Content, HeaderInput
+from seglog.producer_options import ProducerOptions
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
-    Content,
-    HeaderInput,
     ProducerCore,
-    ProducerOptions,
     Sent,
     append_version,
 )

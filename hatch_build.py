@@ -1,0 +1,66 @@
+"""The build of a wheel with compiled modules: ``HATCH_BUILD_HOOKS_ENABLE=true pip wheel .``, see docs/decisions/0017.
+
+The modules that pyproject.toml names are compiled by mypyc and stand in the wheel beside their sources, which Python
+then uses for tracebacks alone. Nothing is written into the checkout: an editable install always runs the sources.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SHARED_LIBRARY = "seglog"
+"""mypyc puts the code of all modules into one library, of which each module's own extension is a door."""
+
+
+class CompiledModules(BuildHookInterface[Any]):
+    """Compiles ``modules``, paths of the configuration, for the Python and the machine that build the wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, unless the install is to be editable, and have the results put into the wheel."""
+        if version == "editable":
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="seglog-compiled-"))
+        built = compile_modules(Path(self.root), self.config["modules"], self._folder)
+        build_data["force_include"].update({str(built / name): name for name in _files_in(built)})
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove what the wheel has by now."""
+        if version != "editable":
+            shutil.rmtree(self._folder)
+
+
+def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
+    """Compile ``modules``, paths of the checkout ``root``; returns a folder with extensions as they stand in a wheel.
+
+    Sources in C, objects and mypy's cache go below ``folder``. Raises SystemExit with mypy's errors.
+    """
+    from mypyc.build import mypycify  # noqa: PLC0415 - the hook alone needs them
+    from setuptools import Distribution  # noqa: PLC0415 - as above
+
+    built = folder / "built"
+    extensions = mypycify(
+        [
+            f"--config-file={root / 'pyproject.toml'}",
+            f"--cache-dir={folder / 'mypy'}",
+            *(str(root / module) for module in modules),
+        ],
+        target_dir=str(folder / "c"),
+        group_name=SHARED_LIBRARY,
+        debug_level="0",
+    )
+    distribution = Distribution({"name": "seglog", "ext_modules": extensions})
+    command = distribution.get_command_obj("build_ext")
+    command.build_lib, command.build_temp = str(built), str(folder / "objects")
+    distribution.run_command("build_ext")
+    return built
+
+
+def _files_in(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
