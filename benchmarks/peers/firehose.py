@@ -1,8 +1,8 @@
 """What others notice of a firehose: seglog alone, with and without a flood of appends beside clients at a pace.
 
 A new daemon a round, because the longest stall that it tells is the longest since its start. The others append to and
-fetch from a topic of their own at 500/s, as in ``benchmarks.cold``; a request that is late because the one before was
-held up counts from when it was due.
+fetch from a topic of their own, one request every 20 ms, as in ``benchmarks.cold``; a request that is late because the
+one before was held up counts from when it was due.
 """
 
 import time
@@ -41,6 +41,9 @@ _FIREHOSES: Final = (
 )
 """Connections x depth."""
 
+_PACE_SECONDS: Final = 0.02
+"""Longer than a request waits behind all that these firehoses leave unanswered, so that none delays the next."""
+
 
 def rows(bench: Bench, load: LoadProcess) -> Iterator[PeerRow]:
     """p99 of appends and fetches of the others, and the longest stall; milliseconds."""
@@ -54,7 +57,7 @@ def rows(bench: Bench, load: LoadProcess) -> Iterator[PeerRow]:
 
 def _round(bench: Bench, load: LoadProcess, firehose: _Firehose | None) -> dict[str, float]:
     """By the row, in seconds."""
-    seconds = bench.pick(2.0, 0.3)
+    seconds = bench.pick(5.0, 0.3)
     with daemon(bench) as running, connect(running.port) as connection:
         connection.create_topic(OTHER)
         connection.ask_frame(append_frame(OTHER, [one_record()], "disk"))
@@ -69,10 +72,10 @@ def _round(bench: Bench, load: LoadProcess, firehose: _Firehose | None) -> dict[
                     connections=firehose.connections,
                     depth=firehose.depth,
                     seconds=seconds,
-                    bytes_max=bench.pick(4096, 64) * MIB,
+                    bytes_max=bench.pick(8192, 64) * MIB,
                 )
             )
-        times = others(connection, time.perf_counter() + seconds)
+        times = others(connection, time.perf_counter() + seconds, _PACE_SECONDS)
         if firehose is not None:
             load.result()
         stall = loop_stall_seconds(running.port)

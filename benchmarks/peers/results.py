@@ -20,9 +20,9 @@ BUSY_CLIENT: Final = 0.9
 """A load process that is busy for this share of the time is what was measured."""
 
 _COLUMNS: Final = columns(
-    "", "unit", ">seglog", ">±", ">Kafka", ">ratio", "goal", ">of bare", "goal", ">NATS", ">Redis"
+    *("", "unit", ">seglog", ">±", ">Kafka", ">ratio", "goal", ">CPU µs", ">of bare", "goal", ">NATS", ">Redis")
 )
-_WIDTHS: Final = (32, 9, 8, 4, 8, 6, 7, 7, 7, 8, 8)
+_WIDTHS: Final = (31, 9, 6, 4, 6, 6, 7, 13, 7, 7, 6, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,11 @@ class PeerRow:
     def ratio(self, side: str, to: str = KAFKA) -> float | None:
         """The median of the rounds' own ratios of two servers; None where one of them was not measured."""
         return Row(self.name, self.unit, self.values(side), self.values(to)).ratio
+
+    def server_cpu_us(self, side: str) -> float | None:
+        """Processor time of a server for each request, the median of the rounds; None where it was not taken."""
+        times = [measure.server_cpu_us for measure in self.sides.get(side, ()) if measure.server_cpu_us is not None]
+        return statistics.median(times) if times else None
 
     def busy_clients(self) -> list[str]:
         """The servers whose load process was busy nearly all of the time, in the median of the rounds."""
@@ -121,6 +126,7 @@ def line(row: PeerRow) -> str:
             number(row.median(KAFKA)),
             _ratio(beside_kafka.ratio),
             _judged(beside_kafka),
+            " : ".join(number(cpu) for side in (SEGLOG, KAFKA) if (cpu := row.server_cpu_us(side)) is not None),
             _ratio(beside_bare.ratio),
             _judged(beside_bare),
             number(row.median(NATS)),
@@ -149,9 +155,10 @@ def versions_line(results: Results) -> str:
 LEGEND: Final = """\
 Values are medians of the rounds, in which the servers take turns; ±: (largest - smallest) / median, of seglog;
 ratio: seglog to Kafka, of bare: seglog to the bare loop, each the median of the rounds' own ratios; goal: of the
-ratio before it where it has an x, else of seglog's value, ! not reached. os: what is acknowledged survives a crash of
-the server, disk: a loss of power. seglog, Kafka and the bare loop get ready-made requests from one load process; NATS
-and Redis are driven by their Python clients, which are part of their figures. See NOTES.md."""
+ratio before it where it has an x, else of seglog's value, ! not reached. CPU µs: processor time of the server for a
+request, seglog : Kafka. os: what is acknowledged survives a crash of the server, disk: a loss of power. seglog, Kafka
+and the bare loop get ready-made requests from one load process; NATS and Redis are driven by their Python clients,
+which are part of their figures. See NOTES.md."""
 
 # --- For machines -----------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ TITLES: Final[Mapping[str, str]] = {
     "fetch": "fetches of warm data, one at a time",
     "seeks": "offsets looked up by time, one at a time",
     "compaction": "compaction, one worker, 210 B records, 10 % keys, batches of 16 KiB",
-    "firehose": "others at 500 requests/s beside a flood of appends, seglog alone",
+    "firehose": "others at 50 requests/s beside a flood of appends, seglog alone",
 }
 _READ_BATCH_BYTES: Final = 16 * 1024
 _KAFKA_SETTINGS: Final = (f"log.segment.delete.delay.ms={DELETE_DELAY_MS}", "log.cleaner.backoff.ms=200")
@@ -63,6 +63,7 @@ def measure(
 ) -> None:
     """Add rows to ``results``, and ``show`` each, and before the rows of a group its title."""
     with ExitStack() as stack:
+        bench.group = "peers"
         field = _start(bench, scripts, results, stack)
         show("")
         if field.kafka is not None and set(groups) - {"firehose"}:

@@ -40,7 +40,7 @@ FACTS: dict[str, Any] = {
 
 
 def measures(*values: float, busy: float | None = None) -> list[Measure]:
-    return [Measure(value, client_busy=busy, server_cpu_us=2 * value) for value in values]
+    return [Measure(value, client_busy=busy, server_cpu_us=value / 5) for value in values]
 
 
 def row(**sides: list[Measure]) -> PeerRow:
@@ -76,7 +76,7 @@ def test_a_line_has_every_server_and_marks_a_goal_that_is_not_reached() -> None:
     cells = line(measured).split()
     assert cells == [
         *("100", "B,", "depth", "1,", "os", "appends/s", "11.0k", "18%", "10.0k", "1.10", "≥1.5x", "!"),
-        *("0.55", "≥0.5x", "7,000", "50.0k"),
+        *("2,200", ":", "2,000", "0.55", "≥0.5x", "7,000", "50.0k"),
     ]
     for title, value in (("seglog", "11.0k"), ("Kafka", "10.0k"), ("NATS", "7,000"), ("Redis", "50.0k")):
         assert heading().index(title) + len(title) == line(measured).index(value) + len(value), title
@@ -105,8 +105,8 @@ def test_json_has_every_round_of_every_server() -> None:
     assert found["problems"] == ["seglogd logged something"]
     appends, stall = found["rows"]
     assert appends["sides"] == {
-        SEGLOG: {"median": 35, "values": [30, 40], "server_cpu_us": [60, 80]},
-        KAFKA: {"median": 10, "values": [10, 10], "client_busy": [0.25, 0.25], "server_cpu_us": [20, 20]},
+        SEGLOG: {"median": 35, "values": [30, 40], "server_cpu_us": [6, 8]},
+        KAFKA: {"median": 10, "values": [10, 10], "client_busy": [0.25, 0.25], "server_cpu_us": [2, 2]},
     }
     assert (appends["ratio_to_kafka"], appends["goal"], appends["goal_met"]) == (3.5, "≥1.5x", True)
     assert (appends["ratio_to_bare_loop"], appends["bare_goal"], appends["bare_goal_met"]) == (None, "≥0.5x", None)
