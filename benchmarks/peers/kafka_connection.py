@@ -33,7 +33,7 @@ class KafkaConnection:
     def create_topic(self, topic: str, **config: str | int) -> None:
         """One partition, ready for appends. Keys of ``config`` have underscores for dots."""
         keys = {key.replace("_", "."): str(value) for key, value in config.items()}
-        frames.created(self.ask(frames.create_topic_frame(topic, keys)), topic)
+        self._when_ready(lambda: frames.created(self.ask(frames.create_topic_frame(topic, keys)), topic))
         self._when_ready(lambda: self.end_offset(topic))
 
     def delete_topic(self, topic: str) -> None:
@@ -84,7 +84,7 @@ class KafkaConnection:
 
     @staticmethod
     def _when_ready(action: Callable[[], ResultT]) -> ResultT:
-        """Its result, as soon as the topic has a leader that knows it."""
+        """Its result, as soon as there is a broker for the topic, and it leads it."""
         ends = time.monotonic() + SOCKET_SECONDS_MAX
         while True:
             try:

@@ -23,8 +23,11 @@ _ACKS_LEADER: Final = 1
 _TOPIC_RESOURCE: Final = 2
 _SET: Final = 0
 
-NOT_READY: Final = frozenset({3, 5, 6})
-"""Errors of a partition whose topic is new: not known here yet, without a leader, not led here yet."""
+NOT_READY: Final = frozenset({3, 5, 6, 38})
+"""Errors that pass: a new topic is not known here yet, has no leader, is not led here yet; no broker can have it yet.
+
+The last is said of a node that had no processor time for its own heartbeats.
+"""
 
 _UNKNOWN_TOPIC: Final = 3
 

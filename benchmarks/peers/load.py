@@ -166,18 +166,22 @@ def flood(
 
 def exchanges(
     sock: socket.socket, frames: Sequence[bytes], *, seconds: float, clock: Callable[[], float] = time.perf_counter
-) -> list[float]:
-    """Send the requests in turn, round and round, one at a time, for ``seconds``; how long each took, in seconds."""
+) -> tuple[list[float], int]:
+    """Send the requests in turn, round and round, one at a time, for ``seconds``.
+
+    Returns how long each took, in seconds, and how many bytes were answered in all.
+    """
     buffer = memoryview(bytearray(_EXCHANGE_BYTES))
     times: list[float] = []
-    ends = clock() + seconds
+    received = 0
     began = clock()
+    ends = began + seconds
     while began < ends:
-        exchange(sock, frames[len(times) % len(frames)], buffer)
+        received += exchange(sock, frames[len(times) % len(frames)], buffer)
         now = clock()
         times.append(now - began)
         began = now
-    return times
+    return times, received
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -193,8 +197,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             )
             found: dict[str, Any] = {"answered": answered, "seconds": seconds}
         else:
-            times = exchanges(socks[0], frames, seconds=job["seconds"])
-            found = {"answered": len(times), "seconds": sum(times)}
+            times, received = exchanges(socks[0], frames, seconds=job["seconds"])
+            found = {"answered": len(times), "seconds": sum(times), "received": received}
             found |= {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99)}
         return found | {"client_cpu_seconds": time.process_time() - cpu}
 

@@ -50,9 +50,11 @@ def _answered_as_stored(name: str, answered: int, records: int, stored: int) -> 
 
 
 def _exchanged(found: dict[str, Any], worths: Sequence[int]) -> Measure:
-    """Requests in turn as MB/s of what their replies are worth, in bytes."""
+    """Requests in turn as MB/s of what their replies are worth, in bytes; BenchmarkError where they were shorter."""
     rounds, rest = divmod(found["answered"], len(worths))
     total = rounds * sum(worths) + sum(worths[:rest])
+    if found["received"] < total:
+        raise BenchmarkError(f"{found['answered']} fetches gave {found['received']} bytes instead of {total}")
     return Measure(total / MB / found["seconds"], client_busy=found["client_cpu_seconds"] / found["seconds"])
 
 

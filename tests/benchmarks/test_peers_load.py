@@ -122,10 +122,11 @@ def test_requests_in_turn_are_each_answered_before_the_next(pair: tuple[socket.s
     ours, theirs = pair
     server = Server(theirs)
     server.start()
-    times = load.exchanges(ours, [FRAME, FRAME], seconds=10, clock=ticks())
+    times, received = load.exchanges(ours, [FRAME, FRAME], seconds=10, clock=ticks())
     ours.close()
     server.join(30)
     assert len(times) == server.requests > 2
+    assert received == len(times) * len(reply(9))
     assert server.unanswered_max == 1
 
 

@@ -29,8 +29,11 @@ def test_small_appends_are_counted_and_large_ones_are_megabytes() -> None:
 
 def test_fetches_are_worth_the_whole_batches_of_each_reply() -> None:
     # Two rounds through three requests, and the first request once more.
-    found = {**FOUND, "answered": 7, "seconds": 2.0}
-    assert sides._exchanged(found, [4 * MB, 4 * MB, 1 * MB]).value == pytest.approx((9 + 9 + 4) / 2)
+    found = {**FOUND, "answered": 7, "seconds": 2.0, "received": 22 * MB + 7 * 50}
+    worths = [4 * MB, 4 * MB, 1 * MB]
+    assert sides._exchanged(found, worths).value == pytest.approx((9 + 9 + 4) / 2)
+    with pytest.raises(BenchmarkError, match="7 fetches gave 21999999 bytes instead of 22000000"):
+        sides._exchanged({**found, "received": 22 * MB - 1}, worths)
 
 
 def test_a_server_that_has_other_records_than_it_acknowledged_is_refused() -> None:
