@@ -34,14 +34,29 @@ class Pace:
         self.bytes_max = bench.pick(512, 16) * MIB
 
 
-def measure_of(case: AppendCase, found: dict[str, Any], *, request_bytes: int, cpu: float | None) -> Measure:
-    """What a load process found, in the unit of the case; ``cpu`` is the server's, in seconds."""
-    rate = found["answered"] / found["seconds"]
+def run_beside(load: LoadProcess, job: dict[str, Any], pid: int) -> dict[str, Any]:
+    """What a load process found, and as ``server_cpu_seconds`` the processor time of the server ``pid`` meanwhile."""
+    cpu = cpu_seconds(pid)
+    found = load.run(job)
+    return found | {"server_cpu_seconds": cpu_seconds(pid) - cpu}
+
+
+def measure_of(value: float, found: dict[str, Any]) -> Measure:
+    """``value`` with what a load process found."""
+    cpu = found.get("server_cpu_seconds")
     return Measure(
-        rate * request_bytes / MB if case.batch_bytes else rate,
+        value,
         client_busy=found["client_cpu_seconds"] / found["seconds"],
         server_cpu_us=None if cpu is None else cpu / found["answered"] * 1e6,
+        p50_us=found["p50"] * 1e6 if "p50" in found else None,
+        p99_us=found["p99"] * 1e6 if "p99" in found else None,
     )
+
+
+def appended(case: AppendCase, found: dict[str, Any], request_bytes: int) -> Measure:
+    """In the unit of the case."""
+    rate = found["answered"] / found["seconds"]
+    return measure_of(rate * request_bytes / MB if case.batch_bytes else rate, found)
 
 
 def _answered_as_stored(name: str, answered: int, records: int, stored: int) -> None:
@@ -55,16 +70,7 @@ def _exchanged(found: dict[str, Any], worths: Sequence[int]) -> Measure:
     total = rounds * sum(worths) + sum(worths[:rest])
     if found["received"] < total:
         raise BenchmarkError(f"{found['answered']} fetches gave {found['received']} bytes instead of {total}")
-    return Measure(total / MB / found["seconds"], client_busy=found["client_cpu_seconds"] / found["seconds"])
-
-
-def _looked_up(found: dict[str, Any]) -> Measure:
-    return Measure(
-        found["answered"] / found["seconds"],
-        client_busy=found["client_cpu_seconds"] / found["seconds"],
-        p50_us=found["p50"] * 1e6,
-        p99_us=found["p99"] * 1e6,
-    )
+    return measure_of(total / MB / found["seconds"], found)
 
 
 class Seglog:
@@ -90,12 +96,10 @@ class Seglog:
         )
         with connect(self._running.port) as connection:
             connection.create_topic(APPEND_TOPIC, file_delete_delay_ms=DELETE_DELAY_MS)
-            cpu = cpu_seconds(self._running.pid)
-            found = self._load.run(job)
-            cpu = cpu_seconds(self._running.pid) - cpu
+            found = run_beside(self._load, job, self._running.pid)
             _answered_as_stored("seglog", found["answered"], records, connection.end_offset(APPEND_TOPIC))
             connection.delete_topic(APPEND_TOPIC)
-        return measure_of(case, found, request_bytes=len(batch), cpu=cpu)
+        return appended(case, found, len(batch))
 
     def fill(self, batches: Iterator[bytes]) -> None:
         """The topic that is read."""
@@ -113,7 +117,7 @@ class Seglog:
         worths = [chunk] * len(frames)
         worths[-1] = end // records * batch_size - chunk * (len(frames) - 1)
         job = exchange_job(self._running.port, frames, greeting=_GREETING, seconds=pace.seconds)
-        return lambda: _exchanged(self._load.run(job), worths)
+        return lambda: _exchanged(run_beside(self._load, job, self._running.pid), worths)
 
     def found(self, timestamps: Sequence[int]) -> list[int]:
         """The offset of the first record from each time (ms) on."""
@@ -124,9 +128,9 @@ class Seglog:
     def seek(self, timestamps: Sequence[int], pace: Pace) -> Measure:
         """Look up offsets by time, one after the other."""
         frames = [time_frame(READ_TOPIC, at) for at in timestamps]
-        return _looked_up(
-            self._load.run(exchange_job(self._running.port, frames, greeting=_GREETING, seconds=pace.seconds))
-        )
+        job = exchange_job(self._running.port, frames, greeting=_GREETING, seconds=pace.seconds)
+        found = run_beside(self._load, job, self._running.pid)
+        return measure_of(found["answered"] / found["seconds"], found)
 
     def segment(self) -> Path:
         """The file that a bare loop sends."""
@@ -157,12 +161,10 @@ class Kafka:
         config = {"flush_messages": 1} if case.ack == "disk" else {}
         with connect_kafka(self.server.port) as connection:
             connection.create_topic(APPEND_TOPIC, **config)
-            cpu = cpu_seconds(self.server.pid)
-            found = self._load.run(job)
-            cpu = cpu_seconds(self.server.pid) - cpu
+            found = run_beside(self._load, job, self.server.pid)
             _answered_as_stored("Kafka", found["answered"], records, connection.end_offset(APPEND_TOPIC))
             connection.delete_topic(APPEND_TOPIC)
-        return measure_of(case, found, request_bytes=len(batch), cpu=cpu)
+        return appended(case, found, len(batch))
 
     def fill(self, batches: Iterator[bytes]) -> None:
         """The topic that is read."""
@@ -183,7 +185,7 @@ class Kafka:
                 worths.append(whole * batch_size)
                 offset += whole * records
         job = exchange_job(self.server.port, frames, greeting=b"", seconds=pace.seconds)
-        return lambda: _exchanged(self._load.run(job), worths)
+        return lambda: _exchanged(run_beside(self._load, job, self.server.pid), worths)
 
     def found(self, timestamps: Sequence[int]) -> list[int]:
         """The offset of the first record from each time (ms) on."""
@@ -194,7 +196,9 @@ class Kafka:
     def seek(self, timestamps: Sequence[int], pace: Pace) -> Measure:
         """Look up offsets by time, one after the other."""
         frames = [kafka_frames.time_frame(READ_TOPIC, at) for at in timestamps]
-        return _looked_up(self._load.run(exchange_job(self.server.port, frames, greeting=b"", seconds=pace.seconds)))
+        job = exchange_job(self.server.port, frames, greeting=b"", seconds=pace.seconds)
+        found = run_beside(self._load, job, self.server.pid)
+        return measure_of(found["answered"] / found["seconds"], found)
 
 
 class Nats:
@@ -227,19 +231,16 @@ def _append_by_client(
     load: LoadProcess, server: PeerServer, case: AppendCase, pace: Pace, settings: dict[str, str]
 ) -> Measure:
     payload = b"x" * (len(case.batch()[0]) if case.batch_bytes else 100)
-    cpu = cpu_seconds(server.pid)
-    found = load.run(
-        {
-            "port": server.port,
-            "payload": b64encode(payload).decode(),
-            "connections": case.connections,
-            "depth": case.depth,
-            "seconds": pace.seconds,
-            "bytes_max": pace.bytes_max,
-            **settings,
-        }
-    )
-    return measure_of(case, found, request_bytes=len(payload), cpu=cpu_seconds(server.pid) - cpu)
+    job = {
+        "port": server.port,
+        "payload": b64encode(payload).decode(),
+        "connections": case.connections,
+        "depth": case.depth,
+        "seconds": pace.seconds,
+        "bytes_max": pace.bytes_max,
+        **settings,
+    }
+    return appended(case, run_beside(load, job, server.pid), len(payload))
 
 
 class Bare:
@@ -271,7 +272,7 @@ class Bare:
                 seconds=pace.seconds,
                 bytes_max=pace.bytes_max,
             )
-            yield lambda: measure_of(case, self._load.run(job), request_bytes=len(batch), cpu=None)
+            yield lambda: appended(case, self._load.run(job), len(batch))
 
     @contextmanager
     def fetches(self, case: FetchCase, pace: Pace, segment: Path) -> Iterator[Callable[[], Measure]]:

@@ -18,13 +18,14 @@ FOUND: dict[str, Any] = {"answered": 3000, "seconds": 1.5, "client_cpu_seconds":
 
 
 def test_small_appends_are_counted_and_large_ones_are_megabytes() -> None:
-    small = sides.measure_of(SMALL, FOUND, request_bytes=170, cpu=0.6)
+    small = sides.appended(SMALL, {**FOUND, "server_cpu_seconds": 0.6}, 170)
     assert small.value == 2000
     assert small.client_busy == pytest.approx(0.2)
     assert small.server_cpu_us == pytest.approx(200)
-    large = sides.measure_of(LARGE, FOUND, request_bytes=16_000, cpu=None)
+    large = sides.appended(LARGE, {**FOUND, "p50": 0.001, "p99": 0.002}, 16_000)
     assert large.value == pytest.approx(2000 * 16_000 / MB)
     assert large.server_cpu_us is None
+    assert (large.p50_us, large.p99_us) == (1000, 2000)
 
 
 def test_fetches_are_worth_the_whole_batches_of_each_reply() -> None:
