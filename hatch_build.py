@@ -1,4 +1,4 @@
-"""The build of a wheel with compiled modules: ``HATCH_BUILD_HOOKS_ENABLE=true pip wheel .``, see docs/decisions/0017.
+"""The build of a wheel with compiled modules: ``HATCH_BUILD_HOOKS_ENABLE=true pip wheel .``, see docs/decisions/0018.
 
 The modules that pyproject.toml names are compiled by mypyc and stand in the wheel beside their sources, which Python
 then uses for tracebacks alone. Nothing is written into the checkout: an editable install always runs the sources.

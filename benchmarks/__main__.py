@@ -33,6 +33,8 @@ from benchmarks import (
     starting,
 )
 from benchmarks.harness import REPOSITORY, Bench, Benchmark, BenchmarkError, Row, deadline
+from benchmarks.peers import command
+from benchmarks.peers.cases import GROUPS as PEER_GROUPS
 from benchmarks.table import as_json, heading, line, machine, machine_line
 from seglog_protocol.errors import SeglogError
 
@@ -65,10 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     directory: Path = options.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True)
-    rounds = options.rounds or (ROUNDS_QUICK if options.quick else ROUNDS)
+    rounds = options.rounds or (
+        ROUNDS_QUICK if options.quick else ROUNDS if options.peers is None else command.ROUNDS_WITH_PEERS
+    )
     bench = Bench(rounds, options.quick, directory, options.peers_python)
     facts = machine(bench)
     print(machine_line(facts))
+    if options.peers is not None:
+        return command.run(bench, facts, options)
     measured: list[tuple[Benchmark, list[Row]]] = []
     began = time.monotonic()
     failed = False
@@ -116,11 +122,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure seglog beside bare loops, in rounds that take turns.",
-        epilog=f"Benchmarks: {', '.join(names)}. benchmarks/NOTES.md says what each compares.",
+        epilog=f"Benchmarks: {', '.join(names)}; with --peers: {', '.join(PEER_GROUPS)}. "
+        "benchmarks/NOTES.md says what each compares.",
     )
     parser.add_argument("--quick", action="store_true", help="under a minute: shows that it runs, not how fast")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", default=names, help="some of them")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"instead of {ROUNDS}, or {ROUNDS_QUICK} if quick")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help=f"instead of {ROUNDS}, {command.ROUNDS_WITH_PEERS} with peers, or {ROUNDS_QUICK} if quick",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round of every row")
     parser.add_argument(
         "--directory",
@@ -132,7 +144,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers-python", metavar="PYTHON", help="an interpreter that can import aiokafka, kafka-python"
     )
+    command.add_arguments(parser)
     options = parser.parse_args(arguments)
+    known = names if options.peers is None else PEER_GROUPS
+    options.only = options.only or known
+    for unknown in set(options.only) - set(known):
+        parser.error(f"--only {unknown}: choose from {', '.join(known)}")
+    if options.picture is not None and options.peers is None:
+        parser.error("--picture goes with --peers")
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds is 1 or more")
     return options

@@ -6,6 +6,7 @@ into: no parsing, no checks, no index.
 
 import argparse
 import os
+import select
 import selectors
 import socket
 from typing import Final
@@ -25,6 +26,7 @@ def main() -> None:
     for name, help_text in (
         ("write", "receive, write, answer"),
         ("sync", "receive, write, fdatasync, answer"),
+        ("writes", "receive from many, write, answer"),
         ("relay", "hand on what the first connection sends to the second, writing it too"),
     ):
         loops.add_parser(name, help=help_text).add_argument("path")
@@ -40,6 +42,9 @@ def main() -> None:
     print(listener.getsockname()[1], flush=True)
     if options.loop == "wake":
         wake(listener)
+        return
+    if options.loop == "writes":
+        write_from_many(listener, options.path)
         return
     if options.loop == "syncs":
         sync_together(listener, options.directory, options.files)
@@ -63,31 +68,49 @@ def accept(listener: socket.socket) -> socket.socket:
     return connection
 
 
+class _Writer:
+    """Writes what one connection sends: one writev a read."""
+
+    def __init__(self, connection: socket.socket, file: int) -> None:
+        self._connection = connection
+        self._file = file
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._left = 0  # bytes of a request still to come
+        self._carried = 0  # bytes of a length that was cut in two
+
+    def receive(self) -> int | None:
+        """Receive once and write that; how many requests ended, None when the other side has hung up."""
+        buffer, left = self._buffer, self._left
+        size = self._connection.recv_into(buffer[self._carried :])
+        if not size:
+            return None
+        size += self._carried
+        position = min(left, size)
+        pieces = [buffer[:position]]
+        left -= position
+        ended = int(position > 0 and not left)
+        while size - position >= 4:
+            left = int.from_bytes(buffer[position : position + 4], "big")
+            start = position + 4
+            position = min(start + left, size)
+            pieces.append(buffer[start:position])
+            left -= position - start
+            if left:
+                break
+            ended += 1
+        for number in range(0, len(pieces), PIECES_PER_WRITE):
+            os.writev(self._file, pieces[number : number + PIECES_PER_WRITE])
+        self._left, self._carried = left, size - position
+        buffer[: self._carried] = buffer[position:size]
+        return ended
+
+
 def write(connection: socket.socket, path: str, *, sync: bool) -> None:
     """One writev a read, and with ``sync`` one fdatasync where a request ended; then the answers."""
     file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
     try:
-        buffer = memoryview(bytearray(RECEIVE_BYTES))
-        left = carried = 0  # bytes of a request still to come; bytes of a length that was cut in two
-        while size := connection.recv_into(buffer[carried:]):
-            size += carried
-            position = min(left, size)
-            pieces = [buffer[:position]]
-            left -= position
-            ended = int(position > 0 and not left)
-            while size - position >= 4:
-                left = int.from_bytes(buffer[position : position + 4], "big")
-                start = position + 4
-                position = min(start + left, size)
-                pieces.append(buffer[start:position])
-                left -= position - start
-                if left:
-                    break
-                ended += 1
-            for number in range(0, len(pieces), PIECES_PER_WRITE):
-                os.writev(file, pieces[number : number + PIECES_PER_WRITE])
-            carried = size - position
-            buffer[:carried] = buffer[position:size]
+        writer = _Writer(connection, file)
+        while (ended := writer.receive()) is not None:
             if ended:
                 if sync:
                     os.fdatasync(file)
@@ -95,6 +118,32 @@ def write(connection: socket.socket, path: str, *, sync: bool) -> None:
     finally:
         os.ftruncate(file, 0)  # what is not on the disk yet need not get there
         os.close(file)
+
+
+def write_from_many(listener: socket.socket, path: str) -> None:
+    """One writev a read, to one file, and the answers, for any number of connections."""
+    file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
+    writers: dict[int, tuple[socket.socket, _Writer]] = {}
+    with select.epoll() as poll:
+        poll.register(listener.fileno(), select.EPOLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == listener.fileno():
+                    connection = accept(listener)
+                    writers[connection.fileno()] = connection, _Writer(connection, file)
+                    poll.register(connection.fileno(), select.EPOLLIN)
+                    continue
+                connection, writer = writers[descriptor]
+                ended = writer.receive()
+                if ended is None:
+                    poll.unregister(descriptor)
+                    connection.close()
+                    del writers[descriptor]
+                    if not writers:
+                        os.ftruncate(file, 0)  # what is not on the disk yet need not get there
+                        os.lseek(file, 0, os.SEEK_SET)
+                elif ended:
+                    connection.sendall(REPLY * ended)
 
 
 def send_files(connection: socket.socket, paths: list[str], chunk: int) -> None:

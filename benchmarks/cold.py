@@ -68,7 +68,7 @@ def _round(running: Daemon, connection: Connection, seconds: float, reader: str 
         return times
 
 
-def others(connection: Connection, ends: float) -> dict[str, Any]:
+def others(connection: Connection, ends: float, pace_seconds: float = _PACE_SECONDS) -> dict[str, Any]:
     """Append and fetch in turn, at a pace, so that waiting for one is not hidden by sending fewer."""
     buffer = memoryview(bytearray(MIB))
     frames = (append_frame(OTHER, [one_record()], "os"), fetch_frame(OTHER, 0, partition_bytes=1))
@@ -85,7 +85,7 @@ def others(connection: Connection, ends: float) -> dict[str, Any]:
         exchange(connection.sock, frames[number % 2], buffer)
         times[KINDS[number % 2]].append(clock() - began)
         number += 1
-        due += _PACE_SECONDS
+        due += pace_seconds
     return times
 
 

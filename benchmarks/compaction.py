@@ -45,7 +45,9 @@ _SHAPES: Final = (
 )
 
 
-class _Log(NamedTuple):
+class Log(NamedTuple):
+    """Closed segments in ``directory``, by their base offsets, and an empty one from ``end`` on."""
+
     directory: Path
     bases: list[int]
     end: int
@@ -53,7 +55,9 @@ class _Log(NamedTuple):
     """Bytes of the log, or where it is compressed of the records in it, which is what the rates count."""
 
 
-class _Round(NamedTuple):
+class Round(NamedTuple):
+    """How long it took, and the bytes it wrote."""
+
     seconds: float
     written: int
 
@@ -63,8 +67,8 @@ def run(bench: Bench) -> Iterator[Row]:
     for shape in _SHAPES:
         with bench.fresh_directory() as directory:
             log = _build(directory, shape, int(bench.pick(500 * MB, 20 * MB) * shape.share))
-            written = _clean(log).written
-            ours, bare = take_turns(bench.rounds, partial(_clean, log), partial(_bare, log, written))
+            written = clean_once(log).written
+            ours, bare = take_turns(bench.rounds, partial(clean_once, log), partial(_bare, log, written))
         goal = Goal("≥", _KAFKA_MB_PER_SECOND, "value") if shape.codec is Codec.NONE else None
         yield Row(
             shape.name,
@@ -77,7 +81,7 @@ def run(bench: Bench) -> Iterator[Row]:
         yield Row(f"{shape.name}: records", "records/s", [log.end / one.seconds for one in ours])
 
 
-def _build(directory: Path, shape: _Shape, total: int) -> _Log:
+def _build(directory: Path, shape: _Shape, total: int) -> Log:
     """Random keys, and values of words that a codec finds something in."""
     source = random.Random(7)
     count = total // _RECORD_BYTES
@@ -105,10 +109,11 @@ def _build(directory: Path, shape: _Shape, total: int) -> _Log:
     assert file is not None
     file.close()
     (directory / segment_file_name(offset, LOG_SUFFIX)).touch()
-    return _Log(directory, bases, offset, size)
+    return Log(directory, bases, offset, size)
 
 
-def _clean(log: _Log) -> _Round:
+def clean_once(log: Log) -> Round:
+    """One round over all closed segments; what it wrote is removed again."""
     fs = PosixFileSystem()
     job = CleaningJob(
         directory=str(log.directory),
@@ -131,10 +136,10 @@ def _clean(log: _Log) -> _Round:
     seconds = time.perf_counter() - began
     assert result.first_dirty == log.end
     remove_cleaned(fs, job.directory)
-    return _Round(seconds, result.bytes_written)
+    return Round(seconds, result.bytes_written)
 
 
-def _bare(log: _Log, written: int) -> _Round:
+def _bare(log: Log, written: int) -> Round:
     fs = PosixFileSystem()
     piece = 8 * MIB
     path = str(log.directory / "bare")
@@ -153,7 +158,7 @@ def _bare(log: _Log, written: int) -> _Round:
     output.close()
     seconds = time.perf_counter() - began
     fs.unlink(path)
-    return _Round(seconds, position)
+    return Round(seconds, position)
 
 
 BENCHMARK = Benchmark(

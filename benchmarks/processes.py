@@ -185,12 +185,18 @@ def bare_server(*arguments: str) -> Iterator[int]:
 
 
 @contextmanager
-def worker(module: str, *arguments: str, packages: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """``python -m module`` with its output in a pipe; killed at the end if it still runs. ``packages``: see above."""
+def worker(
+    module: str, *arguments: str, packages: Path | None = None, stdin: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """``python -m module`` with its output in a pipe; killed at the end if it still runs.
+
+    ``packages``: see above; ``stdin`` is as in Popen.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         env=environment(packages),
         cwd=REPOSITORY,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -200,8 +206,9 @@ def worker(module: str, *arguments: str, packages: Path | None = None) -> Iterat
         if process.poll() is None:
             process.kill()
         process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            with suppress(BrokenPipeError):  # what is left of a job for a process that has ended
+                pipe.close()
 
 
 def answer_of(process: subprocess.Popen[str]) -> Any:

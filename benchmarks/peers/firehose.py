@@ -1,0 +1,85 @@
+"""What others notice of a firehose: seglog alone, with and without a flood of appends beside clients at a pace.
+
+A new daemon a round, because the longest stall that it tells is the longest since its start. The others append to and
+fetch from a topic of their own, one request every 20 ms, as in ``benchmarks.cold``; a request that is late because the
+one before was held up counts from when it was due.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from benchmarks.batches import batch_of, one_record
+from benchmarks.cold import KINDS, OTHER, others
+from benchmarks.harness import MIB, Bench, BenchmarkError, percentile
+from benchmarks.peers.cases import STALL_GOAL
+from benchmarks.peers.jobs import LoadProcess, flood_job
+from benchmarks.peers.results import SEGLOG, Measure, PeerRow
+from benchmarks.processes import daemon
+from benchmarks.raw_client import append_frame, connect, encode
+from benchmarks.stalls import loop_stall_seconds
+from seglog_protocol.messages import HelloRequest
+
+TOPIC: Final = "bench-peers-firehose"
+_ROWS: Final = (*(f"{kind} p99" for kind in KINDS), "stall")
+_GREETING: Final = encode(HelloRequest("seglog", "benchmarks"))
+
+
+class _Firehose(NamedTuple):
+    """``batch_bytes`` 0 is one record of 100 bytes."""
+
+    name: str
+    batch_bytes: int
+    connections: int
+    depth: int
+
+
+_FIREHOSES: Final = (
+    _Firehose("1 x 512 of 100 B", 0, 1, 512),
+    _Firehose("16 x 16 of 100 B", 0, 16, 16),
+    _Firehose("1 x 16 of 256 KiB", 256 * 1024, 1, 16),
+)
+"""Connections x depth."""
+
+_PACE_SECONDS: Final = 0.02
+"""Longer than a request waits behind all that these firehoses leave unanswered, so that none delays the next."""
+
+
+def rows(bench: Bench, load: LoadProcess) -> Iterator[PeerRow]:
+    """p99 of appends and fetches of the others, and the longest stall; milliseconds."""
+    for firehose in (None, *_FIREHOSES):
+        rounds = [_round(bench, load, firehose) for _ in range(bench.rounds)]
+        beside = "none" if firehose is None else firehose.name
+        for what in _ROWS:
+            sides = {SEGLOG: [Measure(one[what] * 1000) for one in rounds]}
+            yield PeerRow("firehose", f"{beside}: {what}", "ms", sides, None if firehose is None else STALL_GOAL)
+
+
+def _round(bench: Bench, load: LoadProcess, firehose: _Firehose | None) -> dict[str, float]:
+    """By the row, in seconds."""
+    seconds = bench.pick(5.0, 0.3)
+    with daemon(bench) as running, connect(running.port) as connection:
+        connection.create_topic(OTHER)
+        connection.ask_frame(append_frame(OTHER, [one_record()], "disk"))
+        if firehose is not None:
+            connection.create_topic(TOPIC)
+            batch = batch_of(firehose.batch_bytes)[0] if firehose.batch_bytes else one_record()
+            load.begin(
+                flood_job(
+                    running.port,
+                    append_frame(TOPIC, [batch], "os"),
+                    greeting=_GREETING,
+                    connections=firehose.connections,
+                    depth=firehose.depth,
+                    seconds=seconds,
+                    bytes_max=bench.pick(8192, 64) * MIB,
+                )
+            )
+        times = others(connection, time.perf_counter() + seconds, _PACE_SECONDS)
+        if firehose is not None:
+            load.result()
+        stall = loop_stall_seconds(running.port)
+    if stall is None:
+        raise BenchmarkError("the daemon does not tell its longest stall")
+    found = (*(percentile(times[kind], 0.99) for kind in KINDS), stall)
+    return dict(zip(_ROWS, found, strict=True))

@@ -1,0 +1,75 @@
+"""Load processes: each does the jobs it is given, one after the other, and is idle otherwise."""
+
+import json
+import subprocess
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.harness import BenchmarkError
+from benchmarks.processes import worker
+
+
+class LoadProcess:
+    """``worker`` with a pipe to its stdin; see ``benchmarks.peers.load`` for jobs and results."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def begin(self, job: dict[str, Any]) -> None:
+        """Hand it a job, and do not wait."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """Of the job begun last. BenchmarkError when that failed."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchmarkError(f"a load process ended with {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise BenchmarkError(str(found["error"]))
+        return found
+
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Both."""
+        self.begin(job)
+        return self.result()
+
+
+@contextmanager
+def load_process(module: str) -> Iterator[LoadProcess]:
+    """``python -m module``, ended afterwards."""
+    with worker(module, stdin=subprocess.PIPE) as process:
+        yield LoadProcess(process)
+
+
+def flood_job(
+    port: int, frame: bytes, *, greeting: bytes, connections: int, depth: int, seconds: float, bytes_max: int
+) -> dict[str, Any]:
+    """The same request over and over, ``depth`` unanswered on each connection."""
+    return {
+        "kind": "flood",
+        "port": port,
+        "greeting": b64encode(greeting).decode(),
+        "frames": [b64encode(frame).decode()],
+        "connections": connections,
+        "depth": depth,
+        "seconds": seconds,
+        "bytes_max": bytes_max,
+    }
+
+
+def exchange_job(port: int, frames: Sequence[bytes], *, greeting: bytes, seconds: float) -> dict[str, Any]:
+    """These requests in turn, one at a time."""
+    return {
+        "kind": "exchange",
+        "port": port,
+        "greeting": b64encode(greeting).decode(),
+        "frames": [b64encode(frame).decode() for frame in frames],
+        "connections": 1,
+        "seconds": seconds,
+    }

@@ -1,0 +1,217 @@
+"""The load generator: a process that floods a server with ready-made requests. ``python -m benchmarks.peers.load``.
+
+It reads a job a line from stdin, as JSON, and prints its result, as JSON. The same code drives seglog, Apache Kafka and
+the bare loops: whoever frames requests and replies by a length of four bytes. Requests are bytes from the job; of
+replies only lengths are looked at, and where they are as long as expected only two of them a read.
+"""
+
+import json
+import select
+import socket
+import struct
+import sys
+import time
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+from benchmarks.harness import BenchmarkError, percentile
+from benchmarks.raw_client import exchange
+
+RECEIVE_BYTES: Final = 256 * 1024
+_EXCHANGE_BYTES: Final = 4 * 1024 * 1024
+_SECONDS_MAX: Final = 60
+"""Without an answer for so long a server counts as hanging."""
+
+REFILL_SHARE: Final = 4
+"""Requests are sent again once a fourth of the depth is answered, as one block. One by one, the many small reads and
+sends of this process would take the processor time that the server needs."""
+
+
+def open_connection(port: int, greeting: bytes = b"") -> socket.socket:
+    """Blocking, and greeted where the protocol wants that: one request, whose reply is thrown away.
+
+    The kernel watches the time: a timeout of Python's costs a system call for each operation.
+    """
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.settimeout(None)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _SECONDS_MAX, 0))
+    if greeting:
+        exchange(sock, greeting, memoryview(bytearray(RECEIVE_BYTES)))
+    return sock
+
+
+class ReplyCounter:
+    """Counts the whole replies that a socket receives."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = bytearray(RECEIVE_BYTES)
+        self._view = memoryview(self._buffer)
+        self._kept = 0  # bytes of a reply that is not whole yet
+        self._size = 4  # of the last whole reply
+
+    def receive(self) -> int:
+        """Receive once; replies that became whole. Replies larger than RECEIVE_BYTES are not for this."""
+        kept = self._kept
+        got = self._sock.recv_into(self._view[kept:] if kept else self._view)
+        if not got:
+            raise BenchmarkError("the server hung up")
+        end = kept + got
+        size = self._size
+        count = end // size
+        # Replies grow with the offsets in them, so where the first and the last are of one size all are.
+        if count and self._length_at(0) == size and self._length_at((count - 1) * size) == size:
+            position = count * size
+        else:
+            count, position = self._walk(end)
+        self._kept = end - position
+        if self._kept:
+            self._buffer[: self._kept] = self._buffer[position:end]
+        return count
+
+    def _length_at(self, position: int) -> int:
+        return 4 + int.from_bytes(self._view[position : position + 4], "big")
+
+    def _walk(self, end: int) -> tuple[int, int]:
+        count = position = 0
+        while end - position >= 4 and position + (size := self._length_at(position)) <= end:
+            self._size = size
+            position += size
+            count += 1
+        return count, position
+
+
+class Flow:
+    """One connection on which ``depth`` equal requests are unanswered at most."""
+
+    def __init__(self, sock: socket.socket, frame: bytes, depth: int) -> None:
+        self._sock = sock
+        self._counter = ReplyCounter(sock)
+        self._size = len(frame)
+        self._window = memoryview(frame * depth)
+        self._refill = max(1, depth // REFILL_SHARE)
+        self._depth = depth
+        self._owed = 0
+        self.sent = 0
+
+    def begin(self) -> None:
+        """Send the first ``depth`` requests."""
+        self._sock.sendall(self._window)
+        self.sent = self._depth
+
+    def receive(self) -> int:
+        """Receive once; answers."""
+        count = self._counter.receive()
+        self._owed += count
+        return count
+
+    def is_due(self) -> bool:
+        """Whether it is time to send again."""
+        return self._owed >= self._refill
+
+    def refill(self) -> int:
+        """Send as many requests as were answered since the last time; how many."""
+        owed, self._owed = self._owed, 0
+        self._sock.sendall(self._window[: owed * self._size])
+        self.sent += owed
+        return owed
+
+
+def flood(
+    socks: Sequence[socket.socket],
+    frame: bytes,
+    *,
+    depth: int,
+    seconds: float,
+    bytes_max: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[int, float]:
+    """Send ``frame`` over and over; answers, and the seconds from the first request to the last answer.
+
+    Ends after ``seconds`` or ``bytes_max`` sent, when all is answered.
+    """
+    flows = [Flow(sock, frame, depth) for sock in socks]
+    count_max = max(depth * len(socks), bytes_max // len(frame))
+    began = clock()
+    ends = began + seconds
+    for flow in flows:
+        flow.begin()
+    sent, answered = depth * len(flows), 0
+    if len(flows) == 1:
+        (flow,) = flows
+        while answered < sent:
+            answered += flow.receive()
+            if flow.is_due() and sent < count_max and clock() < ends:
+                sent += flow.refill()
+        return answered, clock() - began
+    by_descriptor = {sock.fileno(): flow for sock, flow in zip(socks, flows, strict=True)}
+    with select.epoll(len(flows)) as poll:
+        for descriptor in by_descriptor:
+            poll.register(descriptor, select.EPOLLIN)
+        while answered < sent:
+            ready = poll.poll(_SECONDS_MAX)
+            if not ready:
+                raise BenchmarkError(f"no answer for {_SECONDS_MAX} s")
+            for descriptor, _ in ready:
+                flow = by_descriptor[descriptor]
+                answered += flow.receive()
+                if flow.is_due() and sent < count_max and clock() < ends:
+                    sent += flow.refill()
+    return answered, clock() - began
+
+
+def exchanges(
+    sock: socket.socket, frames: Sequence[bytes], *, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> tuple[list[float], int]:
+    """Send the requests in turn, round and round, one at a time, for ``seconds``.
+
+    Returns how long each took, in seconds, and how many bytes were answered in all.
+    """
+    buffer = memoryview(bytearray(_EXCHANGE_BYTES))
+    times: list[float] = []
+    received = 0
+    began = clock()
+    ends = began + seconds
+    while began < ends:
+        received += exchange(sock, frames[len(times) % len(frames)], buffer)
+        now = clock()
+        times.append(now - began)
+        began = now
+    return times, received
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Do what one line asks for."""
+    frames = [b64decode(text) for text in job["frames"]]
+    greeting = b64decode(job["greeting"])
+    with ExitStack() as stack:
+        socks = [stack.enter_context(open_connection(job["port"], greeting)) for _ in range(job["connections"])]
+        cpu = time.process_time()
+        if job["kind"] == "flood":
+            answered, seconds = flood(
+                socks, frames[0], depth=job["depth"], seconds=job["seconds"], bytes_max=job["bytes_max"]
+            )
+            found: dict[str, Any] = {"answered": answered, "seconds": seconds}
+        else:
+            times, received = exchanges(socks[0], frames, seconds=job["seconds"])
+            found = {"answered": len(times), "seconds": sum(times), "received": received}
+            found |= {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99)}
+        return found | {"client_cpu_seconds": time.process_time() - cpu}
+
+
+def main() -> None:
+    """Until stdin ends. A job that fails is answered with the reason."""
+    for line in sys.stdin:
+        try:
+            found = run(json.loads(line))
+        except (BenchmarkError, OSError) as error:
+            found = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
