@@ -145,7 +145,8 @@ async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypat
 @pytest.mark.parametrize(("count", "at_once"), [(1, True), (EFFORT_A_TURN, True), (EFFORT_A_TURN + 1, False)])
 async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool) -> None:
     broker = await open_broker()
-    await broker.append(AppendRequest([AppendPartition("t", 0, len(BATCH))], "os"), memoryview(bytearray(BATCH))).wait()
+    request = AppendRequest([AppendPartition("t", 0, len(BATCH))], "os")
+    await append_request(broker, request, memoryview(bytearray(BATCH))).wait()
     answer = broker.fetch_now(FetchRequest([FetchPartition("t", 0, 0)] * count, max_wait_ms=0))
     assert (answer is not None) == at_once
     if answer is not None:

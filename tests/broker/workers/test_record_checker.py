@@ -8,7 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from seglog_broker.api.append import EFFORT_OF_NEXT
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config import load_config
 from seglog_broker.partitions import cold_reads
 from seglog_broker.runtime.offload import Offload
@@ -216,7 +218,7 @@ async def test_many_batches_are_written_in_turns_with_others_and_in_their_order(
         assert not pending.is_written
         await pending.write_rest()
         is_over = True
-    assert turns > 1000 // 64
+    assert turns >= 1000 * EFFORT_OF_NEXT // EFFORT_A_TURN
     assert pending.reply is not None
     assert [result.base_offset for result in pending.reply.partitions] == list(range(1000))
     broker.close()
