@@ -23,6 +23,7 @@ from seglog_protocol.frames import (
     BufferPool,
     Frame,
     FrameReader,
+    ReceiveBuffer,
     decode_map,
     decode_value,
     encode_frame,
@@ -505,6 +506,48 @@ def test_readers_that_share_buffers_get_the_same_frames(frames: list[tuple[int, 
             kept.append((number, size, frame))
     for number, size, frame in kept:
         assert bytes(frame.payload) == bytes([number]) * size, "what was not given back was given to nobody"
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0, 10, 300, 5_000, 70_000, 150_000]), max_size=8), min_size=1, max_size=4),
+    st.lists(st.integers(1, 200_000), min_size=1, max_size=20),
+)
+@settings(max_examples=examples(100), deadline=None)
+def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[list[int]], steps: list[int]) -> None:
+    """In rounds: all receive, then the frames of all are looked at, then all settle."""
+    shared, pool = ReceiveBuffer(4 * RECEIVE_BYTES), BufferPool()
+    readers = [FrameReader(receive_buffer=shared, pool=pool, asks=True) for _ in sizes]
+    wire = [b"".join(large_frame(number, size) for number, size in enumerate(of_one)) for of_one in sizes]
+    found: list[list[int]] = [[] for _ in sizes]
+    step = itertools.cycle(steps)
+    for _ in range(100_000):
+        if not any(wire):
+            break
+        frames: list[tuple[int, Frame]] = []
+        for which, reader in enumerate(readers):
+            if not wire[which] or not shared.has_room:
+                continue
+            if reader.wanted:
+                reader.grant(reader.wanted)
+            buffer = reader.get_buffer()
+            part = wire[which][: min(next(step), len(buffer))]
+            buffer[: len(part)] = part
+            reader.received(len(part))
+            wire[which] = wire[which][len(part) :]
+            while (frame := reader.next_frame()) is not None:
+                frames.append((which, frame))
+        for which, frame in frames:
+            number = frame.header["id"]
+            assert bytes(frame.payload) == bytes([number]) * sizes[which][number]
+            assert frame.has_own_buffer != shared.has(frame) or len(frame.payload) < RECEIVE_BYTES
+            found[which].append(number)
+        for reader in readers:
+            reader.settle()
+        shared.free[:] = bytes(len(shared.free))
+        shared.clear()
+        shared.free[:] = b"\xff" * len(shared.free)  # nobody may rely on it any more
+    assert found == [list(range(len(of_one))) for of_one in sizes]
+    assert all(reader.is_idle and not reader.has_large for reader in readers)
 
 
 def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytest.MonkeyPatch) -> None:

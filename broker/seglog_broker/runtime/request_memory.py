@@ -1,7 +1,8 @@
 """One memory budget for the large requests of all connections, granted as their bytes arrive.
 
-A request of more than 64 KiB gets its own buffer, which grows to at most twice the bytes received. So announcing a
-large request costs nothing. While the budget has no room for more, its connection is not read.
+A request of more than 64 KiB that does not arrive as a whole gets its own buffer, which grows to at most twice the
+bytes received. So announcing a large request costs nothing. While the budget has no room for more, its connection is
+not read.
 
 Half-received requests must not fill the budget and wait for each other. So a part of it, as large as the largest
 request, is reserved for one request at a time: the oldest that waits. It can always be received to its end; then the

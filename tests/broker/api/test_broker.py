@@ -708,3 +708,35 @@ async def test_an_answer_from_elsewhere_is_not_given_again_as_one_from_the_end(b
     for _ in range(2):
         assert await values(broker, fetch_request(0)) == [b"0", b"1", b"2", b"3", b"4"]
         assert await values(broker, fetch_request(4)) == [b"4"]
+
+
+# --- Answers at once --------------------------------------------------------------------------------------------------
+
+
+async def test_offsets_are_answered_at_once_as_they_are_by_a_task(broker: Broker) -> None:
+    for timestamp in range(NOW - 9_000, NOW, 1_000):
+        await append(broker, batch(b"v", timestamp=timestamp))
+    asked = [
+        OffsetsRequest([OffsetsPartition("t", 0), OffsetsPartition("t", 1)]),
+        OffsetsRequest([OffsetsPartition("t", 0, NOW - moment) for moment in range(0, 10_000, 700)]),
+        OffsetsRequest([OffsetsPartition("T", 0), OffsetsPartition("t", 7), OffsetsPartition("t", 0, NOW - 5_500)]),
+    ]
+    for request in asked:
+        at_once = broker.answer_now(request)
+        assert at_once is not None
+        by_a_task, _ = await broker.answer(request)
+        assert at_once.to_wire() == by_a_task.to_wire()
+
+
+async def test_what_may_take_long_is_not_answered_at_once(broker: Broker) -> None:
+    await append(broker, batch(b"v", timestamp=NOW))
+    assert broker.answer_now(OffsetsRequest([OffsetsPartition("t")])) is None, "of a whole topic"
+    assert broker.answer_now(OffsetsRequest([OffsetsPartition("t", 0)] * 65)) is None
+    assert broker.answer_now(TopicsRequest()) is None
+    by_time = OffsetsRequest([OffsetsPartition("t", 0, NOW)])
+    assert broker.answer_now(by_time) is not None
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    broker.fs.evict("/data/t-0/00000000000000000000.log")
+    assert broker.answer_now(by_time) is None, "it has to be read from the disk first"
+    by_a_task, _ = await broker.answer(by_time)
+    assert by_a_task.to_wire()["partitions"][0]["offset"] == 0

@@ -8,8 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.runtime.request_memory import GRACE_SECONDS, PACE_BYTES, RequestMemory, Share
-from seglog_protocol.frames import Frame
+from seglog_broker.runtime.request_memory import (
+    GRACE_SECONDS,
+    HELD_BYTES_MAX,
+    PACE_BYTES,
+    RECEIVE_BYTES_MAX,
+    RequestMemory,
+    Share,
+)
+from seglog_protocol.frames import RECEIVE_BYTES, Frame
 
 
 async def take(share: Share, size: int, order: list[int]) -> None:
@@ -41,6 +48,24 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
         first.close()
         await wait_all_tasks_blocked()
     assert (order, memory.used, memory.waits) == ([39, 40], 70, 2)
+
+
+async def test_connections_receive_less_at_a_time_while_memory_is_short() -> None:
+    memory = RequestMemory(200)
+    assert memory.receive_bytes_max == RECEIVE_BYTES_MAX
+    memory.note_held(HELD_BYTES_MAX)
+    assert memory.receive_bytes_max == RECEIVE_BYTES_MAX
+    memory.note_held(1)
+    assert memory.receive_bytes_max == RECEIVE_BYTES, "others hold much"
+    memory.note_held(-1 - HELD_BYTES_MAX)
+    first, second = memory.begin(), memory.begin()
+    await first.take(90)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(second.take, 120)
+        await wait_all_tasks_blocked()
+        assert memory.receive_bytes_max == RECEIVE_BYTES, "another waits"
+        first.close()
+    assert memory.receive_bytes_max == RECEIVE_BYTES_MAX
 
 
 async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -> None:
