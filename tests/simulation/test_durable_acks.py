@@ -60,6 +60,7 @@ PARTITIONS: Final = 20
 REQUESTS: Final = 10  # of each producer, of one to three batches
 ANSWERS_LOST: Final = 0.3  # of all
 SYNCED_ON_THE_LOOP: Final = 0.2  # of all, as if there were one client
+SYNCED_BY_A_TASK: Final = 0.4  # as a listener has it; the others are led by whoever waits first
 OPERATIONS_PER_FULL_LOOK: Final = 150
 _TOPIC_CONFIG: Final = {"segment.bytes": 1024, "index.interval.bytes": 150, "segment.ms": 10**9}
 
@@ -175,6 +176,8 @@ class Simulation:
         pending = append_request(broker, request, memoryview(bytearray(payload)))
         if dice.random() < SYNCED_ON_THE_LOOP:
             broker.sync_now()
+        if dice.random() < SYNCED_BY_A_TASK:
+            broker.sync_soon(waiting.start_soon)
         return await pending.wait()
 
     async def _keep_house(self, broker: Broker) -> None:

@@ -155,6 +155,7 @@ class Broker:
         self.append = appends.append
         self.is_plain = appends.is_plain
         self.sync_now = commits.run_now
+        self.sync_soon = commits.begin_soon
         self.missing_topics = appends.missing_topics
         self.create_missing = appends.create_missing
         self.flush = appends.flush

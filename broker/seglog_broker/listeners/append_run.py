@@ -4,6 +4,7 @@ Sixteen producers with one small request each cost little more than one with six
 write, one pass of the indexes for all that go to the same partition.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
@@ -24,6 +25,10 @@ class Producing(Protocol):
         self, request_ids: list[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int, /
     ) -> None:
         """Answer appends, now or when their ack is reached; ``size`` is that of their payloads in bytes."""
+        ...
+
+    def start_soon(self, task: Callable[[], Awaitable[None]], /) -> None:
+        """Start a task that the connection's end waits for."""
         ...
 
     def fail(self, error: BaseException, /) -> None:
@@ -100,8 +105,10 @@ class AppendRun:
         failed: list[AppendOutcome] = []
         try:
             pending = self._broker.append(requests, [append.payload for append in appends])
-            if requests[0].ack == "disk" and self._ready.is_alone:
-                self._broker.sync_now()
+            if requests[0].ack == "disk":
+                if self._ready.is_alone:
+                    self._broker.sync_now()
+                self._broker.sync_soon(appends[0].connection.start_soon)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failed = [as_seglog_error(error, AppendRequest.api)]
         ack, count = requests[0].ack, len(appends)

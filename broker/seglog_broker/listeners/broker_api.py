@@ -3,7 +3,7 @@
 A listener turns bytes into these calls and their results into bytes. It keeps no state of a partition.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -189,6 +189,10 @@ class BrokerApi(Protocol):
 
     def sync_now(self) -> None:
         """Sync at once, on the loop, what was appended with ack ``disk``: for the only client at the moment."""
+        ...
+
+    def sync_soon(self, start_soon: Callable[[Callable[[], Awaitable[None]]], object], /) -> None:
+        """Begin a task, if need be, that syncs what was appended with ack ``disk``."""
         ...
 
     def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None, /) -> Answer | None:

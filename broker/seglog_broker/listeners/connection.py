@@ -290,6 +290,10 @@ class Connection:
         self._quiet_since = self._ready.now
         return Next.READABLE
 
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that the connection's end waits for."""
+        self._tasks.start_soon(task)
+
     def fail(self, error: BaseException) -> None:
         """Raise ``error`` in the connection's task."""
         self._failure = error

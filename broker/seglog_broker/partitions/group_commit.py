@@ -7,7 +7,8 @@ files is raised for those who wait for that partition only.
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -115,16 +116,32 @@ class GroupCommit:
             await joined.ended.wait()
         else:
             joined.has_leader = True
-            # Shielded: an fsync whose outcome is not noted would leave pages that are neither dirty nor on
-            # disk. And others wait for this round, whatever becomes of who leads it.
-            with trio.CancelScope(shield=True):
-                if self._under_way is not None:
-                    await self._under_way.ended.wait()
-                await trio.lowlevel.checkpoint()  # appends that are ready now join this round
-                await self._run(joined)
+            await self._lead(joined)
         failure = joined.failures.get(partition)
         if failure is not None:
             raise partition.with_partition(failure)
+
+    def begin_soon(self, start_soon: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
+        """Have a task lead the next round, if there is something to sync and nobody leads it yet.
+
+        Whoever then listens for its end needs no task.
+        """
+        this = self._next
+        if this.partitions and not this.has_leader:
+            this.has_leader = True
+            start_soon(partial(self._lead, this))
+
+    async def _lead(self, this: Round) -> None:
+        """Run a round when the one under way has ended. Not to be cancelled.
+
+        An fsync whose outcome is not noted would leave pages that are neither dirty nor on disk. And others wait for
+        this round, whatever becomes of who leads it.
+        """
+        with trio.CancelScope(shield=True):
+            if self._under_way is not None:
+                await self._under_way.ended.wait()
+            await trio.lowlevel.checkpoint()  # appends that are ready now join this round
+            await self._run(this)
 
     def run_now(self) -> None:
         """Run the next round at once, while the loop waits, unless there is one under way, or syncs take long.

@@ -1,7 +1,7 @@
 """A broker without a log, and a peer without a client: the two ends that a test puts around the native listener."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -195,6 +195,9 @@ class FakeBroker:
         raise NotImplementedError
 
     def sync_now(self) -> None:
+        pass
+
+    def sync_soon(self, start_soon: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
         pass
 
     def is_plain(self, request: AppendRequest) -> bool:

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import pytest
@@ -531,6 +532,40 @@ async def test_an_fsync_that_fails_while_a_start_recovers_is_final_too() -> None
     assert broker.partitions["t", 0].log.durable_end_offset == 0
     broker.close()
     running.broker.close()
+
+
+# --- By a task of its own ---------------------------------------------------------------------------------------------
+
+
+async def test_with_a_task_that_leads_the_round_those_who_listen_need_none() -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        heard: list[int] = []
+        pending = [running.append(number) for number in range(2)]
+        assert not pending[0].listen(lambda: heard.append(0)), "nobody leads it"
+        running.broker.sync_soon(nursery.start_soon)
+        running.broker.sync_soon(nursery.start_soon)
+        for number, one in enumerate(pending):
+            assert one.listen(partial(heard.append, number))
+        await wait_all_tasks_blocked()
+        assert heard == [0, 1]
+        assert all(one.reply is not None for one in pending)
+        assert running.synced == ["t-0", "t-1"], "in one round"
+        running.broker.sync_soon(nursery.start_soon)
+        assert not nursery.child_tasks, "there is nothing to sync"
+
+
+async def test_the_task_that_leads_a_round_ends_it_also_if_it_is_cancelled() -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        running.offload.is_holding = True
+        pending = running.append(0)
+        running.broker.sync_soon(nursery.start_soon)
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()
+            assert pending.reply is None
+            running.offload.let_one_go()
+            await wait_all_tasks_blocked()
+            assert pending.reply is not None
 
 
 # --- On the loop ------------------------------------------------------------------------------------------------------
