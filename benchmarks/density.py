@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from benchmarks.batches import FIRST_TIMESTAMP, dated, one_record
+from benchmarks.batches import dated, one_record
 from benchmarks.harness import MB, MIB, Bench, Benchmark, Row, percentile, take_turns
 from benchmarks.processes import resident_bytes, run_worker
 from benchmarks.seek import seek_offset, seek_time, time_seeks
@@ -169,7 +169,11 @@ def _append_all(log: PartitionLog, views: list[memoryview]) -> None:
 def _seek(directory: str, config: TopicConfig, count: int, seeks: int) -> dict[str, float]:
     source = random.Random(7)
     offsets = [source.randrange(count) for _ in range(seeks)]
-    timestamps = [FIRST_TIMESTAMP + source.randrange(count) for _ in range(seeks)]
+    log = _open(PosixFileSystem(), directory, config)
+    first = log.find_timestamp(0)  # of another process, so not FIRST_TIMESTAMP
+    assert first is not None
+    timestamps = [first.timestamp + source.randrange(count) for _ in range(seeks)]
+    log.release()
     gc.collect()
     before = resident_bytes(os.getpid())
     log = _open(PosixFileSystem(), directory, config)

@@ -20,6 +20,26 @@ class Readable(Protocol):
         ...
 
 
+class Windowed:
+    """A Readable over another one that reads at least SEEK_WINDOW bytes at a time, for reads that follow each other.
+
+    The bytes must not change meanwhile, but for more at the end.
+    """
+
+    __slots__ = ("_data", "_file", "_start")
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._data, self._start = b"", 0
+
+    def pread(self, size: int, position: int) -> bytes:
+        """As ``Readable.pread``."""
+        first = position - self._start
+        if first < 0 or first + size > len(self._data):
+            self._data, self._start, first = self._file.pread(max(size, SEEK_WINDOW), position), position, 0
+        return self._data[first : first + size]
+
+
 class LocatedBatch(NamedTuple):
     """A batch header and the position (bytes) where its batch begins."""
 

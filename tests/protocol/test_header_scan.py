@@ -1,8 +1,10 @@
 """Headers are walked as far as they are plausible, with few and short reads."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from seglog_protocol.header_scan import SEEK_WINDOW, scan_headers
+from seglog_protocol.header_scan import SEEK_WINDOW, Windowed, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE
 from tests.logs import batch_of_size
 
@@ -48,3 +50,23 @@ def test_it_stops_where_no_batch_begins_or_the_last_one_is_cut() -> None:
 def test_a_file_that_became_shorter_meanwhile_ends_the_walk() -> None:
     file = _Bytes(batch_of_size(100) * 2)
     assert [each.position for each in scan_headers(file, 0, 1000, 100)] == [0, 100]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * SEEK_WINDOW), st.integers(0, 12_000)), max_size=20))
+def test_reads_through_a_window_are_those_of_the_file(reads: list[tuple[int, int]]) -> None:
+    data = bytes(number % 251 for number in range(10_000))
+    file = _Bytes(data)
+    windowed = Windowed(file)
+    for size, position in reads:
+        assert windowed.pread(size, position) == data[position : position + size]
+    assert all(size >= SEEK_WINDOW for size, _ in file.reads)
+
+
+def test_reads_that_follow_each_other_take_one_window() -> None:
+    file = _Bytes(bytes(3 * SEEK_WINDOW))
+    windowed = Windowed(file)
+    for position in range(0, 2 * SEEK_WINDOW, 128):
+        assert len(windowed.pread(128, position)) == 128
+    assert file.reads == [(SEEK_WINDOW, 0), (SEEK_WINDOW, SEEK_WINDOW)]
+    assert len(windowed.pread(2 * SEEK_WINDOW, 100)) == 2 * SEEK_WINDOW
+    assert file.reads[2:] == [(2 * SEEK_WINDOW, 100)]

@@ -866,7 +866,7 @@ async def test_more_keys_than_memory_takes_several_rounds_which_begin_where_the_
 ) -> None:
     flags = (
         *(BACKOFF, "log.cleaner.threads=1", "log.cleaner.dedupe.buffer.size=1048577"),
-        "log.cleaner.io.buffer.load.factor=0.0012",
+        "log.cleaner.io.buffer.load.factor=0.001",
     )
     config = {**COMPACT, "segment_bytes": 4096}
     async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:

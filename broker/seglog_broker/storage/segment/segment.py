@@ -27,7 +27,7 @@ from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
-from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.header_scan import LocatedBatch, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from seglog_protocol.records import iter_records
 
@@ -343,7 +343,7 @@ class Segment:
         covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
         start = self.indexes.start_for(max(covered, offset_min), proof)
         with self.log.lease() as leased:
-            file = self.log.for_seeking(leased)
+            file = Windowed(self.log.for_seeking(leased))
             expected = self.base_offset
             question = "timestamp", timestamp, offset_min, start.position
             searched = 0
