@@ -49,6 +49,7 @@ def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
         [
             f"--config-file={root / 'pyproject.toml'}",
             f"--cache-dir={folder / 'mypy'}",
+            "--follow-imports=silent",  # what they import may import what is not installed here, such as numpy
             *(str(root / module) for module in modules),
         ],
         target_dir=str(folder / "c"),

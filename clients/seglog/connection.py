@@ -39,6 +39,8 @@ class Unsent:
     def __init__(self, buffers: Iterable[Buffer]) -> None:
         self._views = [memoryview(buffer) for buffer in buffers if len(buffer)]
         self._first = 0
+        self.is_moving = False
+        """Whether bytes may have been written that are not counted yet; set by the caller."""
         self.is_started = False
         """Whether some bytes have been written; then the rest must follow, or the connection is unusable."""
 

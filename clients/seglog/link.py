@@ -133,11 +133,8 @@ class Link:
             is_mine = False
             try:
                 with self._lock:
-                    while not is_done() and self._failure is None and self._is_reading:
-                        remaining = deadline - time.monotonic()
-                        if remaining <= 0:
-                            return False
-                        self._changed.wait(remaining)
+                    if not self._wait_for_reader(is_done, deadline):
+                        return False
                     if is_done():
                         return True
                     self._raise_failure()
@@ -149,6 +146,18 @@ class Link:
                     self.wake()
             if not arrived:
                 return is_done()
+
+    # From Python 3.12 on an interrupt at the end of a loop may pass by the ``try`` and ``with`` around it. Such a loop
+    # is a function of its own: what is around a call always holds.
+
+    def _wait_for_reader(self, is_done: Callable[[], bool], deadline: float) -> bool:
+        """With the lock, wait while another thread reads; False when the deadline passes first."""
+        while not is_done() and self._failure is None and self._is_reading:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            self._changed.wait(remaining)
+        return True
 
     def wake(self) -> None:
         """Make every waiting thread except the one in ``poll`` call its ``is_done`` again."""
@@ -216,23 +225,12 @@ class Link:
 
     def _write(self, buffers: Sequence[Buffer], deadline: float, on_stalled: Callable[[], bool] | None) -> None:
         unsent = Unsent(buffers)
-        is_moving = False  # whether bytes may have been written that `unsent` does not count yet
         try:
-            while not unsent.is_done:
-                is_moving = True
-                try:
-                    unsent.written(self._socket.sendmsg(unsent.buffers()))
-                    continue
-                except (BlockingIOError, InterruptedError):
-                    is_moving = False
-                if self._poll(select.POLLOUT, min(deadline, time.monotonic() + STALLED_SECONDS)):
-                    continue
-                if time.monotonic() >= deadline or (on_stalled is not None and not on_stalled()):
-                    break
+            self._write_until(unsent, deadline, on_stalled)
         except OSError as error:
             self._broken(error)
         except BaseException as error:
-            if is_moving or unsent.is_started:
+            if unsent.is_moving or unsent.is_started:
                 self._interrupted(error)
             raise
         if not unsent.is_done:
@@ -240,6 +238,19 @@ class Link:
             if unsent.is_started:
                 self.fail(ConnectionLostError(late.message, server=self.server))
             raise late
+
+    def _write_until(self, unsent: Unsent, deadline: float, on_stalled: Callable[[], bool] | None) -> None:
+        while not unsent.is_done:
+            unsent.is_moving = True
+            try:
+                unsent.written(self._socket.sendmsg(unsent.buffers()))
+                continue
+            except (BlockingIOError, InterruptedError):
+                unsent.is_moving = False
+            if self._poll(select.POLLOUT, min(deadline, time.monotonic() + STALLED_SECONDS)):
+                continue
+            if time.monotonic() >= deadline or (on_stalled is not None and not on_stalled()):
+                break
 
     def _poll(self, event: int, deadline: float) -> bool:
         """Whether the socket is ready before the deadline; polls once even when that has passed."""
@@ -255,7 +266,6 @@ class Link:
         """Receive once and pass on whole replies; False when nothing arrived before the deadline."""
         if not self._poll(select.POLLIN, deadline):
             return False
-        replies: list[tuple[Handler, Reply]] = []
         with self._in_motion():
             try:
                 size = self._socket.recv_into(self._connection.get_buffer())
@@ -264,11 +274,17 @@ class Link:
             if size == 0:
                 raise self._connection.receive_end()
             with self._lock:  # send and abandon change the ids that the connection expects
-                self._connection.received(size)
-                while (reply := self._connection.next_reply()) is not None:
-                    handler = self._handlers.pop(reply.request_id, None)
-                    if handler is not None:
-                        replies.append((handler, reply))
+                replies = self._received(size)
             for handler, reply in replies:
                 handler(reply)
         return True
+
+    def _received(self, size: int) -> list[tuple[Handler, Reply]]:
+        """With the lock, the whole replies after another ``size`` bytes, and who takes them."""
+        self._connection.received(size)
+        replies: list[tuple[Handler, Reply]] = []
+        while (reply := self._connection.next_reply()) is not None:
+            handler = self._handlers.pop(reply.request_id, None)
+            if handler is not None:
+                replies.append((handler, reply))
+        return replies

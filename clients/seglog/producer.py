@@ -365,12 +365,8 @@ class Producer:
         with self._sending:
             try:
                 link = self._connected()
-                while link is not None:
-                    with self._lock:
-                        sent = None if self._is_closed else self._core.take(time.monotonic())
-                    if sent is None:
-                        break
-                    self._write(link, sent)
+                if link is not None:
+                    self._send_ready(link)
             except SeglogError as error:
                 if link is not None:
                     self._lost(link, error)
@@ -380,6 +376,15 @@ class Producer:
                     self._lost(link, ConnectionLostError("the call that was sending was interrupted"))
                 raise
             return link
+
+    def _send_ready(self, link: Link) -> None:
+        # Not a part of ``_pump``, where an interrupt at the end of the loop could leave the lock held: see link.py.
+        while True:
+            with self._lock:
+                sent = None if self._is_closed else self._core.take(time.monotonic())
+            if sent is None:
+                return
+            self._write(link, sent)
 
     def _write(self, link: Link, sent: Sent) -> None:
         core = self._core
