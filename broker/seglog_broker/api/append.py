@@ -290,7 +290,7 @@ class AppendService:
         config, ack, now = gathered.config, pending.ack, gathered.now
         append_time = now if gathered.is_stamped else NO_TIMESTAMP
         expired = expired_before(config, now)
-        written = written_bytes = 0
+        written = written_bytes = waiting = 0
         for outcome, header, (results, number) in zip(
             partition.log.append(gathered.batches, headers), headers, gathered.places, strict=True
         ):
@@ -303,7 +303,7 @@ class AppendService:
                 written_bytes += header.batch_length + LOG_OVERHEAD
                 partition.append_failure = None
                 if outcome.rolled is not None:
-                    partition.note_rolled(str(outcome.rolled))
+                    partition.note_rolled(str(outcome.rolled), outcome.base_offset)
             else:
                 self._metrics.duplicates += 1
             results[number] = AppendResult(
@@ -317,6 +317,7 @@ class AppendService:
             )
             if ack == "disk":  # a repeated one waits too, because the first append may still be waiting
                 pending.wait_for(partition, outcome.last_offset + 1, results, number)
+                waiting += 1
         if written:
             self._metrics.appends[ack] += written
             self._metrics.append_bytes += written_bytes
@@ -325,7 +326,7 @@ class AppendService:
             if partition.waiters:
                 partition.note_append(written_bytes)
         gathered.clear()
-        if ack == "disk":
+        if waiting:
             pending.join_round(partition)  # now, so that it is part of the next round
 
     def _not_written(self, partition: Partition, error: SeglogError) -> AppendResult:

@@ -88,10 +88,10 @@ class Partition:
         for waiter in self.waiters:
             waiter.wake()
 
-    def note_rolled(self, reason: str) -> None:
-        """Count and log that a new segment was begun."""
+    def note_rolled(self, reason: str, base_offset: int | None = None) -> None:
+        """Count and log that a new segment was begun, at ``base_offset``; if left out, the active one."""
         self._metrics.segments_rolled += 1
-        base_offset = self.log.active.base_offset
+        base_offset = self.log.active.base_offset if base_offset is None else base_offset
         log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
 
     def what_is_wrong(self) -> list[str]:
