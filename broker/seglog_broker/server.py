@@ -131,10 +131,11 @@ async def serve(
         listeners = await open_listeners(config.seglog_listen if listen is None else listen)
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
-        ready = ReadySockets()
+        ready, serving = ReadySockets(), trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
             try:
-                nursery.start_soon(_run_tasks, broker, ready, tasks, running)
+                nursery.start_soon(_run_tasks, broker, tasks, running)
+                nursery.start_soon(_run_ready, ready, serving)
                 await running.wait()
                 addresses = addresses_of(listeners)
                 log.info(
@@ -157,6 +158,7 @@ async def serve(
                 log.info("broker_stopping")
                 manager.stopping()
                 tasks.cancel()  # only now: the last acks need the flusher
+                serving.cancel()
     finally:
         gc.unfreeze()
         reserve.release()
@@ -166,12 +168,17 @@ async def serve(
         log.info("broker_stopped")
 
 
-async def _run_tasks(broker: Broker, ready: ReadySockets, scope: trio.CancelScope, running: trio.Event) -> None:
-    """Run the background tasks, and ``ready``, until ``scope`` is cancelled; they must outlive the connections."""
+async def _run_ready(ready: ReadySockets, scope: trio.CancelScope) -> None:
+    """Serve the connections until ``scope`` is cancelled: to their end, also where a background task has failed."""
+    with scope:
+        await ready.run()
+
+
+async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
+    """Run the background tasks until ``scope`` is cancelled; it is shielded, as they must outlive the connections."""
     with scope, watch_stalls(broker.metrics):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
             await nursery.start(broker.purgatory.run)
-            nursery.start_soon(ready.run)
             for task in TASKS:
                 nursery.start_soon(task, broker)
             running.set()

@@ -30,6 +30,7 @@ from seglog_protocol.errors import (
     SeglogError,
     StorageError,
     TopicExistsError,
+    UnknownServerError,
     UnknownTopicError,
 )
 from seglog_protocol.messages import (
@@ -291,9 +292,12 @@ class AppendService:
         append_time = now if gathered.is_stamped else NO_TIMESTAMP
         expired = expired_before(config, now)
         written = written_bytes = waiting = 0
-        for outcome, header, (results, number) in zip(
-            partition.log.append(gathered.batches, headers), headers, gathered.places, strict=True
-        ):
+        try:
+            outcomes = partition.log.append(gathered.batches, headers)
+        except Exception as error:
+            log.exception("request_crashed", api=AppendRequest.api, exc_info=error)
+            outcomes = [UnknownServerError("internal error while handling append; see the broker log")] * len(headers)
+        for outcome, header, (results, number) in zip(outcomes, headers, gathered.places, strict=True):
             if isinstance(outcome, SeglogError):
                 results[number] = self._not_written(partition, outcome)
                 continue

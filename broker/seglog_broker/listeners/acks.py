@@ -145,6 +145,7 @@ class AckQueue:
             self._filled.set()
 
     async def _answer_first(self) -> None:
+        self._is_listening = False  # else it would be answered twice
         first = self._queue[0]
         replies = first.replies  # one fsync reaches many, and their replies go out together
         if replies is None:

@@ -14,8 +14,8 @@ from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
 from seglog_protocol.frames import ReceiveBuffer
 from seglog_protocol.messages import AppendRequest
 
-APPENDS_AT_ONCE: Final = 256
-"""The most appends that are written together."""
+BATCHES_AT_ONCE: Final = 256
+"""The most batches that are written together, but for those of one more request."""
 
 
 class Producing(Protocol):
@@ -71,6 +71,7 @@ class AppendRun:
         self._broker = broker
         self._ready = ready
         self._appends: list[_Append] = []
+        self._batches = 0  # of these appends
 
     @property
     def has_room(self) -> bool:
@@ -80,10 +81,11 @@ class AppendRun:
     def add(self, connection: Producing, request_id: int, request: AppendRequest, payload: memoryview) -> None:
         """Gather an append that is plain (``BrokerApi.is_plain``)."""
         appends = self._appends
-        if appends and (len(appends) >= APPENDS_AT_ONCE or appends[0].request.ack != request.ack):
+        if appends and (self._batches >= BATCHES_AT_ONCE or appends[0].request.ack != request.ack):
             self.write()
             appends = self._appends
         appends.append(_Append(connection, request_id, request, payload))
+        self._batches += len(request.partitions)
 
     def between(self) -> None:
         """As ``write``."""
@@ -98,7 +100,7 @@ class AppendRun:
         appends = self._appends
         if not appends:
             return
-        self._appends = []
+        self._appends, self._batches = [], 0
         self._broker.metrics.requests[AppendRequest.api] += len(appends)
         requests = [append.request for append in appends]
         pending: Acknowledged | None = None

@@ -52,6 +52,7 @@ from seglog_protocol.messages import (
     HelloReply,
     HelloRequest,
     Message,
+    OffsetsRequest,
     OpenedRequest,
     Request,
     open_request,
@@ -70,11 +71,11 @@ FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
 
 EFFORT_A_TURN: Final = 64
-"""The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the
-turn: such requests are seldom pipelined, and may cost far more."""
+"""The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the turn,
+unless it is a plain append: such requests are seldom pipelined, and may cost far more."""
 
 EFFORT_OF_APPEND: Final = 0.25
-"""The work for an append that is written together with others."""
+"""The work for an append of one batch that is written together with others."""
 
 EFFORT_OF_OTHERS: Final = 2
 """The work for any other request that is answered at once, without that for its partitions."""
@@ -250,6 +251,8 @@ class Connection:
                 await self._sender.flush()
                 if self._acks.is_full:
                     await self._acks.wait_shortened()
+            if self._failure is not None:
+                raise self._failure
         except MemoryError as error:
             self._last_frame = encode_last_error(as_seglog_error(error, "receive"))
         except RemoteProtocolError as error:
@@ -313,6 +316,7 @@ class Connection:
         received = self._receive()
         if received is None:
             return False
+        self._quiet_since = math.inf  # until it waits for bytes again
         self._is_over = not received
         self._has_frames = not self._is_over
         return self._has_frames
@@ -372,7 +376,8 @@ class Connection:
                 self._run.add(self, opened.request_id, opened.request, frame.payload)
                 self._gathered += 1
                 self._gathered_size += len(frame.payload)
-                self._effort += EFFORT_OF_APPEND
+                count = len(opened.request.partitions)
+                self._effort += EFFORT_OF_APPEND if count == 1 else count
                 return
         if self._gathered:  # they come first
             self._run.write()
@@ -486,8 +491,9 @@ class Connection:
         else:
             self._effort += pending.effort
             if not pending.is_written:
-                kept = pending.keep_payloads() if self._run.buffer.has(frame) else 0
-                self._job = partial(self._finish_append, request_id, request, frame, pending, kept)
+                if self._run.buffer.has(frame):
+                    pending.keep_payloads()
+                self._job = partial(self._finish_append, request_id, request, frame, pending)
                 return
             self.answer_appends([request_id], request.ack, pending, size)
         self._give_back(frame)
@@ -500,6 +506,8 @@ class Connection:
 
     async def _append_creating(self, request_id: int, request: AppendRequest, frame: Frame) -> None:
         """Serve an append for which topics have to be created first."""
+        if not frame.has_own_buffer and len(frame.payload) > RECEIVE_BYTES:
+            await self._get_memory(len(frame.payload))
         await self._sender.flush()
         try:
             refused = await self._broker.create_missing(request)
@@ -507,15 +515,13 @@ class Connection:
             refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
         self._append(request_id, request, frame, refused)
 
-    async def _finish_append(
-        self, request_id: int, request: AppendRequest, frame: Frame, pending: Pending, kept: int
-    ) -> None:
+    async def _finish_append(self, request_id: int, request: AppendRequest, frame: Frame, pending: Pending) -> None:
         """Write the rest of an append that takes several turns of the loop, or a worker process.
 
-        Nothing else is read meanwhile, so that appends keep their order. ``kept`` is the size of a copy in bytes.
+        Nothing else is read meanwhile, so that appends keep their order.
         """
-        if kept > RECEIVE_BYTES:
-            await self._get_memory(kept)
+        if self._share is None and len(frame.payload) > RECEIVE_BYTES:
+            await self._get_memory(len(frame.payload))
         await self._sender.flush()
         outcome: Acknowledged | list[AppendOutcome] = pending
         try:
@@ -574,6 +580,10 @@ class Connection:
             else:
                 reply = self._answer_now(request)
                 self._effort += EFFORT_A_TURN if reply is None else EFFORT_OF_OTHERS
+                if isinstance(request, OffsetsRequest):
+                    self._effort += len(request.partitions)
+                elif isinstance(request, HelloRequest):  # it looks at every partition
+                    self._effort = EFFORT_A_TURN
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._effort = EFFORT_A_TURN
             self._queue_reply(opened.request_id, as_seglog_error(error, str(opened.api)))

@@ -128,8 +128,8 @@ class GroupCommit:
         """
         this = self._next
         if this.partitions and not this.has_leader:
-            this.has_leader = True
             start_soon(partial(self._lead, this))
+            this.has_leader = True
 
     async def _lead(self, this: Round) -> None:
         """Run a round when the one under way has ended. Not to be cancelled.
@@ -152,8 +152,10 @@ class GroupCommit:
         if self._under_way is not None or this.has_leader or not this.partitions or began < self._may_wait_at:
             return
         this.has_leader = True
-        flushes, errors = self._begin(this), None
+        flushes: list[tuple[Flushable, Flush]] = []
+        errors: list[OSError | None] | None = None
         try:
+            self._begin(this, flushes)
             if flushes:
                 errors = self._note(run_flushes(self._fs, [flush for _, flush in flushes]), began)
                 seconds = trio.current_time() - began
@@ -163,18 +165,19 @@ class GroupCommit:
             self._end(this, flushes, errors)
 
     async def _run(self, this: Round) -> None:
-        flushes, errors = self._begin(this), None
+        flushes: list[tuple[Flushable, Flush]] = []
+        errors: list[OSError | None] | None = None
         try:
+            self._begin(this, flushes)
             if flushes:
                 began = trio.current_time()
                 errors = self._note(await self._offload.commit(self._fs, [flush for _, flush in flushes]), began)
         finally:
             self._end(this, flushes, errors)
 
-    def _begin(self, this: Round) -> list[tuple[Flushable, Flush]]:
-        """Begin a round. Returns what it has to sync."""
+    def _begin(self, this: Round, flushes: list[tuple[Flushable, Flush]]) -> None:
+        """Begin a round, and add to ``flushes`` what it has to sync. However that ends, ``_end`` must follow."""
         self._under_way, self._next = this, Round()
-        flushes: list[tuple[Flushable, Flush]] = []
         for partition in this.partitions:
             try:
                 flush = partition.begin_flush()
@@ -183,7 +186,6 @@ class GroupCommit:
                 continue
             if flush is not None:
                 flushes.append((partition, flush))
-        return flushes
 
     def _note(self, errors: list[OSError | None], began: float) -> list[OSError | None]:
         """Count flushes that have ended. Returns the error of each, which all have if the directory is gone."""

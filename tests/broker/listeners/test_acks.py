@@ -258,3 +258,25 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
 
     trio.run(drive)
     assert sender.sent == list(range(added))
+
+
+async def test_an_append_that_listens_when_the_queue_is_finished_is_answered_once() -> None:
+    first, second, sender = Disk(), Disk(), Recorder()
+    first.has_leader = second.has_leader = True
+    acks = AckQueue(cast("Sender", sender), Counter())
+    acks.add(list(range(REPLIES_A_TURN)), Waiting(second, -1, requests=REPLIES_A_TURN), 100)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(acks.run)
+        for _ in range(2):  # until the task lets others work, with an empty queue
+            await trio.lowlevel.checkpoint()
+            if not len(acks):
+                break
+        acks.add([100], Waiting(first, 0), 100)
+        acks.add([101], Waiting(second, 0), 100)
+        acks.finish()
+        await wait_all_tasks_blocked()
+        first.reach(1)
+        await wait_all_tasks_blocked()
+        assert sender.sent == [*range(REPLIES_A_TURN), 100]
+        second.reach(1)
+    assert sender.sent == [*range(REPLIES_A_TURN), 100, 101]

@@ -364,7 +364,7 @@ async def test_appends_are_answered_to_a_peer_that_has_finished_sending() -> Non
 async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
     async with serving(FakeBroker()) as served:
         peer = await served.greeted()
-        count = 3 * append_run.APPENDS_AT_ONCE + 1
+        count = 3 * append_run.BATCHES_AT_ONCE + 1
         frames = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in range(count)]
         await peer.stream.send_all(b"".join(frames))
         assert await peer.receive_ids(count) == list(range(count))

@@ -310,7 +310,8 @@ async def test_an_unexpected_error_while_writing_ends_no_connection(monkeypatch:
             for peer in peers:
                 os.write(peer.stream.socket.fileno(), frame)
             for peer in peers:
-                assert (await peer.receive()).header["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+                [result] = (await peer.receive()).header["partitions"]
+                assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
         for peer in peers:
             await peer.send(2, request, data)
             assert (await peer.receive()).header["partitions"][0]["ack"] == "os"

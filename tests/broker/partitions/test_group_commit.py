@@ -14,6 +14,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.partitions import group_commit
 from seglog_broker.partitions.group_commit import PAUSE_FACTOR
+from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush, run_flushes
@@ -566,6 +567,18 @@ async def test_the_task_that_leads_a_round_ends_it_also_if_it_is_cancelled() -> 
             running.offload.let_one_go()
             await wait_all_tasks_blocked()
             assert pending.reply is not None
+
+
+async def test_after_an_error_that_nobody_expected_the_next_round_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Running() as running:
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "begin_flush", None)
+            failing = running.append(0)
+            with pytest.raises(TypeError):
+                running.broker.sync_now()
+            with pytest.raises(TypeError):
+                await failing.wait()
+        assert await error_of(running.append(0)) is None
 
 
 # --- On the loop ------------------------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class ReadySockets:
         self._queued: deque[_Entry] = deque()
         self.now = 0.0
         """Trio's time at which the turns that are running began."""
+        self._is_closed = False
         self._latest: _Entry | None = None  # the one that had the latest turn
         self._latest_since = 0.0  # since when no other had one
 
@@ -92,14 +93,18 @@ class ReadySockets:
     ) -> None:
         """Give ``served`` a turn whenever ``sock`` is readable, or it wants another; return when it wants its task.
 
-        ``together`` is that of its listener. Raises what the turn raises. May be cancelled.
+        ``together`` is that of its listener. Raises what the turn raises, and OSError once ``run`` has ended. May be
+        cancelled.
         """
         entry = _Entry(sock, served, together)
         while begin is Next.TURN:
             await trio.lowlevel.checkpoint()
             self.now = trio.current_time()
             [begin] = self._take_turns([entry])
+            self._latest = None  # not kept alive
         if begin is Next.READABLE:
+            if self._is_closed:
+                raise _closed()
             self._selector.register(sock, selectors.EVENT_READ, entry)
 
             def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
@@ -135,6 +140,10 @@ class ReadySockets:
                         self.now = trio.current_time()
                         ends = time.perf_counter() + TURN_SECONDS
         finally:
+            self._is_closed = True
+            for key in list(self._selector.get_map().values()):
+                key.data.error = _closed()
+                trio.lowlevel.reschedule(self._remove(key.data))
             self._selector.close()
 
     def _serve_some(self, count: int, ends: float) -> None:
@@ -209,3 +218,7 @@ class ReadySockets:
         assert task is not None
         self._selector.unregister(entry.sock)
         return task
+
+
+def _closed() -> OSError:
+    return OSError("connections are not served any more")

@@ -50,6 +50,7 @@ class Appender:
         "_settings",
         "_state",
         "_state_file",
+        "_writes_alone",
     )
 
     def __init__(
@@ -76,6 +77,7 @@ class Appender:
         self._roller = roller
         self._policy = roller.policy
         self._leader_epoch = leader_epoch
+        self._writes_alone = False  # for the rest of a call, after a write of many has failed
 
     def append(self, batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> list[Appended | SeglogError]:
         """Write checked batches at the log end, with the next offsets and the current epoch, each as if it came alone.
@@ -86,6 +88,7 @@ class Appender:
         raises, or StorageError, after which the log is as it was before that batch.
         """
         outcomes: list[Appended | SeglogError] = []
+        self._writes_alone = False
         while len(outcomes) < len(headers):
             try:
                 outcomes += self._append_some(batches, headers, len(outcomes))
@@ -123,7 +126,9 @@ class Appender:
         active = self._segments.active
         try:
             reason = self._policy.reason(active, size, last_offset, header.max_timestamp, now, state.first_append_ms)
-            if count > 1 and reason is None:
+            if self._writes_alone:
+                count = 1
+            elif count > 1 and reason is None:
                 count = self._policy.count_without_roll(active, headers[first : first + count], base)
         except OSError as error:
             raise unreadable(active, error) from error
@@ -163,6 +168,7 @@ class Appender:
         except OSError as error:
             self._cut_back(error)
             if len(batches) > 1:
+                self._writes_alone = True
                 return self._write(active, batches[:1], headers[:1], now)
             raise self._not_written(error) from error
         bases = [place.base_offset for place in appended]

@@ -89,11 +89,11 @@ class RollPolicy:
     def count_without_roll(self, active: Segment, batches: Sequence[BatchHeader], base_offset: int) -> int:
         """How many of ``batches`` fit the active segment, one behind the other from ``base_offset`` on, by ``reason``.
 
-        The first of them is known to fit. Where more than sizes and timestamps would have to be looked at, it is 1.
+        The first of them is known to fit; in an empty segment it is the only one.
         """
-        count_max = min(active.offset_index.room, active.time_index.room)
-        if active.size == 0 or count_max < len(batches):
+        if active.size == 0:
             return 1
+        batches = batches[: min(active.offset_index.room, active.time_index.room)]  # each may add an entry to both
         bytes_max = self._settings.config.segment_bytes - active.size
         first = active.first_timestamp
         timestamp_max = first + self.segment_ms_max if first >= 0 else LONG_MAX

@@ -188,6 +188,29 @@ async def test_a_cancelled_connection_gets_no_turn() -> None:
     peer.close()
 
 
+async def test_when_serving_has_ended_connections_end_with_an_error() -> None:
+    shared = Shared()
+    waiting, late = Peer("a", shared), Peer("b", shared)
+    ready, errors = ReadySockets(), []
+
+    async def serve(peer: Peer) -> None:
+        try:
+            await peer.serve(ready)
+        except OSError as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, waiting)
+        with trio.move_on_after(0.01):
+            await ready.run()
+        await wait_all_tasks_blocked()
+        assert len(errors) == 1
+        nursery.start_soon(serve, late)
+    assert len(errors) == 2
+    waiting.close()
+    late.close()
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.002])
 async def test_beside_connections_with_endless_work_every_other_and_every_task_has_its_turn(
     seconds: float, monkeypatch: pytest.MonkeyPatch
