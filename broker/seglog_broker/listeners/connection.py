@@ -71,8 +71,8 @@ FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
 
 EFFORT_A_TURN: Final = 64
-"""The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the turn,
-unless it is a plain append: such requests are seldom pipelined, and may cost far more."""
+"""The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the
+turn, unless it is a plain append: such requests are seldom pipelined, and may cost far more."""
 
 EFFORT_OF_APPEND: Final = 0.25
 """The work for an append of one batch that is written together with others."""
