@@ -510,7 +510,7 @@ def test_readers_that_share_buffers_get_the_same_frames(frames: list[tuple[int, 
 
 @given(
     st.lists(st.lists(st.sampled_from([0, 10, 300, 5_000, 70_000, 150_000]), max_size=8), min_size=1, max_size=4),
-    st.lists(st.integers(1, 200_000), min_size=1, max_size=20),
+    st.lists(st.integers(500, 200_000), min_size=1, max_size=20),
 )
 @settings(max_examples=examples(100), deadline=None)
 def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[list[int]], steps: list[int]) -> None:
@@ -520,7 +520,7 @@ def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[l
     wire = [b"".join(large_frame(number, size) for number, size in enumerate(of_one)) for of_one in sizes]
     found: list[list[int]] = [[] for _ in sizes]
     step = itertools.cycle(steps)
-    for _ in range(100_000):
+    for _ in range(10_000):
         if not any(wire):
             break
         frames: list[tuple[int, Frame]] = []
