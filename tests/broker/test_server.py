@@ -8,6 +8,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from seglog_broker import server
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.serving.acceptor import ListenError
 from seglog_broker.runtime.offload import Offload
@@ -82,6 +84,33 @@ async def test_an_append_under_way_at_the_stop_still_gets_its_ack(tmp_path: Path
         assert answered == {2, 3}
         assert await peer.hung_up()
         await served.close_peers()
+
+
+@pytest.mark.trio
+async def test_after_a_background_task_has_failed_the_connections_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = trio.Event()
+
+    async def failing_task(_broker: Broker) -> None:
+        await fail.wait()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(server, "TASKS", (*server.TASKS, failing_task))
+    with capture_logs() as logged, pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            served = await started(nursery, tmp_path / "data", trio.CancelScope())
+            peer = await served.greeted()
+            await peer.send(1, CreateTopicRequest("commits", 1))
+            assert (await peer.receive()).header.get("error") is None
+            fail.set()
+            with trio.CancelScope(shield=True):
+                assert await peer.hung_up()
+                await served.close_peers()
+    events = [entry["event"] for entry in logged]
+    assert events[-2:] == ["broker_stopping", "broker_stopped"]
+    assert not {"connection_crashed", "connections_cut"} & set(events)
+    assert "stop_not_clean" not in events
 
 
 @pytest.mark.trio
