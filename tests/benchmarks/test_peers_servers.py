@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def has_ended(pid: int) -> bool:
+    """Whether it ends, which a killed process does soon, but not at once."""
+    for _ in range(1_000):
+        if not is_running(pid):
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def test_a_server_is_set_up_started_with_its_settings_and_stopped(tmp_path: Path) -> None:
     asked = script(tmp_path, "sleeper", SLEEPER).with_suffix(".asked")
     data = tmp_path / "data"
@@ -50,7 +60,7 @@ def test_a_server_is_set_up_started_with_its_settings_and_stopped(tmp_path: Path
         assert is_running(pid)
         assert server.search_log(r"version: (\S+)") == "7.5"
         assert server.search_log("no such (line)") == "unknown"
-    assert not is_running(pid)
+    assert has_ended(pid)
     assert asked.read_text().splitlines() == ["setup", f"start {data} {server.port} a.key=1 b=2", f"stop {data}"]
 
 
