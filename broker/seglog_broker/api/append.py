@@ -238,7 +238,8 @@ class AppendService:
                         pending.effort += _effort_of_records(header)
                         if not check_small_records(header, batch, gathered.rules):
                             self._append_gathered(pending, gathered)
-                            batch, header = yield from self._check_records(payloads, number, position, end, gathered)
+                            header = yield from self._check_records(header, payloads, number, position, end, gathered)
+                            batch = payloads[number][position:end]  # where it lies now
                     if gathered.is_stamped:
                         header = stamp(batch, gathered.now)
                     self._directory.space.check(header.batch_length + LOG_OVERHEAD)
@@ -258,21 +259,24 @@ class AppendService:
         self._append_gathered(pending, gathered)
 
     def _check_records(
-        self, payloads: Sequence[memoryview], number: int, position: int, end: int, gathered: "_Gathered"
-    ) -> Generator[RecordCheck | None, SeglogError | None, tuple[memoryview, BatchHeader]]:
-        """Have the records of a batch checked that takes long; the batch, where it lies then, and its header.
+        self,
+        header: BatchHeader,
+        payloads: Sequence[memoryview],
+        number: int,
+        position: int,
+        end: int,
+        gathered: "_Gathered",
+    ) -> Generator[RecordCheck | None, SeglogError | None, BatchHeader]:
+        """Have the records of a checked batch looked at, which takes long; its header, by the rules in force then.
 
         Raises the error of the check.
         """
         partition = gathered.partition
         assert partition is not None
-        while True:
-            config, batch = gathered.config, payloads[number][position:end]
-            header = check_batch(batch, config, gathered.now)
-            rules = record_rules(config, gathered.now)
-            if rules is None or check_small_records(header, batch, rules):
-                return batch, header
-            refusal = yield RecordCheck(batch, rules)
+        rules = gathered.rules
+        while rules is not None:
+            config = gathered.config
+            refusal = yield RecordCheck(payloads[number][position:end], rules)
             gathered.leave(self._clock.now_ms())
             if refusal is not None:
                 raise partition.with_partition(refusal)
@@ -280,7 +284,12 @@ class AppendService:
                 raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
             gathered.begin(partition)
             if gathered.config is config:
-                return payloads[number][position:end], header
+                break
+            rules, batch = gathered.rules, payloads[number][position:end]
+            header = check_batch(batch, gathered.config, gathered.now)
+            if rules is not None and check_small_records(header, batch, rules):
+                break
+        return header
 
     def _append_gathered(self, pending: PendingAppends, gathered: "_Gathered") -> None:
         """Write what is gathered, and put the results where they belong."""
