@@ -208,6 +208,10 @@ class FrameReader:
         if self._is_filling_large():
             assert self._large is not None
             return self._large[self._large_size : self._granted]
+        return self._room()
+
+    def _room(self) -> memoryview:
+        """What may be received into behind what is held, never empty."""
         held = self._end - self._start
         receive = self._receive if self._shared is None else self._shared.free
         if held >= len(receive):  # of whole frames that nobody took
@@ -223,9 +227,13 @@ class FrameReader:
         if self._is_filling_large():
             self._large_size += size
         else:
-            self._end += size
-            if self._shared is not None:
-                self._shared.take(self._end)
+            self._add_held(size)
+
+    def _add_held(self, size: int) -> None:
+        """``size`` bytes were written at the start of the last ``_room``."""
+        self._end += size
+        if self._shared is not None:
+            self._shared.take(self._end)
 
     def receive_data(self, data: Buffer) -> None:
         """Add bytes that the caller received into a buffer of its own."""
@@ -238,9 +246,7 @@ class FrameReader:
             room = self._room()
             size = min(len(room), len(data))
             room[:size] = memoryview(data)[:size]
-            self._end += size
-            if self._shared is not None:
-                self._shared.take(self._end)
+            self._add_held(size)
             data = memoryview(data)[size:]
 
     def settle(self) -> None:
@@ -254,13 +260,6 @@ class FrameReader:
     def held(self) -> int:
         """Bytes received and not handed out, without those of a large frame that has a buffer."""
         return self._end - self._start
-
-    def _room(self) -> memoryview:
-        """As ``get_buffer``, also while a large frame is incomplete."""
-        large, self._large = self._large, None
-        room = self.get_buffer()
-        self._large = large
-        return room
 
     def _is_filling_large(self) -> bool:
         return self._large is not None and self._large_size < len(self._large)
@@ -279,7 +278,8 @@ class FrameReader:
             if self._large_size < len(self._large):
                 return None
             large, self._large, self._large_size, self._granted = self._large, None, 0, 0
-            return self._parse(large)
+            header_length: int = _LENGTH.unpack_from(large)[0]  # checked before the frame got its buffer
+            return self._split(large, LENGTH_SIZE, LENGTH_SIZE + header_length, len(large))
         start, end = self._start, self._end
         if start == end:
             return None
@@ -295,13 +295,10 @@ class FrameReader:
         if frame_end <= end:
             self._start = frame_end
             self._announced = 0
-            header_end = header_begin + header_length
-            if header_length > CONTAINERS_MAX and self._asks:
-                _check_containers(held[header_begin:header_end])
             if self._shared is not None:
-                return Frame(held[header_begin:header_end], held[header_end:frame_end])
+                return self._split(held, header_begin, header_begin + header_length, frame_end)
             body = memoryview(bytearray(held[header_begin:frame_end]))
-            return Frame(body[:header_length], body[header_length:])
+            return self._split(body, 0, header_length, len(body))
         if length + LENGTH_SIZE <= RECEIVE_BYTES:
             return None
         # Both lengths were checked before anything is allocated for them.
@@ -386,14 +383,11 @@ class FrameReader:
             )
         raise RemoteProtocolError(f"a header of {header_length} bytes does not fit its frame of {length}")
 
-    def _parse(self, view: memoryview) -> Frame:
-        header_length: int = _LENGTH.unpack_from(view)[0]
-        if header_length > min(len(view) - LENGTH_SIZE, self.header_bytes_max):
-            self._refuse(len(view), header_length)
-        end = LENGTH_SIZE + header_length
-        if self._asks and header_length > CONTAINERS_MAX:
-            _check_containers(view[LENGTH_SIZE:end])
-        return Frame(view[LENGTH_SIZE:end], view[end:])
+    def _split(self, memory: memoryview, header_begin: int, header_end: int, frame_end: int) -> Frame:
+        """The frame that lies so in ``memory``. Raises RemoteProtocolError for a header with too many containers."""
+        if header_end - header_begin > CONTAINERS_MAX and self._asks:
+            _check_containers(memory[header_begin:header_end])
+        return Frame(memory[header_begin:header_end], memory[header_end:frame_end])
 
 
 def _new_buffer(size: int) -> mmap.mmap:
