@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.harness import BenchmarkError
+from seglog_protocol.records import unsigned_varint
 
 CORRELATION_ID: Final = 7
 """One id for all: Kafka answers a connection's requests in their order."""
@@ -51,11 +52,11 @@ def produce_frame(topic: str, batch: bytes) -> bytes:
             b"\0",  # no transactional id
             struct.pack(">hi", _ACKS_LEADER, TIMEOUT_MS),
             b"\2",  # one topic; counts and lengths of this version are one more than they count
-            _varint(len(name) + 1),
+            unsigned_varint(len(name) + 1),
             name,
             b"\2",  # one partition
             struct.pack(">i", 0),
-            _varint(len(batch) + 1),
+            unsigned_varint(len(batch) + 1),
             batch,
             b"\0\0\0",  # no tagged fields: of the partition, of the topic, of the request
         )
@@ -113,16 +114,6 @@ def _frame(api: int, version: int, rest: bytes) -> bytes:
 def _string(text: str) -> bytes:
     data = text.encode()
     return struct.pack(">h", len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    """Unsigned, seven bits a byte, the lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 # --- Replies: whole ones, their length included; KafkaError for an error ----------------------------------------------

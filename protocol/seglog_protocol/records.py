@@ -315,11 +315,12 @@ _varint_table: list[
 def _fill_varint_table() -> list[bytes]:
     if not _varint_table:
         # In one step, so that another thread never sees half a table.
-        _varint_table[:] = [_unsigned_varint(number) for number in range(_VARINT_TABLE_SIZE)]
+        _varint_table[:] = [unsigned_varint(number) for number in range(_VARINT_TABLE_SIZE)]
     return _varint_table
 
 
-def _unsigned_varint(number: int) -> bytes:
+def unsigned_varint(number: int) -> bytes:
+    """A number of 0 or more, seven bits a byte, the lowest first."""
     if 0x7F < number <= 0x3FFF:  # as most of those that are not in the table
         return bytes((number & 0x7F | 0x80, number >> 7))
     groups = bytearray()
@@ -336,29 +337,29 @@ def encode_record(
     """One record, its length first. ``timestamp_delta`` fits int64, ``offset_delta`` is in 0..INT32_MAX."""
     table = _varint_table or _fill_varint_table()
     number = (timestamp_delta << 1) ^ (timestamp_delta >> 63)
-    timestamp_bytes = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+    timestamp_bytes = table[number] if number < _VARINT_TABLE_SIZE else unsigned_varint(number)
     number = offset_delta << 1
-    offset_bytes = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+    offset_bytes = table[number] if number < _VARINT_TABLE_SIZE else unsigned_varint(number)
     if key is None:
         key, key_length = b"", b"\x01"
     else:
         number = len(key) << 1
-        key_length = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+        key_length = table[number] if number < _VARINT_TABLE_SIZE else unsigned_varint(number)
     if value is None:
         value, value_length = b"", b"\x01"
     else:
         number = len(value) << 1
-        value_length = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+        value_length = table[number] if number < _VARINT_TABLE_SIZE else unsigned_varint(number)
     header_bytes = _encode_headers(headers) if headers else b"\x00"
     body = b"".join((b"\x00", timestamp_bytes, offset_bytes, key_length, key, value_length, value, header_bytes))
     number = len(body) << 1
-    return (table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)) + body
+    return (table[number] if number < _VARINT_TABLE_SIZE else unsigned_varint(number)) + body
 
 
 def _encode_headers(headers: Headers) -> bytes:
-    parts = [_unsigned_varint(len(headers) << 1)]
+    parts = [unsigned_varint(len(headers) << 1)]
     for name, value in headers:
         name_bytes = name.encode()
-        parts += (_unsigned_varint(len(name_bytes) << 1), name_bytes)
-        parts += (b"\x01",) if value is None else (_unsigned_varint(len(value) << 1), value)
+        parts += (unsigned_varint(len(name_bytes) << 1), name_bytes)
+        parts += (b"\x01",) if value is None else (unsigned_varint(len(value) << 1), value)
     return b"".join(parts)
