@@ -70,7 +70,14 @@ class Fetches:
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._queue_error(request_id, as_seglog_error(error, FetchRequest.api))
             return _FAILED
-        rest: Sending | None = None
+        rest = self._begin(request_id, answer)
+        return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
+
+    def _begin(self, request_id: int, answer: Answer) -> Sending | None:
+        """Send what the socket takes of an answer now; what a task has to do to end it, None if nothing.
+
+        Closes the answer after an error, and when it is sent.
+        """
         try:
             prefix = self._encode_answer(request_id, answer)
             left = self._sender.begin_frame(prefix, answer.slices)
@@ -78,12 +85,11 @@ class Fetches:
             answer.close()
             raise
         if left is None:
-            rest = partial(self._send_encoded, answer, prefix)
-        elif left:
-            rest = partial(self._end_answer, answer, prefix, left)
-        else:
-            answer.close()
-        return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
+            return partial(self._send_encoded, answer, prefix)
+        if left:
+            return partial(self._end_answer, answer, prefix, left)
+        answer.close()
+        return None
 
     def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> None:
         if self._count >= FETCHES_IN_FLIGHT_MAX:
@@ -127,15 +133,11 @@ class Fetches:
         if answer is None:
             return False
         try:
-            prefix = self._encode_answer(request_id, answer)
-            left = self._sender.begin_frame(prefix, answer.slices)
+            rest = self._begin(request_id, answer)
         except Exception:  # noqa: BLE001 - see above
-            answer.close()
             return False
-        if left:
-            nursery.start_soon(self._end_answer, answer, prefix, left)
-        else:
-            answer.close()
+        if rest is not None:
+            nursery.start_soon(rest)
         return True
 
     async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
