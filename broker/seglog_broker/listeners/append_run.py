@@ -5,6 +5,8 @@ write, one pass of the indexes for all that go to the same partition.
 """
 
 from collections.abc import Awaitable, Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
@@ -75,7 +77,7 @@ class AppendRun:
 
     @property
     def has_room(self) -> bool:
-        """Whether another connection may receive before ``after``."""
+        """Whether another connection may receive before ``clear``."""
         return self.buffer.has_room
 
     def add(self, connection: Producing, request_id: int, request: AppendRequest, payload: memoryview) -> None:
@@ -87,12 +89,8 @@ class AppendRun:
         appends.append(_Append(connection, request_id, request, payload))
         self._batches += len(request.partitions)
 
-    def between(self) -> None:
-        """As ``write``."""
-        self.write()
-
-    def after(self) -> None:
-        """Nobody uses what was received any more."""
+    def clear(self) -> None:
+        """Free the buffer: what was received is not used any more."""
         self.buffer.clear()
 
     def write(self) -> None:
@@ -113,20 +111,16 @@ class AppendRun:
                 self._broker.sync_soon(appends[0].connection.start_soon)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failed = [as_seglog_error(error, AppendRequest.api)]
-        ack, count = requests[0].ack, len(appends)
         begin = 0
-        while begin < count:
-            connection = appends[begin].connection
-            end = begin + 1
-            while end < count and appends[end].connection is connection:
-                end += 1
-            outcome: Acknowledged | list[AppendOutcome] = failed * (end - begin)
+        for connection, group in groupby(appends, attrgetter("connection")):
+            of_one = list(group)
+            end = begin + len(of_one)
+            outcome: Acknowledged | list[AppendOutcome] = failed * len(of_one)
             if pending is not None:
-                outcome = pending if end - begin == count else _Part(pending, begin, end)
-            of_one = appends[begin:end]
+                outcome = pending if len(of_one) == len(appends) else _Part(pending, begin, end)
             try:
                 size = sum([len(append.payload) for append in of_one])
-                connection.answer_appends([append.request_id for append in of_one], ack, outcome, size)
+                connection.answer_appends([append.request_id for append in of_one], requests[0].ack, outcome, size)
             except BaseException as error:  # noqa: BLE001 - one connection must not end the others
                 connection.fail(error)
             begin = end

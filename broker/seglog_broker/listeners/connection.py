@@ -263,8 +263,8 @@ class Connection:
     def begin_turn(self) -> None:
         """Receive once and serve what came, or go on with what the last turn left: a bounded amount of work.
 
-        Appends are gathered, to be written together with those of other connections. Raises the error of bytes that
-        are no frame, once what came before them is served.
+        Appends are gathered, to be written together with those of other connections. Raises RemoteProtocolError for
+        invalid bytes, once the requests before them are served.
         """
         if self._failure is not None:
             raise self._failure
@@ -387,7 +387,7 @@ class Connection:
         elif opened is None:
             self._job = partial(self._open_slowly, self._kept(frame))
         elif isinstance(opened.request, AppendRequest):
-            if opened.request.create and self._broker.missing_topics(opened.request):
+            if self._broker.missing_topics(opened.request):
                 self._job = partial(self._append_creating, opened.request_id, opened.request, self._kept(frame))
             else:
                 self._append(opened.request_id, opened.request, frame)

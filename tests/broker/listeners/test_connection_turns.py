@@ -52,9 +52,9 @@ class ByHand:
 
     def turn(self) -> Next:
         self.connection.begin_turn()
-        self.run.between()
+        self.run.write()
         wanted = self.connection.end_turn()
-        self.run.after()
+        self.run.clear()
         return wanted
 
     def close(self) -> None:

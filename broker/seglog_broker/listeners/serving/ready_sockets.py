@@ -50,12 +50,12 @@ class Together(Protocol):
         """Whether another connection may begin its turn."""
         ...
 
-    def between(self) -> None:
-        """Work on what they have received. An error ends all that are in their turns."""
+    def write(self) -> None:
+        """Write what they have received. An error ends all that are in their turns."""
         ...
 
-    def after(self) -> None:
-        """All their turns have ended."""
+    def clear(self) -> None:
+        """All their turns have ended: what was received is not used any more."""
         ...
 
 
@@ -100,7 +100,8 @@ class ReadySockets:
         while begin is Next.TURN:
             await trio.lowlevel.checkpoint()
             self.now = trio.current_time()
-            [begin] = self._take_turns([entry])
+            self._begin_turn(entry)
+            [begin] = self._end_turns([entry])
             self._latest = None  # not kept alive
         if begin is Next.READABLE:
             if self._is_closed:
@@ -117,7 +118,7 @@ class ReadySockets:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the connection whose turn it is has been the only one for a while."""
+        """Whether no other connection than that of the current turn has had one for ALONE_SECONDS."""
         return self.now - self._latest_since >= ALONE_SECONDS
 
     async def run(self) -> None:
@@ -175,11 +176,6 @@ class ReadySockets:
             entry.is_queued = True
             self._queued.append(entry)
 
-    def _take_turns(self, entries: list[_Entry]) -> list[Next]:
-        for entry in entries:
-            self._begin_turn(entry)
-        return self._end_turns(entries)
-
     def _begin_turn(self, entry: _Entry) -> None:
         if entry is not self._latest:
             self._latest, self._latest_since = entry, self.now
@@ -195,20 +191,19 @@ class ReadySockets:
             return []
         together = entries[0].together
         try:
-            together.between()
+            together.write()
         except BaseException as error:  # noqa: BLE001 - their own tasks raise it
             for entry in entries:
                 entry.error = error
         wanted = []
         for entry in entries:
+            following = Next.TASK
             try:
-                wanted.append(entry.served.end_turn())
+                following = entry.served.end_turn()
             except BaseException as error:  # noqa: BLE001 - its own task raises it
                 entry.error = error
-                wanted.append(Next.TASK)
-            if entry.error is not None:
-                wanted[-1] = Next.TASK
-        together.after()
+            wanted.append(following if entry.error is None else Next.TASK)
+        together.clear()
         return wanted
 
     def _remove(self, entry: _Entry) -> trio.lowlevel.Task:

@@ -28,12 +28,12 @@ class Shared:
     def has_room(self) -> bool:
         return self.begun < self.room
 
-    def between(self) -> None:
+    def write(self) -> None:
         self.events.append("between")
         if self.failure is not None:
             raise self.failure
 
-    def after(self) -> None:
+    def clear(self) -> None:
         self.events.append("after")
         self.begun = 0
 
