@@ -26,7 +26,7 @@ from seglog_protocol.segment_files import LOG_SUFFIX, segment_file_name
 _RECORD_BYTES: Final = 210
 _VALUE_BYTES: Final = 183
 _RECORDS_A_BATCH: Final = 78
-"""The most whose batch is no larger than 16 KiB."""
+"""The largest number of such records in a batch of at most 16 KiB."""
 
 _DISTINCT_SHARE: Final = 0.1
 _SEGMENTS: Final = 4

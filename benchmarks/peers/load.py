@@ -1,7 +1,7 @@
 """The load generator: a process that floods a server with ready-made requests. ``python -m benchmarks.peers.load``.
 
 It reads a job a line from stdin, as JSON, and prints its result, as JSON. The same code drives seglog, Apache Kafka and
-the bare loops: whoever frames requests and replies by a length of four bytes. Requests are bytes from the job; of
+the bare loops: all of them begin requests and replies with a length of four bytes. Requests are bytes from the job; of
 replies only lengths are looked at, and where they are as long as expected only two of them a read.
 """
 

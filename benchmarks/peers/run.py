@@ -197,7 +197,7 @@ def _appends(group: str, bench: Bench, field: _Field) -> Iterator[PeerRow]:
 
 
 def _after_sync(side: Callable[[], Measure]) -> Measure:
-    """What others have left to be written would slow whoever comes next."""
+    """Sync the disk before a measurement: writing back what the last server wrote would slow this one down."""
     os.sync()
     return side()
 

@@ -214,7 +214,7 @@ class FrameReader:
         """What may be received into behind what is held, never empty."""
         held = self._end - self._start
         receive = self._receive if self._shared is None else self._shared.free
-        if held >= len(receive):  # of whole frames that nobody took
+        if held >= len(receive):  # whole frames that were not taken out
             receive = memoryview(bytearray(held + RECEIVE_BYTES))
         if held and (self._held is not receive or self._start):
             receive[:held] = self._held[self._start : self._end]

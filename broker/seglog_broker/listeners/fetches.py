@@ -70,7 +70,13 @@ class Fetches:
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._queue_error(request_id, as_seglog_error(error, FetchRequest.api))
             return _FAILED
-        rest = self._begin(request_id, answer)
+        try:
+            rest = self._begin(request_id, answer)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
+            self._queue_error(request_id, as_seglog_error(error, FetchRequest.api))
+            return _FAILED
         return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
 
     def _begin(self, request_id: int, answer: Answer) -> Sending | None:

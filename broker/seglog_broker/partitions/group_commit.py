@@ -122,7 +122,7 @@ class GroupCommit:
             raise partition.with_partition(failure)
 
     def begin_soon(self, start_soon: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
-        """Have a task lead the next round, if there is something to sync and nobody leads it yet.
+        """Have a task lead the next round, if there is something to sync and the round has no leader yet.
 
         Whoever then listens for its end needs no task.
         """

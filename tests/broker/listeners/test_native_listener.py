@@ -524,6 +524,22 @@ async def test_bytes_in_flight_are_limited_except_for_a_single_large_append(monk
 
 
 @pytest.mark.trio
+async def test_an_answer_that_cannot_be_encoded_is_an_error_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = FakeBroker()
+    answer = answer_of(FakeSlice(FakeFile(b"0123456789"), 2, 5))
+    broker.answers.append(answer)
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        with monkeypatch.context() as patch:
+            patch.setattr(fetches, "encode_fetch_prefix", None)
+            await peer.send(1, fetch_of())
+            assert (await peer.receive()).header["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+        assert answer.closed == 1
+        await peer.send(2, OFFSETS)
+        assert await peer.receive_ids(1) == [2]
+
+
+@pytest.mark.trio
 async def test_other_requests_overtake_a_waiting_fetch() -> None:
     broker = FakeBroker()
     async with serving(broker) as served:

@@ -33,7 +33,7 @@ _MIX_SHIFT: Final = np.uint64(33)
 
 
 class KeyHash:
-    """Hashes of 64 bits, by secret numbers: nobody can choose keys that share them.
+    """Hashes of 64 bits, by secret numbers: keys cannot be chosen so that their hashes collide.
 
     NH, the universal hash of UMAC (RFC 4418): of 2**32 secrets one gives two keys of the same length the same hash.
     What is done to it then spreads the bits.
