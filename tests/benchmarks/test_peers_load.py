@@ -71,8 +71,8 @@ class Server(threading.Thread):
 
     def run(self) -> None:
         with selectors.DefaultSelector() as selector:
-            for sock in self.socks:
-                selector.register(sock, selectors.EVENT_READ)
+            for served in self.socks:
+                selector.register(served, selectors.EVENT_READ)
             received = dict.fromkeys(self.socks, 0)
             while selector.get_map():
                 for key, _ in selector.select():
