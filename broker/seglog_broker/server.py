@@ -131,7 +131,7 @@ async def serve(
         listeners = await open_listeners(config.seglog_listen if listen is None else listen)
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
-        ready, serving = ReadySockets(), trio.CancelScope(shield=True)
+        ready, serving = ReadySockets(lambda: broker.offload.is_awaited), trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
             try:
                 nursery.start_soon(_run_tasks, broker, tasks, running)

@@ -60,11 +60,18 @@ class Offload:
     """
 
     def __init__(self) -> None:
+        self._rounds = 0  # of group commit, under way in the kernel
         self._commit = trio.CapacityLimiter(COMMIT_THREADS_MAX)
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
         self._record_checkers = WorkerPool(record_checker.WORKER, RECORD_CHECKERS_MAX)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task waits for the disk."""
+        waits = self._commit.borrowed_tokens or self._fsync.borrowed_tokens or self._cold_read.borrowed_tokens
+        return bool(self._rounds or waits)
 
     @asynccontextmanager
     async def ending_processes(self) -> AsyncIterator[None]:
@@ -111,7 +118,11 @@ class Offload:
             return await trio.to_thread.run_sync(
                 run_flushes, fs, flushes, abandon_on_cancel=False, limiter=self._commit
             )
-        return await outcomes_of(pending)
+        self._rounds += 1
+        try:
+            return await outcomes_of(pending)
+        finally:
+            self._rounds -= 1
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Run an fsync. Never abandoned: an fsync without a known outcome proves nothing."""

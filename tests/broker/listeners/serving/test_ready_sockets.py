@@ -1,7 +1,12 @@
 """Turns of connections: who gets one, in which order, and that nobody is left out."""
 
+import contextlib
+import selectors
 import socket
-from collections.abc import AsyncIterator
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -241,3 +246,131 @@ async def test_beside_connections_with_endless_work_every_other_and_every_task_h
             peer.wants = Next.TASK
     for peer in endless:
         peer.close()
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts how often it was asked."""
+
+    asked = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        type(self).asked += 1
+        return super().select(timeout)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often the sockets were looked at since the last call."""
+    monkeypatch.setattr(selectors, "DefaultSelector", CountingSelector)
+
+    def count() -> int:
+        asked, CountingSelector.asked = CountingSelector.asked, 0
+        return asked
+
+    return count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
+async def test_a_request_that_comes_soon_is_polled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", 60)
+    monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 60)
+    peer, counter = Peer("a", Shared()), Steps()
+    begin_turn, begun, done = peer.begin_turn, threading.Event(), trio.Event()
+    steps: list[int] = []
+
+    def begin() -> None:
+        begin_turn()
+        steps.append(counter.count)
+        begun.set()
+        if len(steps) == 2:
+            monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 0)
+            done.set()
+
+    def send_a_second() -> None:
+        begun.wait(30)
+        time.sleep(0.02)  # so that it comes when nothing is ready
+        peer.other.send(b"x")
+
+    monkeypatch.setattr(peer, "begin_turn", begin)
+    async with running(peer):
+        sender = threading.Thread(target=send_a_second)
+        sender.start()
+        trio.lowlevel.add_instrument(counter)
+        peer.other.send(b"x")
+        with trio.fail_after(30):
+            await done.wait()
+        trio.lowlevel.remove_instrument(counter)
+        sender.join()
+    assert steps[1] - steps[0] <= 1, "other tasks had a turn; to sleep and be woken takes two steps"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
+async def test_where_no_request_comes_soon_polling_pauses(
+    monkeypatch: pytest.MonkeyPatch, asked: Callable[[], int]
+) -> None:
+    monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(ready_sockets, "POLL_PAUSE_FACTOR", 100_000)
+    shared = Shared()
+    peer = Peer("a", shared)
+    async with running(peer):
+        asked()
+        peer.other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert asked() > 3, "it polled"
+        peer.other.send(b"x")
+        await wait_all_tasks_blocked()
+        assert asked() <= 3, "one look that finds it, and two behind it"
+    assert peer.turns == 2
+
+
+@pytest.mark.parametrize("what", ["something is awaited", "a task is runnable", "a task waits to write"])
+async def test_nothing_else_waits_for_a_poll(
+    what: str, monkeypatch: pytest.MonkeyPatch, asked: Callable[[], int]
+) -> None:
+    monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 0.2)
+    peer = Peer("a", Shared())
+    ready = ReadySockets(lambda: what == "something is awaited")
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+
+    async def write() -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.send(bytes(100_000))
+        await trio.lowlevel.wait_writable(ours)
+
+    async def run(task: trio.Event) -> None:
+        while not task.is_set():
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ready.run)
+        nursery.start_soon(peer.serve, ready)
+        done = trio.Event()
+        await wait_all_tasks_blocked()
+        if what == "a task waits to write":
+            nursery.start_soon(write)
+            await wait_all_tasks_blocked()
+        elif what == "a task is runnable":
+            nursery.start_soon(run, done)
+        asked()
+        peer.other.send(b"x")
+        with trio.fail_after(30):
+            while not peer.turns:
+                await trio.lowlevel.checkpoint()
+        assert asked() <= 3
+        done.set()
+        nursery.cancel_scope.cancel()
+    peer.close()
+    ours.close()
+    theirs.close()
