@@ -40,7 +40,10 @@ RECORD_CHECKERS_MAX: Final = 2
 """Batches whose records are checked at a time, each in a process; the others wait in order of arrival."""
 
 RECOMPRESSORS_MAX: Final = 2
-"""Batches that are recompressed at a time, each in a process; the others wait in order of arrival."""
+"""Batches that are recompressed at a time, each in a process; the others wait in order of arrival.
+
+It bounds the memory for their results, too: each has at most the topic's ``max.message.bytes``.
+"""
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
