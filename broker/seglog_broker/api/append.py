@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from seglog_broker.api.pending_appends import PendingAppends, RecordCheck, Writing
+from seglog_broker.api.pending_appends import Outcome, PendingAppends, RecordWork, Writing
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
@@ -21,6 +21,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.log.batch_checks import RecordRules, check_batch, check_small_records, record_rules, stamp
+from seglog_broker.storage.log.recompression import Recompression, recompress_small, recompression
 from seglog_broker.storage.log.retention import expired_before
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol.errors import (
@@ -42,13 +43,16 @@ from seglog_protocol.messages import (
     FlushRequest,
     FlushResult,
 )
-from seglog_protocol.record_batch import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from seglog_protocol.record_batch import LOG_OVERHEAD, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, parse_header
 
 PLAIN_BATCHES_MAX: Final = 8
 """The most batches of a request that is written together with others."""
 
 EFFORT_OF_NEXT: Final = 0.25
 """The work for a small batch behind another one for the same partition: a quarter of what the first one takes."""
+
+EFFORT_OF_RECOMPRESSION: Final = EFFORT_A_TURN / 4
+"""The work of recompressing a small batch, which takes less than half a millisecond."""
 
 log = structlog.get_logger()
 
@@ -58,10 +62,22 @@ _PRODUCER_OF_ANOTHER: Final = "the records were meant for the former topic; to s
 class _Gathered:
     """Checked batches of one partition that are written together, and where their results go.
 
-    ``now`` (ms) is the time of their checks, by which ``rules`` are those of the partition's configuration.
+    ``now`` (ms) is the time of their checks, by which ``rules`` are those of the partition's configuration. ``wanted``
+    is the recompression that it asks for. ``looks_at_records`` is whether there is either.
     """
 
-    __slots__ = ("batches", "config", "headers", "is_stamped", "now", "partition", "places", "rules")
+    __slots__ = (
+        "batches",
+        "config",
+        "headers",
+        "is_stamped",
+        "looks_at_records",
+        "now",
+        "partition",
+        "places",
+        "rules",
+        "wanted",
+    )
 
     config: TopicConfig
 
@@ -69,6 +85,8 @@ class _Gathered:
         self.now = now
         self.partition: Partition | None = None
         self.rules: RecordRules | None = None
+        self.wanted: Recompression | None = None
+        self.looks_at_records = False
         self.is_stamped = False
         self.batches: list[memoryview] = []
         self.headers: list[BatchHeader] = []
@@ -79,6 +97,8 @@ class _Gathered:
         config = partition.log.config
         self.partition, self.config = partition, config
         self.rules = record_rules(config, self.now)
+        self.wanted = recompression(config)
+        self.looks_at_records = self.rules is not None or self.wanted is not None
         self.is_stamped = config.message_timestamp_type == "LogAppendTime"
 
     def leave(self, now: int) -> None:
@@ -234,12 +254,10 @@ class AppendService:
                     pending.effort += item.size // BYTES_AN_EFFORT
                     batch = payloads[number][position:end]
                     header = check_batch(batch, gathered.config, gathered.now)
-                    if gathered.rules is not None:
-                        pending.effort += _effort_of_records(header)
-                        if not check_small_records(header, batch, gathered.rules):
-                            self._append_gathered(pending, gathered)
-                            header = yield from self._check_records(header, payloads, number, position, end, gathered)
-                            batch = payloads[number][position:end]  # where it lies now
+                    if gathered.looks_at_records:
+                        header, batch = yield from self._look_at_records(
+                            pending, header, payloads, number, position, end, gathered
+                        )
                     if gathered.is_stamped:
                         header = stamp(batch, gathered.now)
                     self._directory.space.check(header.batch_length + LOG_OVERHEAD)
@@ -258,38 +276,66 @@ class AppendService:
                     return  # the connection ends here
         self._append_gathered(pending, gathered)
 
-    def _check_records(
+    def _look_at_records(
         self,
+        pending: PendingAppends,
         header: BatchHeader,
         payloads: Sequence[memoryview],
         number: int,
         position: int,
         end: int,
         gathered: "_Gathered",
-    ) -> Generator[RecordCheck | None, SeglogError | None, BatchHeader]:
-        """Have the records of a checked batch looked at, which takes long; its header, by the rules in force then.
+    ) -> Generator[RecordWork | None, Outcome, tuple[BatchHeader, memoryview]]:
+        """Check the records of a checked batch and recompress it, as the topic wants it; what it is then.
 
-        Raises the error of the check.
+        Where that takes long, the rules in force afterwards decide. Raises the error of the batch.
         """
         partition = gathered.partition
         assert partition is not None
-        rules = gathered.rules
-        while rules is not None:
+        while True:
+            batch = payloads[number][position:end]
+            rules, wanted = gathered.rules, gathered.wanted
+            if wanted is not None and (
+                header.codec_id == wanted.codec or self._is_repeated(partition, header, pending, gathered)
+            ):
+                wanted = None
+            if rules is not None:
+                pending.effort += _effort_of_records(header)
+                if check_small_records(header, batch, rules):
+                    rules = None
+            if rules is None:
+                if wanted is None:
+                    return header, batch
+                pending.effort += EFFORT_OF_RECOMPRESSION
+                small = recompress_small(header, batch, wanted)
+                if small is not None:
+                    return parse_header(small), memoryview(small)
+            self._append_gathered(pending, gathered)
             config = gathered.config
-            refusal = yield RecordCheck(payloads[number][position:end], rules)
+            outcome = yield RecordWork(batch, rules, wanted)
             gathered.leave(self._clock.now_ms())
-            if refusal is not None:
-                raise partition.with_partition(refusal)
+            if isinstance(outcome, SeglogError):
+                raise partition.with_partition(outcome)
             if partition.is_deleted:
                 raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
             gathered.begin(partition)
             if gathered.config is config:
-                break
-            rules, batch = gathered.rules, payloads[number][position:end]
-            header = check_batch(batch, gathered.config, gathered.now)
-            if rules is not None and check_small_records(header, batch, rules):
-                break
-        return header
+                if outcome is not None:
+                    return parse_header(outcome), memoryview(outcome)
+                return header, payloads[number][position:end]  # where it lies now
+            header = check_batch(payloads[number][position:end], gathered.config, gathered.now)
+
+    def _is_repeated(
+        self, partition: Partition, header: BatchHeader, pending: PendingAppends, gathered: "_Gathered"
+    ) -> bool:
+        """Whether the log has the batch of an idempotent producer, so that it is not written again.
+
+        Raises the error of one that is out of order. Kafka looks at producers only when it has recompressed the batch.
+        """
+        if header.producer_id == NO_PRODUCER_ID:
+            return False
+        self._append_gathered(pending, gathered)  # the batch may repeat or follow those
+        return partition.log.producers.check((header,)) is not None
 
     def _append_gathered(self, pending: PendingAppends, gathered: "_Gathered") -> None:
         """Write what is gathered, and put the results where they belong."""

@@ -9,20 +9,24 @@ from seglog_broker.partitions.group_commit import Round
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules
+from seglog_broker.storage.log.recompression import Recompression
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import Ack, AppendReply, AppendResult
 
 
-class RecordCheck(NamedTuple):
-    """Records that take too long to check on the loop."""
+class RecordWork(NamedTuple):
+    """A batch whose records take too long for the loop: they are to be checked, recompressed, or both."""
 
     batch: memoryview
-    rules: RecordRules
+    rules: RecordRules | None
+    wanted: Recompression | None
 
 
-Writing = Generator[RecordCheck | None, SeglogError | None, None]
-"""The steps of an append. They yield None to let other tasks run, or records to be checked; the error of the check, or
-None, is then sent in."""
+Outcome = SeglogError | bytearray | None
+"""What became of a ``RecordWork``: its error, the recompressed batch, or None where the batch stays as it is."""
+
+Writing = Generator[RecordWork | None, Outcome, None]
+"""The steps of an append. They yield None to let other tasks run, or work on records, whose outcome is then sent in."""
 
 
 class PendingAppends:
@@ -65,7 +69,7 @@ class PendingAppends:
         self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
         self._replies: list[AppendReply | SeglogError] | None = None  # once they are known
         self._writing: Writing | None = None
-        self._stopped_for: RecordCheck | None = None
+        self._stopped_for: RecordWork | None = None
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -103,27 +107,34 @@ class PendingAppends:
             self._payloads[number] = memoryview(bytearray(self._payloads[number]))
             copied += len(self._payloads[number])
         if self._stopped_for is not None:
-            self._stopped_for = RecordCheck(memoryview(bytes(self._stopped_for.batch)), self._stopped_for.rules)
+            self._stopped_for = self._stopped_for._replace(batch=memoryview(bytes(self._stopped_for.batch)))
         return copied
 
     async def write_rest(self) -> None:
         """Write the rest, and let other tasks run in between. If cancelled, batches that are written stay."""
         while not self.is_written:
-            refusal: SeglogError | None = None
-            check = self._stopped_for
-            if check is None:
+            outcome: Outcome = None
+            work = self._stopped_for
+            if work is None:
                 await self._reads.turn()
             else:
                 try:
-                    await self._offload.check_records(check.batch, check.rules)
+                    outcome = await self._done(work)
                 except SeglogError as error:
-                    refusal = error
-            self._go_on(refusal)
+                    outcome = error
+            self._go_on(outcome)
 
-    def _go_on(self, refusal: SeglogError | None) -> None:
+    async def _done(self, work: RecordWork) -> bytearray | None:
+        if work.wanted is not None:
+            return await self._offload.recompress(work.batch, work.wanted, work.rules)
+        if work.rules is not None:
+            await self._offload.check_records(work.batch, work.rules)
+        return None
+
+    def _go_on(self, outcome: Outcome) -> None:
         assert self._writing is not None
         try:
-            self._stopped_for = self._writing.send(refusal)
+            self._stopped_for = self._writing.send(outcome)
         except StopIteration:
             self.is_written = True
 

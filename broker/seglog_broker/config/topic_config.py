@@ -14,7 +14,6 @@ from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Te
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
 """Apache Kafka 4 refuses a smaller ``segment.bytes``."""
 
-NO_RECOMPRESSION: Final = "batches are stored as they were sent"
 NO_REPLICAS: Final = "one node has no replicas"
 NO_TIERS: Final = "there is no remote storage"
 
@@ -173,7 +172,7 @@ class TopicConfig:
             "max.message.bytes",
             Int(0),
             Effect.NOW,
-            "Largest record batch in bytes, as it is sent; a larger one is refused.",
+            "Largest record batch in bytes, as it is sent and as it is stored; a larger one is refused.",
             "Raise it for large records, and never above segment.bytes.",
             synonyms=(Synonym("message.max.bytes"),),
         ),
@@ -216,11 +215,10 @@ class TopicConfig:
         Key(
             "compression.type",
             Text(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-            Effect.NOT_YET,
-            "Codec that batches are stored in; producer keeps each batch as it was sent.",
+            Effect.NOW,
+            "Codec that batches are stored in; producer keeps each batch as it was sent, and one that has the codec"
+            " already stays as it is, whatever its level.",
             "To have one codec whatever the producers use; it costs the broker CPU time.",
-            note=NO_RECOMPRESSION,
-            holds="producer",
             synonyms=(Synonym("compression.type"),),
         ),
     ] = "producer"
@@ -229,10 +227,9 @@ class TopicConfig:
         Key(
             "compression.gzip.level",
             Int(1, 9, also=-1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Level for compression.type=gzip; -1 is the codec's own default.",
             "Together with compression.type.",
-            note=NO_RECOMPRESSION,
             synonyms=(Synonym("compression.gzip.level"),),
         ),
     ] = -1
@@ -241,10 +238,9 @@ class TopicConfig:
         Key(
             "compression.lz4.level",
             Int(1, 17),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Level for compression.type=lz4.",
             "Together with compression.type.",
-            note=NO_RECOMPRESSION,
             synonyms=(Synonym("compression.lz4.level"),),
         ),
     ] = 9
@@ -253,10 +249,9 @@ class TopicConfig:
         Key(
             "compression.zstd.level",
             Int(-131_072, 22),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Level for compression.type=zstd.",
             "Together with compression.type.",
-            note=NO_RECOMPRESSION,
             synonyms=(Synonym("compression.zstd.level"),),
         ),
     ] = 3

@@ -21,6 +21,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import record_rules
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.recompression import recompression
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
@@ -64,11 +65,11 @@ class Partition:
 
     @property
     def looks_at_records(self) -> bool:
-        """Whether the records of a batch are checked before it is appended, and not its header alone."""
+        """Whether the records of a batch may be looked at before it is appended, and not its header alone."""
         config = self.log.config
         if config is not self._judged_config:
             self._judged_config = config
-            self._looks_at_records = record_rules(config, 0) is not None
+            self._looks_at_records = record_rules(config, 0) is not None or recompression(config) is not None
         return self._looks_at_records
 
     def note_append(self, size: int) -> None:

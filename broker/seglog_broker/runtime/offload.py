@@ -17,7 +17,8 @@ from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.flushes import Flush, PendingFlushes, begin_flushes, run_flushes
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import RecordRules
-from seglog_broker.workers.jobs import cleaner, record_checker, recoverer, scrubber
+from seglog_broker.storage.log.recompression import Recompression
+from seglog_broker.workers.jobs import cleaner, recompressor, record_checker, recoverer, scrubber
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT
 from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import WorkerPool, Workers
@@ -37,6 +38,12 @@ MAINTENANCE_THREADS_MAX: Final = 2
 
 RECORD_CHECKERS_MAX: Final = 2
 """Batches whose records are checked at a time, each in a process; the others wait in order of arrival."""
+
+RECOMPRESSORS_MAX: Final = 2
+"""Batches that are recompressed at a time, each in a process; the others wait in order of arrival.
+
+It bounds the memory for their results, too: each has at most the topic's ``max.message.bytes``.
+"""
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -66,6 +73,7 @@ class Offload:
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
         self._record_checkers = WorkerPool(record_checker.WORKER, RECORD_CHECKERS_MAX)
+        self._recompressors = WorkerPool(recompressor.WORKER, RECOMPRESSORS_MAX)
 
     @property
     def is_awaited(self) -> bool:
@@ -75,12 +83,13 @@ class Offload:
 
     @asynccontextmanager
     async def ending_processes(self) -> AsyncIterator[None]:
-        """End the processes of ``check_records`` and ``find_record`` when the block ends."""
+        """End the processes of ``check_records``, ``find_record`` and ``recompress`` when the block ends."""
         try:
             yield
         finally:
             with trio.CancelScope(shield=True):
                 await self._record_checkers.end()
+                await self._recompressors.end()
 
     async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
         """Check that the records of ``batch``, whose header was checked before, comply with ``rules``.
@@ -88,7 +97,8 @@ class Offload:
         Raises what ``batch_checks.check_records`` raises, and OutOfResourcesError, which is retriable, when a process
         failed or could not be started. A cancellation kills the process.
         """
-        await self._look_at_records(record_checker.CHECK, record_checker.CheckJob(*rules), batch)
+        job = record_checker.CheckJob(*rules)
+        await self._look_at_records(self._record_checkers, record_checker.CHECK, job, batch)
 
     async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and leader epoch of the batch's first record from ``timestamp`` and ``offset_min`` on.
@@ -96,11 +106,22 @@ class Offload:
         None when it has no such record. Raises OutOfResourcesError as ``check_records`` does.
         """
         job = record_checker.SearchJob(timestamp, offset_min)
-        return (await self._look_at_records(record_checker.SEARCH, job, batch)).found
+        return (await self._look_at_records(self._record_checkers, record_checker.SEARCH, job, batch)).found
 
-    async def _look_at_records(self, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer) -> AnswerT:
+    async def recompress(self, batch: memoryview, wanted: Recompression, rules: RecordRules | None) -> bytearray:
+        """Check that the records of ``batch`` comply with ``rules``, if there are any, and recompress it.
+
+        Raises what ``recompression.recompress`` raises, and the rest as ``check_records``.
+        """
+        checks = None if rules is None else record_checker.CheckJob(*rules)
+        job = recompressor.RecompressionJob(*wanted, rules=checks)
+        return (await self._look_at_records(self._recompressors, recompressor.RECOMPRESSION, job, batch)).payload
+
+    async def _look_at_records(
+        self, pool: WorkerPool, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer
+    ) -> AnswerT:
         try:
-            return await self._record_checkers.run(kind, job, batch)
+            return await pool.run(kind, job, batch)
         except (OSError, WorkerError) as error:
             if isinstance(error, WorkerError) and error.refusal is not None:
                 raise error.refusal from None

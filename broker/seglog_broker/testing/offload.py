@@ -11,6 +11,7 @@ from seglog_broker.storage.io.clock import Clock, SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records
+from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.storage.segment.segment import first_at
 from seglog_broker.workers.jobs.cleaner import CLEANING
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, Tools
@@ -56,6 +57,14 @@ class InlineOffload(Offload):
         """See Offload."""
         await trio.lowlevel.checkpoint()
         return first_at(parse_header(batch), batch, timestamp, offset_min)
+
+    async def recompress(self, batch: memoryview, wanted: Recompression, rules: RecordRules | None) -> bytearray:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        header = parse_header(batch)
+        if rules is not None:
+            check_records(header, batch, rules)
+        return recompress(header, batch, wanted)
 
     async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
         """See Offload."""

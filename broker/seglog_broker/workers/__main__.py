@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Final, NoReturn
 
 from seglog_broker.storage.io.clock import SystemClock
-from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import Buffer, PosixFileSystem
 from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.workers.kinds import Tools, WorkerKind
@@ -27,6 +27,7 @@ from seglog_broker.workers.messages import (
     answer_line,
     failure_line,
     parse_request,
+    payload_of,
     progress_line,
 )
 
@@ -47,7 +48,8 @@ def main() -> NoReturn:
     tools = Tools(PosixFileSystem(), SystemClock())
     while True:
         request = requests.get()
-        _write(_malformed(request) if isinstance(request, ValueError) else _reply(worker, tools, *request))
+        for part in (_malformed(request),) if isinstance(request, ValueError) else _reply(worker, tools, *request):
+            _write(part)
 
 
 def _leave_signals_to_broker() -> None:
@@ -72,31 +74,33 @@ def _read_requests(requests: Requests) -> None:
     os._exit(_ABANDONED_STATUS)
 
 
-def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -> bytes:
-    """Do a job; returns the line with its answer or its failure."""
+def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -> tuple[Buffer, ...]:
+    """Do a job; returns the line with its answer, and the payload behind it, or the line with its failure."""
     try:
         kind = next((each for each in worker.jobs if each.name == request.kind), None)
         if kind is None:
             raise ValueError(f"the {worker.name} knows no job {request.kind!r}")  # noqa: TRY301
         job = decoded(kind.job, request.job)
     except ValueError as error:
-        return _malformed(error)
+        return (_malformed(error),)
     try:
-        return answer_line(kind.run(tools, job, payload, lambda count: _write(progress_line(count))))
+        answer = kind.run(tools, job, payload, lambda count: _write(progress_line(count)))
+        return answer_line(answer), payload_of(answer)
     except Exception as error:  # noqa: BLE001 - every failure is reported to the loop
         failure = WorkerError.of(error)
         if failure.kind == BUG:
             traceback.print_exc()
-        return failure_line(failure)
+        return (failure_line(failure),)
 
 
 def _malformed(error: ValueError) -> bytes:
     return failure_line(WorkerError(MALFORMED_JOB, why(error)))
 
 
-def _write(line: bytes) -> None:
-    while line:
-        line = line[os.write(_STDOUT, line) :]
+def _write(data: Buffer) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(_STDOUT, rest) :]
 
 
 if __name__ == "__main__":

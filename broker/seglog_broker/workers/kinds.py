@@ -42,6 +42,7 @@ AnswerT = TypeVar("AnswerT")
 class JobKind(Generic[JobT, AnswerT]):
     """A kind of job. ``job`` and ``answer`` are the dataclasses of both, as ``json_values.decoded`` can read them.
 
+    An answer that is many bytes has them in a field ``payload``, a bytearray, which does not go through JSON.
     ``run`` does a job with its payload, and returns the answer. Modules that only the process needs are imported in it.
     It raises OSError or SeglogError if the job fails; any other exception is a bug.
     """

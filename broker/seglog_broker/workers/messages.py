@@ -2,12 +2,13 @@
 
 To a worker: ``{"kind", "payload", "job"}``, followed by ``payload`` bytes. From a worker: any number of
 ``{"progress"}``, then ``{"answer"}`` or ``{"error", "message", "refusal"}``. ``refusal`` is a RequestError in its wire
-form, or null.
+form, or null. An answer whose dataclass has a field ``payload`` is ``{"answer", "payload"}`` without that field,
+followed by ``payload`` bytes.
 """
 
 import json
-from dataclasses import asdict
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Generic, NamedTuple
 
 from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.os_errors import is_no_room, why
@@ -56,6 +57,19 @@ class Progressed(NamedTuple):
     amount: int
 
 
+@dataclass(frozen=True, slots=True)
+class Announced(Generic[AnswerT]):
+    """An answer whose payload of ``size`` bytes follows its line."""
+
+    kind: JobKind[Any, AnswerT]
+    fields: Any
+    size: int
+
+    def with_payload(self, payload: bytearray) -> AnswerT:
+        """The answer. Raises ValueError naming a field that does not fit."""
+        return decoded(self.kind.answer, self.fields | {"payload": payload})
+
+
 def request_line(kind: JobKind[JobT, Any], job: JobT, payload_size: int = 0) -> bytes:
     """The line that requests a job. The caller sends the payload after it."""
     return _line({"kind": kind.name, "payload": payload_size, "job": asdict(job)})  # type: ignore[call-overload]
@@ -76,8 +90,16 @@ def progress_line(count: int) -> bytes:
 
 
 def answer_line(answer: Any) -> bytes:
-    """The line with the answer of a job."""
-    return _line({"answer": asdict(answer)})
+    """The line with the answer of a job. The caller sends ``payload_of(answer)`` after it."""
+    fields = asdict(answer)
+    payload = fields.pop("payload", None)
+    return _line({"answer": fields} if payload is None else {"answer": fields, "payload": len(payload)})
+
+
+def payload_of(answer: Any) -> bytes | bytearray:
+    """The bytes that follow the line of an answer, none for most kinds of job."""
+    payload: bytearray | bytes = getattr(answer, "payload", b"")
+    return payload
 
 
 def failure_line(error: WorkerError) -> bytes:
@@ -86,7 +108,7 @@ def failure_line(error: WorkerError) -> bytes:
     return _line({"error": error.kind, "message": error.message, "refusal": refusal})
 
 
-def parse_reply(kind: JobKind[Any, AnswerT], line: bytes) -> AnswerT | Progressed:
+def parse_reply(kind: JobKind[Any, AnswerT], line: bytes) -> AnswerT | Progressed | Announced[AnswerT]:
     """Parse a line from a worker: progress, or the answer of a job of this kind. Raises WorkerError if it failed."""
     reply = json.loads(line)
     if "progress" in reply:
@@ -94,6 +116,8 @@ def parse_reply(kind: JobKind[Any, AnswerT], line: bytes) -> AnswerT | Progresse
     if "error" in reply:
         refusal = reply["refusal"]
         raise WorkerError(reply["error"], reply["message"], None if refusal is None else error_from_wire(refusal))
+    if "payload" in reply:
+        return Announced(kind, reply["answer"], reply["payload"])
     return decoded(kind.answer, reply["answer"])
 
 

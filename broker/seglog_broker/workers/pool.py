@@ -10,7 +10,16 @@ import trio
 
 from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, WorkerKind
-from seglog_broker.workers.messages import DIED, NO_ROOM, STORAGE, Progressed, WorkerError, parse_reply, request_line
+from seglog_broker.workers.messages import (
+    DIED,
+    NO_ROOM,
+    STORAGE,
+    Announced,
+    Progressed,
+    WorkerError,
+    parse_reply,
+    request_line,
+)
 
 COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.workers")
 """The command that starts a worker, without its last argument: the worker's kind."""
@@ -68,6 +77,8 @@ class WorkerPool:
                 await process.send(request_line(kind, job, len(payload)), payload)
                 while isinstance(reply := parse_reply(kind, await process.next_line()), Progressed):
                     progress(reply.amount)
+                if isinstance(reply, Announced):
+                    reply = reply.with_payload(await process.next_bytes(reply.size))
                 can_be_kept = True
             except WorkerError as error:
                 can_be_kept = error.kind in (STORAGE, NO_ROOM)
@@ -120,14 +131,25 @@ class _Process:
     async def next_line(self) -> bytes:
         """The next line that the process writes. Raises WorkerError if it has died."""
         while b"\n" not in self._received:
-            data = await self._stdout.receive_some()
-            if not data:
-                await self.end()
-                message = f"the {self._name} ended with status {self._process.returncode}. {self._end_of_stderr()}"
-                raise WorkerError(DIED, message.strip())
-            self._received += data
+            self._received += await self._receive()
         line, _, self._received = self._received.partition(b"\n")
         return line
+
+    async def next_bytes(self, size: int) -> bytearray:
+        """The next ``size`` bytes that the process writes. Raises WorkerError if it has died."""
+        found = bytearray(self._received[:size])
+        self._received = self._received[size:]
+        while len(found) < size:
+            found += await self._receive(size - len(found))
+        return found
+
+    async def _receive(self, size_max: int | None = None) -> bytes | bytearray:
+        data = await self._stdout.receive_some(size_max)
+        if not data:
+            await self.end()
+            message = f"the {self._name} ended with status {self._process.returncode}. {self._end_of_stderr()}"
+            raise WorkerError(DIED, message.strip())
+        return data
 
     def _end_of_stderr(self) -> str:
         self._stderr.seek(0)

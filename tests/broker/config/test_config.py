@@ -208,9 +208,12 @@ def test_what_would_stop_compaction_for_good_is_refused(name: str, possible: lis
 
 
 def test_a_description_says_of_a_value_that_it_has_no_effect() -> None:
-    config, _ = load_config(None, "", {}, ["compression.type=zstd", "min.insync.replicas=2"])
+    flags = ["offsets.retention.minutes=5", "compression.type=zstd", "min.insync.replicas=2"]
+    config, _ = load_config(None, "", {}, flags)
+    told = {line.key: line.shortfall for line in config.describe()}
+    assert (told["offsets.retention.minutes"] or "").startswith("no effect yet: ")
     told = {line.key: line.shortfall for line in config.topic_defaults.describe()}
-    assert (told["compression.type"] or "").startswith("no effect yet: ")
+    assert told["compression.type"] is None
     assert (told["min.insync.replicas"] or "").startswith("no effect here: ")
     assert told["segment.bytes"] is None
     plain = {line.key: line.shortfall for line in TopicConfig().describe()}

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,18 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.workers import pool
 from seglog_broker.workers.jobs.record_checker import CHECK, SEARCH, WORKER, CheckJob, SearchJob
-from seglog_broker.workers.kinds import Tools
-from seglog_broker.workers.messages import BUG, DIED, STORAGE, WorkerError, failure_line, parse_reply
+from seglog_broker.workers.kinds import JobKind, Tools
+from seglog_broker.workers.messages import (
+    BUG,
+    DIED,
+    STORAGE,
+    Announced,
+    WorkerError,
+    answer_line,
+    failure_line,
+    parse_reply,
+    payload_of,
+)
 from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
@@ -37,6 +48,33 @@ for line in sys.stdin.buffer:
     print(json.dumps(failure if job["timestamp"] in kinds else answer), flush=True)
 """
 """A worker that answers with its process id: 0 when it is let, 1 as a bug, 2 as an error of the disk."""
+
+_DEALING = """
+import json, sys
+for line in sys.stdin.buffer:
+    size = json.loads(line)["job"]["size"]
+    sent = size if size else 70_000
+    sys.stdout.buffer.write(json.dumps({"answer": {"note": "n"}, "payload": size or 100_000}).encode() + b"\\n")
+    sys.stdout.buffer.write((b"line\\n" * sent)[:sent])
+    sys.stdout.buffer.flush()
+    if not size:
+        sys.exit(7)
+"""
+"""A worker that answers with as many bytes as it is asked for; with fewer than it announced, where that is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Dealt:
+    note: str
+    payload: bytearray
+
+
+_DEAL = JobKind("deal", _Wish, _Dealt, lambda *_: _Dealt("n", bytearray()))
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +156,31 @@ async def test_an_idle_process_that_was_killed_costs_one_job(scripted: Path) -> 
             await _pid(checkers, 9)
         assert caught.value.kind == DIED
         assert await _pid(checkers, 9) != first
+
+
+async def test_bytes_of_an_answer_come_behind_its_line_and_the_next_answer_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", _DEALING))
+    async with WorkerPool(WORKER) as dealers:
+        for size in (1, 5, 300_000, 2):
+            dealt = await dealers.run(_DEAL, _Wish(size))
+            assert (dealt.note, bytes(dealt.payload)) == ("n", (b"line\n" * size)[:size])
+        with pytest.raises(WorkerError, match="ended with status 7") as caught:
+            await dealers.run(_DEAL, _Wish(0))
+        assert caught.value.kind == DIED
+        assert (await dealers.run(_DEAL, _Wish(3))).payload == b"lin", "by another process"
+
+
+def test_bytes_of_an_answer_do_not_go_through_json() -> None:
+    answer = _Dealt("n", bytearray(b"\xff\n" * 10))
+    line = answer_line(answer)
+    assert line == b'{"answer": {"note": "n"}, "payload": 20}\n'
+    announced = parse_reply(_DEAL, line)
+    assert isinstance(announced, Announced)
+    assert announced.size == 20
+    assert announced.with_payload(bytearray(payload_of(answer))) == answer
+    assert payload_of(SearchJob(1, 2)) == b""
 
 
 async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytest.MonkeyPatch) -> None:
