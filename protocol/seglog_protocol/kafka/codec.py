@@ -5,7 +5,7 @@ the size, and is a list of chunks to be sent one after the other: bytearrays, an
 given.
 """
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from functools import cache, cached_property
 from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
@@ -25,7 +25,7 @@ _SIZE: Final = Layout(">i")
 _RESPONSE_HEADERS: Final = (Layout(">ii"), Layout(">iix"))
 """The size, and a response header in each of its versions: the second has tagged fields, of which there are none."""
 
-Chunks = list[bytearray | Sized]
+Chunks = list[Any]
 """Bytearrays, and records as they were given; the lengths of all are in bytes."""
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -106,7 +106,7 @@ def read_message(cls: type[MessageT], version: int, data: bytes | memoryview) ->
 
 def write_message(message: Message, version: int) -> bytes:
     """The bytes of a message that stands by itself."""
-    chunks: list[Any] = []
+    chunks: Chunks = []
     chunks.append(message_writer(type(message).__name__, version)(message, bytearray(), chunks))
     return b"".join(chunks)
 
@@ -168,7 +168,7 @@ def _api_key(message: Message) -> int:
     return message.API_KEY
 
 
-def _with_size(chunks: list[Any]) -> Chunks:
+def _with_size(chunks: Chunks) -> Chunks:
     """Fill in the size, which is the first thing of the first chunk."""
     _SIZE.pack_into(chunks[0], 0, sum(map(len, chunks)) - _SIZE.size)
     return chunks

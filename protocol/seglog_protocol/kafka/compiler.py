@@ -48,7 +48,7 @@ def message_reader(name: str, version: int) -> Reader:
             structure(name, version).read(out, "message")
             out("return message, p")
         with out.block("except refusals as error:"):
-            out("raise malformed(error) from None")
+            out("raise malformed(error, len(frame) - p) from None")
     made: Reader = out.compile(f"{name} v{version} reader")
     return made
 
@@ -66,20 +66,20 @@ def message_writer(name: str, version: int) -> Writer:
 
 
 class _Blame:
-    """The Malformed for what a reader's line raised: the line says which field it is."""
+    """The Malformed for what a reader's line raised, with so many bytes left: the line says which field it is.
+
+    The line's variables are not looked at: they would be kept, and with them the frame, until garbage is collected.
+    """
 
     def __init__(self, message: str, version: int, fields: Mapping[int, Run]) -> None:
         self._message = message
         self._version = version
         self._fields = fields
 
-    def __call__(self, error: Exception) -> Malformed:
-        traceback = error.__traceback__
-        assert traceback is not None, "the error was raised"
-        variables = traceback.tb_frame.f_locals
-        left = len(variables["frame"]) - variables["p"]
+    def __call__(self, error: Exception, left: int) -> Malformed:
+        assert error.__traceback__ is not None, "the error was raised"
         blamed = ""
-        for size, field in self._fields[traceback.tb_lineno]:
+        for size, field in self._fields[error.__traceback__.tb_lineno]:
             blamed = field
             left -= size
             if left < 0:

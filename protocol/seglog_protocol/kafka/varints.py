@@ -54,12 +54,12 @@ def skip_tags(frame: memoryview, p: int, end: int, count: int) -> int:
 
 def bad_length(size: int, left: int) -> Refused:
     """For a value of ``size`` bytes, or -1 for null where null is not allowed."""
-    return Refused(f"{size} bytes, of which {left} are left" if size >= 0 else "null, which it cannot be")
+    return Refused(f"a length of {size}, with {left} bytes left" if size >= 0 else "null, which it cannot be")
 
 
 def bad_count(count: int, left: int) -> Refused:
     """For an array of ``count`` elements, as for ``bad_length``."""
-    return Refused(f"{count} elements in {left} bytes" if count >= 0 else "null, which it cannot be")
+    return Refused(f"a count of {count}, with {left} bytes left" if count >= 0 else "null, which it cannot be")
 
 
 def bad_tag(size: int) -> Refused:

@@ -66,7 +66,7 @@ def _kio_schema(name: str, version: int) -> type[Any] | None:
     return load_entity_schema(kio_name, version, kind)
 
 
-def _as_kio(value: Any, schema: type[Any], name: str, version: int) -> Any:
+def _as_kio(value: Any, schema: Any, name: str, version: int) -> Any:
     """A struct of ours as one of kio's, which has the fields of one version, some of them with types of their own."""
     described = definition(name)
     struct = described.structs.get(type(value).__name__, described.struct)
