@@ -1,0 +1,174 @@
+"""Frames of Kafka's wire to messages and back.
+
+A frame is what follows the four bytes of its size: a header, and a request or response. What is written begins with
+the size, and is a list of chunks to be sent one after the other: bytearrays, and between them the records as they were
+given.
+"""
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+from struct import Struct as Layout
+from struct import error as StructError  # noqa: N812 - an exception
+from typing import Any, Final, NamedTuple, TypeVar
+
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.compiler import Reader, Writer, message_reader, message_writer
+from seglog_protocol.kafka.definitions import apis
+from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion
+from seglog_protocol.kafka.structs import Message
+
+API_VERSIONS: Final = 18
+"""Its responses have the oldest header in all versions: who asks does not know yet what the other side speaks."""
+
+_KEY_VERSION_ID: Final = Layout(">hhi")
+_SIZE: Final = Layout(">i")
+_RESPONSE_HEADERS: Final = (Layout(">ii"), Layout(">iix"))
+"""The size, and a response header in each of its versions: the second has tagged fields, of which there are none."""
+
+Chunks = list[Any]
+"""Bytearrays, and records as they were given; the lengths of all are in bytes."""
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class RequestHeader(NamedTuple):
+    """What stands before a request."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+    """The position in the frame where the request begins."""
+
+
+@cache
+def versions() -> Mapping[int, range]:
+    """The versions that can be read and written, by api key: those of Kafka 4.3.1."""
+    return {api_key: api.versions for api_key, api in apis().items()}
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version has tagged fields, and varints for lengths."""
+    return version in apis()[api_key].flexible
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """The header of a request. Raises Malformed, or UnsupportedVersion for an api or version that is not known."""
+    try:
+        api_key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+    except StructError:
+        raise Malformed("RequestHeader", 1, "", f"{len(frame)} bytes are less than any header has") from None
+    header, body = _api(api_key, version, correlation_id).read_request_header(frame, 0)
+    return RequestHeader(api_key, version, correlation_id, header.client_id, body)
+
+
+def read_request(header: RequestHeader, frame: memoryview) -> Message:
+    """The request behind ``header``. Its records are slices of ``frame``. Raises Malformed."""
+    request: Message = _api(header.api_key, header.version, header.correlation_id).read_request(frame, header.body)[0]
+    return request
+
+
+def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Message]:
+    """The correlation id of a response, and the response. Raises as ``read_request_header``."""
+    api = _api(api_key, version, -1)
+    header, body = api.read_response_header(frame, 0)
+    return header.correlation_id, api.read_response(frame, body)[0]
+
+
+def write_request(correlation_id: int, client_id: str | None, request: Message, version: int) -> Chunks:
+    """The frame of a request, with its size. Raises UnsupportedVersion."""
+    api_key = _api_key(request)
+    api = _api(api_key, version, correlation_id)
+    header = messages.RequestHeader(
+        request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    chunks: Chunks = []
+    w = api.write_request_header(header, bytearray(_SIZE.size), chunks)
+    chunks.append(api.write_request(request, w, chunks))
+    return _with_size(chunks)
+
+
+def write_response(correlation_id: int, response: Message, version: int) -> Chunks:
+    """The frame of a response, with its size. Raises UnsupportedVersion."""
+    api = _api(_api_key(response), version, correlation_id)
+    chunks: Chunks = []
+    w = bytearray(api.response_header.pack(0, correlation_id))
+    chunks.append(api.write_response(response, w, chunks))
+    return _with_size(chunks)
+
+
+def read_message(cls: type[MessageT], version: int, data: bytes | memoryview) -> MessageT:
+    """A message that stands by itself, such as a ConsumerProtocolSubscription behind its version. Raises Malformed."""
+    message: MessageT = message_reader(cls.__name__, version)(memoryview(data), 0)[0]
+    return message
+
+
+def write_message(message: Message, version: int) -> bytes:
+    """The bytes of a message that stands by itself."""
+    chunks: Chunks = []
+    chunks.append(message_writer(type(message).__name__, version)(message, bytearray(), chunks))
+    return b"".join(chunks)
+
+
+class _ApiVersion:
+    """The readers and writers of an api in one version, each made when it is first used."""
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self._version = version
+        self._api = apis()[api_key]
+        flexible = is_flexible(api_key, version)
+        self._request_header = 1 + flexible
+        self._response_header = int(flexible and api_key != API_VERSIONS)
+        self.response_header = _RESPONSE_HEADERS[self._response_header]
+
+    @cached_property
+    def read_request_header(self) -> Reader:
+        return message_reader("RequestHeader", self._request_header)
+
+    @cached_property
+    def read_request(self) -> Reader:
+        return message_reader(self._api.request, self._version)
+
+    @cached_property
+    def read_response_header(self) -> Reader:
+        return message_reader("ResponseHeader", self._response_header)
+
+    @cached_property
+    def read_response(self) -> Reader:
+        return message_reader(self._api.response, self._version)
+
+    @cached_property
+    def write_request_header(self) -> Writer:
+        return message_writer("RequestHeader", self._request_header)
+
+    @cached_property
+    def write_request(self) -> Writer:
+        return message_writer(self._api.request, self._version)
+
+    @cached_property
+    def write_response(self) -> Writer:
+        return message_writer(self._api.response, self._version)
+
+
+_api_versions: dict[tuple[int, int], _ApiVersion] = {}
+
+
+def _api(api_key: int, version: int, correlation_id: int) -> _ApiVersion:
+    found = _api_versions.get((api_key, version))
+    if found is None:
+        if version not in versions().get(api_key, ()):
+            raise UnsupportedVersion(api_key, version, correlation_id)
+        found = _api_versions[api_key, version] = _ApiVersion(api_key, version)
+    return found
+
+
+def _api_key(message: Message) -> int:
+    assert message.API_KEY is not None, f"{type(message).__name__} is neither a request nor a response"
+    return message.API_KEY
+
+
+def _with_size(chunks: Chunks) -> Chunks:
+    """Fill in the size, which is the first thing of the first chunk."""
+    _SIZE.pack_into(chunks[0], 0, sum(map(len, chunks)) - _SIZE.size)
+    return chunks

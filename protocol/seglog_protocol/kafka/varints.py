@@ -1,0 +1,67 @@
+"""Kafka's unsigned varints and tagged fields, as generated functions call them."""
+
+from typing import Final
+
+VARINT_MAX: Final = 5
+"""Bytes of a varint at most: it holds 32 bits."""
+
+
+class Refused(Exception):  # noqa: N818 - never seen outside: readers make Malformed of it
+    """Why bytes are refused, without the place."""
+
+
+def read_varint(frame: memoryview, p: int) -> tuple[int, int]:
+    """The varint at ``p``, and where it ends. Raises IndexError at the frame's end, Refused beyond 32 bits."""
+    value = 0
+    for shift in range(0, 7 * VARINT_MAX, 7):
+        byte = frame[p]
+        p += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 32:
+                break
+            return value, p
+    raise Refused("a varint of more than 32 bits")
+
+
+def varint(value: int) -> bytes:
+    """A varint's bytes; ``value`` is 0 or more."""
+    written = bytearray()
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+def read_tag(frame: memoryview, p: int, end: int) -> tuple[int, int, int]:
+    """The tag of the tagged field at ``p``, where its value begins, and where it ends, which is not behind ``end``."""
+    tag, p = read_varint(frame, p)
+    size, p = read_varint(frame, p)
+    if size > end - p:
+        raise bad_length(size, end - p)
+    return tag, p, p + size
+
+
+def skip_tags(frame: memoryview, p: int, end: int, count: int) -> int:
+    """Where ``count`` tagged fields end, none of which is known."""
+    if 2 * count > end - p:
+        raise bad_count(count, end - p)
+    for _ in range(count):
+        _, _, p = read_tag(frame, p, end)
+    return p
+
+
+def bad_length(size: int, left: int) -> Refused:
+    """For a value of ``size`` bytes, or -1 for null where null is not allowed."""
+    return Refused(f"a length of {size}, with {left} bytes left" if size >= 0 else "null, which it cannot be")
+
+
+def bad_count(count: int, left: int) -> Refused:
+    """For an array of ``count`` elements, as for ``bad_length``."""
+    return Refused(f"a count of {count}, with {left} bytes left" if count >= 0 else "null, which it cannot be")
+
+
+def bad_tag(size: int) -> Refused:
+    """For a tagged field whose value is not as long as its size says."""
+    return Refused(f"a tagged field whose size is wrong by {size}")

@@ -1,0 +1,191 @@
+"""Derives the table of Kafka's messages, and its type stub, from the message definitions in Kafka's jars.
+
+    python scripts/kafka_definitions.py kafka-clients-4.3.1.jar kafka-group-coordinator-4.3.1.jar \
+        kafka-transaction-coordinator-4.3.1.jar
+
+writes ``definitions.txt`` and ``messages.pyi`` of ``seglog_protocol.kafka``. The jars carry the definitions as JSON
+with comments, in ``common/message``. Taken are the requests that a broker listens for, up to the api key
+``LAST_API_KEY``, their responses, both headers, the consumer protocol of classic groups and the records of the
+coordinators. A test derives both files again where it has the jars, and the stub from the table where it has not.
+"""
+
+import argparse
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from seglog_protocol.kafka.definitions import Definition, Field, definition, message_names
+
+Json = Mapping[str, Any]
+
+KAFKA_VERSION: Final = "4.3.1"
+LAST_API_KEY: Final = 75
+"""Share groups, streams groups and changes of the raft quorum have the keys after it."""
+DATA: Final = (
+    "RequestHeader",
+    "ResponseHeader",
+    "ConsumerProtocolSubscription",
+    "ConsumerProtocolAssignment",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "TransactionLogKey",
+    "TransactionLogValue",
+)
+"""What is read and written besides requests and responses."""
+
+PACKAGE: Final = Path(__file__).resolve().parent.parent / "protocol" / "seglog_protocol" / "kafka"
+
+TABLE_HEADER: Final = f"""\
+# The messages of Apache Kafka {KAFKA_VERSION}, derived from its message definitions by scripts/kafka_definitions.py,
+# which selects and abridges them: descriptions and what only Kafka's own code needs are left out.
+#
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license agreements. The ASF licenses
+# this file to You under the Apache License, Version 2.0 (the "License"); you may not use this file except in compliance
+# with the License. You may obtain a copy of the License at
+#
+#    http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the License for the
+# specific language governing permissions and limitations under the License. The file NOTICE goes with it.
+#
+# A message:  name, kind, api key or -, versions, flexible versions
+# A field:    name, type, versions; then, where it has them, nullable: versions, tag: number, tagged: versions,
+#             flexible: versions, where they are not the message's, and default: value, where it is not a zero
+# A struct that several fields share:  struct, name, versions
+"""
+
+STUB_HEADER: Final = """\
+# The classes of Kafka's messages, for type checkers and readers. Written by scripts/kafka_definitions.py.
+
+from collections.abc import Sized
+
+from seglog_protocol.kafka.structs import Message, Struct
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write both files; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help="kafka-clients and the coordinators' jars")
+    parser.add_argument("--into", type=Path, default=PACKAGE, metavar="DIR", help="instead of the package")
+    options = parser.parse_args(arguments)
+    (options.into / "definitions.txt").write_text(render_table(read_jars(options.jars)))
+    (options.into / "messages.pyi").write_text(render_stub())
+    return 0
+
+
+def read_jars(jars: Sequence[Path]) -> dict[str, Json]:
+    """The definitions of all messages in ``jars``, by name."""
+    found = {}
+    for jar in jars:
+        with zipfile.ZipFile(jar) as opened:
+            for entry in opened.namelist():
+                if re.fullmatch(r"common/message/\w+\.json", entry):
+                    message = json.loads(re.sub(r"(?m)^\s*//.*$", "", opened.read(entry).decode()))
+                    found[message["name"]] = message
+    return found
+
+
+def render_table(messages: Mapping[str, Json]) -> str:
+    """The text of ``definitions.txt``."""
+    blocks = [TABLE_HEADER]
+    requests = {message["apiKey"]: message for message in messages.values() if _is_taken(message)}
+    responses = {message["apiKey"]: message for message in messages.values() if message["type"] == "response"}
+    chosen = [message for key in sorted(requests) for message in (requests[key], responses[key])]
+    chosen += [messages[name] for name in DATA]
+    blocks += ["\n".join(_message_lines(message)) + "\n" for message in chosen]
+    return "\n".join(blocks)
+
+
+def _is_taken(message: Json) -> bool:
+    """Whether it is a request of a client to a broker."""
+    return (
+        message["type"] == "request" and "broker" in message.get("listeners", ()) and message["apiKey"] <= LAST_API_KEY
+    )
+
+
+def _message_lines(message: Json) -> Iterator[str]:
+    kind = {"request": "request", "response": "response"}.get(message["type"], "data")
+    key = message["apiKey"] if kind != "data" else "-"
+    yield f"{message['name']} {kind} {key} {message['validVersions']} {message['flexibleVersions']}"
+    for struct in message.get("commonStructs", ()):
+        yield f"  struct {struct['name']} {struct['versions']}"
+        yield from _field_lines(struct["fields"], "    ")
+    yield from _field_lines(message["fields"], "  ")
+
+
+def _field_lines(fields: Sequence[Json], indent: str) -> Iterator[str]:
+    for field in fields:
+        yield indent + " ".join(_field_words(field))
+        yield from _field_lines(field.get("fields", ()), indent + "  ")
+
+
+def _field_words(field: Json) -> Iterator[str]:
+    yield field["name"]
+    yield field["type"].strip()
+    yield field.get("versions") or field["taggedVersions"]
+    for word, name in (
+        ("nullable", "nullableVersions"),
+        ("tag", "tag"),
+        ("tagged", "taggedVersions"),
+        ("flexible", "flexibleVersions"),
+    ):
+        if name in field:
+            yield f"{word}:{field[name]}"
+    if "default" in field:
+        value = field["default"]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        number = int(text, 0) if re.fullmatch(r"-?(0x)?[0-9a-f]*\d[0-9a-f]*", text) else None
+        if text and text != "false" and number != 0:  # what a field has without any: 0, false, ""
+            yield f"default:{text if number is None else number}"
+
+
+def render_stub() -> str:
+    """The text of ``messages.pyi``, from the table."""
+    return STUB_HEADER + "".join(_class_text(definition(name)) for name in message_names())
+
+
+def _class_text(message: Definition) -> str:
+    lines = [f"\nclass {message.struct.name}(Message):"]
+    for struct in message.structs.values():
+        lines += [f"    class {struct.name}(Struct):"]
+        lines += [f"        {_annotation(message, field)}" for field in struct.fields] or ["        ..."]
+        lines += [""]
+    lines += [f"    {_annotation(message, field)}" for field in message.struct.fields]
+    return "\n".join(lines if len(lines) > 1 else [f"{lines[0]} ..."]).rstrip() + "\n"
+
+
+TYPES: Final = {
+    **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), "int"),
+    "bool": "bool",
+    "float64": "float",
+    "string": "str",
+    "uuid": "bytes",
+    "bytes": "bytes",
+}
+
+
+def _annotation(message: Definition, field: Field) -> str:
+    element = field.type.removeprefix("[]")
+    if element in message.structs:
+        text = f"{message.struct.name}.{element}"
+    elif element == "records":
+        text = "memoryview" if message.kind == "request" else "Sized"
+    else:
+        text = TYPES[element]
+    if field.is_array:
+        text = f"list[{text}]"
+    if field.may_be_none:
+        text += " | None"
+    return f"{field.name}: {text} = ..."
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

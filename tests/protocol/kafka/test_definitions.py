@@ -1,0 +1,48 @@
+"""The table is what the script derives from Kafka's own definitions, and the type stub is what the table says."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scripts.kafka_definitions import KAFKA_VERSION, PACKAGE, main, read_jars, render_stub, render_table
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.definitions import apis, definition, message_names
+from tests.interop.peer import kafka_script
+
+
+@pytest.mark.slow
+def test_the_table_is_what_kafkas_jars_say(tmp_path: Path) -> None:
+    kafka_script()  # has them downloaded, or skips
+    cache = Path(os.environ.get("SEGLOG_PEERS_CACHE") or Path.home() / ".cache" / "seglog-peers")
+    jars = sorted((cache / "kafka" / KAFKA_VERSION).glob(f"kafka-*-{KAFKA_VERSION}.jar"))
+    assert render_table(read_jars(jars)) == (PACKAGE / "definitions.txt").read_text()
+    assert main([*map(str, jars), "--into", str(tmp_path)]) == 0
+    assert (tmp_path / "messages.pyi").read_text() == (PACKAGE / "messages.pyi").read_text()
+
+
+def test_the_stub_is_what_the_table_says() -> None:
+    assert render_stub() == (PACKAGE / "messages.pyi").read_text()
+
+
+def test_every_message_has_a_class_with_its_fields_and_structs() -> None:
+    for name in message_names():
+        described, cls = definition(name), getattr(messages, name)
+        assert cls.__slots__ == tuple(field.name for field in described.struct.fields)
+        assert (described.api_key, described.versions) == (cls.API_KEY, cls.VERSIONS)
+        for struct in described.structs.values():
+            assert getattr(cls, struct.name).__slots__ == tuple(field.name for field in struct.fields)
+    assert dir(messages) == sorted(message_names())
+
+
+def test_no_message_is_found_that_the_table_does_not_have() -> None:
+    with pytest.raises(AttributeError, match="no message 'LeaderAndIsrRequest'"):
+        messages.LeaderAndIsrRequest  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_request_and_its_response_have_the_same_versions() -> None:
+    for key, api in apis().items():
+        request, response = definition(api.request), definition(api.response)
+        assert request.api_key == response.api_key == key
+        assert request.versions == response.versions == api.versions
+        assert request.flexible == response.flexible == api.flexible
