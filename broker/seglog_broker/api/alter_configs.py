@@ -84,7 +84,8 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
     """The list ``current`` with the words of ``value``, or without them."""
     words, given = split_list(current) or [], split_list(value) or []
     if operation is Operation.SUBTRACT:
-        return ",".join(word for word in words if word not in given)
+        removed = frozenset(given)
+        return ",".join(word for word in words if word not in removed)
     if not given:
         raise InvalidConfigError(
             f"There is nothing to append to {key.name}: its values must not be empty.", key=key.name

@@ -141,11 +141,9 @@ def describe_broker(
     return sorted(entries)
 
 
-def describe_defaults(
-    resource: ResourceType, config: BrokerConfig, node_id: int, names: Collection[str] = ()
-) -> list[ConfigEntry]:
+def describe_defaults(resource: ResourceType, config: BrokerConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
     """The configuration of a group or of client metrics: the defaults, because no other can be set."""
-    broker = _BrokerValues(config, {"node.id": str(node_id)})
+    broker = _BrokerValues(config, {})
     entries = []
     for name, kafka in kafka_keys("group" if resource is ResourceType.GROUP else "client_metrics").items():
         if _is_wanted(name, names):
@@ -186,7 +184,7 @@ def describe(
 
     Raises InvalidTopicError and InvalidRequestError for what Kafka refuses: another broker, a name that cannot be.
     """
-    wanted = names or ()
+    wanted = frozenset(names or ())
     match resource:
         case ResourceType.TOPIC:
             check_topic_name(name)
@@ -205,7 +203,7 @@ def describe(
             if not name:
                 what = "Group" if resource == ResourceType.GROUP else "Client metrics subscription"
                 raise InvalidRequestError(f"{what} name must not be empty")
-            return describe_defaults(ResourceType(resource), config, node_id, wanted)
+            return describe_defaults(ResourceType(resource), config, wanted)
     raise unknown_resource(resource)
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.alter_configs import Alteration, Operation
@@ -100,9 +101,9 @@ def ours(name: str) -> list[ConfigEntry]:
         case "static_broker":
             return describe_broker(config_of(*STATIC), 1, [row[0] for row in answers()[name]])
         case "group":
-            return describe_defaults(ResourceType.GROUP, config_of(), 1)
+            return describe_defaults(ResourceType.GROUP, config_of())
         case "client_metrics":
-            return describe_defaults(ResourceType.CLIENT_METRICS, config_of(), 1)
+            return describe_defaults(ResourceType.CLIENT_METRICS, config_of())
     assert name == "root_logger"
     return describe_loggers(config_of())
 
@@ -316,6 +317,15 @@ async def test_an_alteration_is_in_force_at_once_and_after_a_power_cut(broker: B
         "segment.ms": "7000",
     }
     found.close()
+
+
+async def test_appends_to_a_list_at_the_same_time_lose_nothing(broker: Broker) -> None:
+    key = "leader.replication.throttled.replicas"
+    async with trio.open_nursery() as nursery:
+        for replica in ("0:1", "1:1", "2:1"):
+            change = [Alteration(key, Operation.APPEND, replica)]
+            nursery.start_soon(broker.configs.alter, ResourceType.TOPIC, "altered", change)
+    assert sorted((own_settings(broker)[key] or "").split(",")) == ["0:1", "1:1", "2:1"]
 
 
 async def test_what_is_only_validated_writes_nothing(broker: Broker) -> None:
