@@ -12,6 +12,7 @@ import structlog
 
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.compaction_preview import CompactionPreviews
+from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.lag import measure_lag
@@ -36,6 +37,7 @@ from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.storage.directory.identity import NODE_ID
 from seglog_broker.storage.directory.load_report import Loading
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
@@ -169,6 +171,7 @@ class Broker:
         self.create_topic = topics.create
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
+        self.configs = ConfigService(topics, self.partitions, self.live_config, NODE_ID)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
         self.truncate = TruncateService(self.partitions, directory, self.reads, self.checkpoints, self.expiry).truncate

@@ -1,7 +1,8 @@
 """Topics: described in pages, created, altered, deleted."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -156,29 +157,66 @@ class TopicService:
 
         The registry is written first: after a crash a start finds either the new state or the old one.
         """
-        async with self._lock:
-            topic = self._table.topic(request.topic)
-            wanted: dict[str, ConfigValue] = {**topic.config, **request.config}
+
+        def changed(own: Mapping[str, str]) -> dict[str, ConfigValue]:
+            wanted: dict[str, ConfigValue] = {**own, **request.config}
             for name in request.reset:
                 key = self._topic_key(name)
                 if key in request.config or name in request.config:
                     raise InvalidConfigError(f"{name} cannot be both set and reset", key=name)
                 wanted.pop(key, None)
-            config, warnings = self._config.current.validate_topic_config(wanted)
-            count = topic.partitions if request.partitions is None else request.partitions
-            alteration = self._directory.topics.plan_alteration(topic, count, config)
-            if alteration.makes_partitions:
-                self._directory.space.check(0)
-            altered = await self._make(alteration, partial(self._directory.topics.finish_alteration, topic, alteration))
-            self._serve_partitions(alteration)
-            if alteration.makes_partitions:
-                self._table.wake_waiters(altered)
+            return wanted
+
+        return await self._alter(request.topic, changed, request.config, request.partitions)
+
+    async def alter_config(
+        self,
+        topic: str,
+        changed: Callable[[Mapping[str, str]], Mapping[str, ConfigValue]],
+        names: Collection[str],
+        *,
+        validate_only: bool = False,
+    ) -> AlterTopicReply:
+        """As ``alter``: ``changed`` makes of a topic's own settings those that it is to have, and may raise.
+
+        No other alteration comes between. The reply has the warnings about ``names``. With ``validate_only`` nothing
+        is changed, and the reply is that of the change.
+        """
+        return await self._alter(topic, changed, names, validate_only=validate_only)
+
+    async def _alter(
+        self,
+        name: str,
+        changed: Callable[[Mapping[str, str]], Mapping[str, ConfigValue]],
+        names: Collection[str],
+        partitions: int | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> AlterTopicReply:
+        async with self._lock:
+            topic = self._table.topic(name)
+            config, warnings = self._config.current.validate_topic_config(changed(topic.config))
+            if validate_only:
+                altered = replace(topic, config=config)
+            else:
+                count = topic.partitions if partitions is None else partitions
+                altered = await self._carry_out(topic, self._directory.topics.plan_alteration(topic, count, config))
+        warned = [warning for warning in warnings if any(key in warning for key in names)]
+        dense = why_index_fills_first(self._config.current.topic_config(altered.config))
+        if dense is not None and any(key in dense for key in names):
+            warned.append(dense)
+        return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), warned)
+
+    async def _carry_out(self, topic: Topic, alteration: TopicCreation) -> Topic:
+        """Put a planned alteration in force; returns the altered topic. The caller holds the lock."""
+        if alteration.makes_partitions:
+            self._directory.space.check(0)
+        altered = await self._make(alteration, partial(self._directory.topics.finish_alteration, topic, alteration))
+        self._serve_partitions(alteration)
+        if alteration.makes_partitions:
+            self._table.wake_waiters(altered)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
-        changed = [warning for warning in warnings if any(key in warning for key in request.config)]
-        dense = why_index_fills_first(self._table.config_of(altered))
-        if dense is not None and any(key in dense for key in request.config):
-            changed.append(dense)
-        return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
+        return altered
 
     async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], Topic]) -> Topic:
         """Do the work of a creation and return ``finish`` of its error. Left-over directories are removed later."""

@@ -1,9 +1,11 @@
 """docs/CONFIG.md, generated from the tables of keys, so that it always agrees with what the broker checks."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from seglog_broker.config.broker_config import BROKER_KEYS
+from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
+from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Change, Effect, Key
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS
@@ -106,6 +108,32 @@ The broker-wide names in the table above are broker keys, too. `log.roll.hours`,
 """
 
 
+_KAFKA_HEAD: Final = """
+## What Kafka's clients see and change
+
+Kafka's clients and tools ask for configuration by name (DescribeConfigs), and many write back what they have read. They
+get every key of Apache Kafka 4.3.1 with Kafka's type, documentation and synonyms, and seglog's own keys beside them. Of
+a key in the tables above they get the value and the default that hold here.
+
+- **Topics** can be changed as a whole (AlterConfigs) or key by key (IncrementalAlterConfigs: set, delete, append to a
+  list, subtract from it). Either can be only validated. What is refused gets Kafka's error. The ranges are those of the
+  table of topic keys: numbers with units and small segments are taken, which Kafka refuses. A setting without effect is
+  accepted as everywhere else, `remote.storage.enable=true` too, and logged as `config_warning`.
+- **Brokers** have only what stands in their configuration, so every key is read-only. A change is refused with
+  `INVALID_REQUEST` and a sentence that names the configuration file, also of keys that Kafka changes at run time.
+  Deleting a setting that was never made at run time succeeds, as in Kafka. There are no settings for all brokers.
+- **Loggers of a broker**: one, `root`, with the level of `seglog.log.level`; read-only.
+- **Groups and client metrics**: Kafka's defaults; read-only.
+- A broker key with several names (`log.retention.hours`) is shown under the name it was set with. Of several set names
+  the strongest one is shown.
+
+These broker keys are shown with Kafka's defaults, or with the one value that fits a cluster of one node. They have no
+effect here, and are unknown in a configuration file:
+
+{described_only}
+"""
+
+
 def render_document() -> str:
     """The whole page, ending with a line feed."""
     head = _HEAD.format(
@@ -122,7 +150,11 @@ def render_document() -> str:
     topic_rows = [[*_row(key), _names(key)] for key in TOPIC_KEYS.values()]
     broker_rows = [[*_row(key), _change(key)] for key in BROKER_KEYS.values()]
     topics = _table([*columns, "broker-wide"], topic_rows)
-    return head + _TOPIC_HEAD + topics + _BROKER_HEAD + _table([*columns, "a new value is in force"], broker_rows)
+    brokers = _table([*columns, "a new value is in force"], broker_rows)
+    described_only = [f"`{name}`" for name in kafka_keys("broker") if name not in CONFIG_NAMES]
+    names = textwrap.fill(f"{', '.join(described_only)}.", 120, break_on_hyphens=False)
+    seen = _KAFKA_HEAD.format(described_only=names)
+    return head + _TOPIC_HEAD + topics + _BROKER_HEAD + brokers + seen
 
 
 def _change(key: Key) -> str:

@@ -15,7 +15,9 @@ FORMAT_VERSION: Final = 1
 FORMAT_CONTENT: Final = f"{FORMAT_VERSION}\n".encode()
 """The content of ``seglog-format``."""
 
-_NODE_ID: Final = 1
+NODE_ID: Final = 1
+"""The number of this broker, which is the only one of its cluster."""
+
 _META_VERSION: Final = "1"
 
 
@@ -62,7 +64,7 @@ def write_identity(fs: FileSystem, path: str, new_uuid: Callable[[], uuid.UUID])
     lines = (
         "#",
         "# written by seglog",
-        f"node.id={_NODE_ID}",
+        f"node.id={NODE_ID}",
         f"directory.id={filenames.new_id(new_uuid())}",
         f"version={_META_VERSION}",
         f"cluster.id={cluster_id}",

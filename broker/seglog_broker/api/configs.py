@@ -1,0 +1,158 @@
+"""Requests about configuration from Kafka's clients: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+
+Only a topic's settings can be altered. Everything else of a running broker comes from its configuration file, which it
+reads again when it gets SIGHUP; an alteration of that is refused with Kafka's error for a key that is read-only.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from seglog_broker.api.alter_configs import Alteration, Operation, altered_settings, check_alterations
+from seglog_broker.api.describe_configs import (
+    ROOT_LOGGER,
+    ConfigEntry,
+    ResourceType,
+    check_node_id,
+    check_topic_name,
+    describe,
+    unknown_resource,
+)
+from seglog_broker.api.topics import TopicService
+from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
+
+log = structlog.get_logger()
+
+WHERE_TO_CHANGE: Final = "seglog has it from its configuration file: change it there, and send SIGHUP to the broker"
+
+
+class ConfigService:
+    """The configuration of topics and of this broker, which is the node ``node_id``."""
+
+    def __init__(self, topics: TopicService, table: PartitionTable, config: LiveConfig, node_id: int) -> None:
+        self._topics = topics
+        self._table = table
+        self._config = config
+        self._node_id = node_id
+
+    def describe(
+        self,
+        resource: int,
+        name: str,
+        names: Collection[str] | None = None,
+        *,
+        actual: Mapping[str, str] | None = None,
+    ) -> list[ConfigEntry]:
+        """One resource of a DescribeConfigs request; see ``describe_configs.describe``."""
+        return describe(
+            resource,
+            name,
+            names,
+            own_settings=lambda topic: self._table.topic(topic).config,
+            config=self._config.current,
+            node_id=self._node_id,
+            actual=actual,
+        )
+
+    async def alter(
+        self,
+        resource: int,
+        name: str,
+        alterations: Sequence[Alteration],
+        *,
+        replaces: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """One resource of an IncrementalAlterConfigs request, or, with ``replaces``, of an AlterConfigs request.
+
+        The latter resets what is not named. All alterations are made or, with an error, none: InvalidConfigError,
+        InvalidRequestError, InvalidTopicError, UnknownTopicError, StorageError. With ``validate_only`` none is made.
+        """
+        check_alterations(alterations)
+        match resource:
+            case ResourceType.TOPIC:
+                await self._alter_topic(name, alterations, replaces=replaces, validate_only=validate_only)
+            case ResourceType.BROKER:
+                self._refuse_broker(name, alterations)
+            case ResourceType.BROKER_LOGGER if not replaces:
+                self._refuse_logger(name, alterations)
+            case ResourceType.CLIENT_METRICS:
+                _refuse_metrics(name, alterations)
+            case ResourceType.GROUP:
+                _refuse_group(name, alterations)
+            case _:
+                raise unknown_resource(resource)
+
+    async def _alter_topic(
+        self, name: str, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
+    ) -> None:
+        if not name:
+            raise InvalidRequestError("Default topic resources are not allowed.")
+        check_topic_name(name)
+
+        def changed(own: Mapping[str, str]) -> dict[str, str]:
+            return altered_settings({} if replaces else own, alterations, self._config.current)
+
+        names = [alteration.name for alteration in alterations]
+        reply = await self._topics.alter_config(name, changed, names, validate_only=validate_only)
+        if not validate_only:
+            for warning in reply.warnings:  # Kafka's answer has no place for them
+                log.warning("config_warning", topic=name, reason=warning)
+
+    def _refuse_broker(self, name: str, alterations: Sequence[Alteration]) -> None:
+        """No setting is made at run time, so there is also nothing to delete."""
+        if name:
+            check_node_id(name, self._node_id)
+        for alteration in alterations:
+            if alteration.operation in (Operation.APPEND, Operation.SUBTRACT):
+                kafka = kafka_keys("broker").get(alteration.name)
+                if kafka is None or kafka.type != "LIST":
+                    operation = Operation(alteration.operation).name.lower()
+                    raise InvalidConfigError(
+                        f"Config value {operation} is not allowed for config key: {alteration.name[:60]}",
+                        key=alteration.name,
+                    )
+        refused = _set(alterations)
+        if refused:
+            raise InvalidRequestError(
+                f"Cannot update these configs dynamically: [{', '.join(refused)[:500]}]; {WHERE_TO_CHANGE}"
+            )
+
+    def _refuse_logger(self, name: str, alterations: Sequence[Alteration]) -> None:
+        check_node_id(name, self._node_id)
+        for logger, operation, _ in alterations:
+            if operation in (Operation.APPEND, Operation.SUBTRACT):
+                what = Operation(operation).name
+                raise InvalidRequestError(f"{what} operation is not allowed for the BROKER_LOGGER resource")
+            if logger != ROOT_LOGGER:
+                raise InvalidConfigError(f"Logger {logger[:60]} does not exist!", key=logger)
+            if operation == Operation.DELETE:
+                raise InvalidRequestError("Removing the log level of the root logger is not allowed")
+            raise InvalidRequestError(f"The level of the root logger is seglog.log.level; {WHERE_TO_CHANGE}")
+
+
+def _refuse_metrics(name: str, alterations: Sequence[Alteration]) -> None:
+    if not name:
+        raise InvalidRequestError("Subscription name can't be empty")
+    for key in _set(alterations):
+        if key not in kafka_keys("client_metrics"):
+            raise InvalidRequestError(f"Unknown client metrics configuration: {key[:60]}")
+        raise InvalidRequestError(f"{key} cannot be set: seglog collects no metrics of clients")
+
+
+def _refuse_group(name: str, alterations: Sequence[Alteration]) -> None:
+    if not name:
+        raise InvalidRequestError("Default group resources are not allowed.")
+    for key in _set(alterations):
+        if key not in kafka_keys("group"):
+            raise InvalidConfigError(f"Unknown group config name: {key[:60]}", key=key)
+        raise InvalidRequestError(f"{key} cannot be set: a group has no settings of its own here")
+
+
+def _set(alterations: Sequence[Alteration]) -> list[str]:
+    """The names of the keys that would get a value."""
+    return [alteration.name for alteration in alterations if alteration.operation != Operation.DELETE]

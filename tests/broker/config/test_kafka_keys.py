@@ -1,0 +1,79 @@
+"""The table of Kafka's keys: what it holds, when it is read, and that seglog's own keys agree with it."""
+
+import json
+import subprocess
+import sys
+
+from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.keys import Key
+from seglog_broker.config.topic_config import TOPIC_KEYS
+from tests.support import REPOSITORY
+
+TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
+
+OTHER_DEFAULTS = {"log.dir", "listeners"}
+"""Broker keys with a default of seglog's own: a directory that stays, and an address of this machine alone."""
+
+
+def test_the_table_names_its_origin_and_its_licence() -> None:
+    notice = json.loads(TABLE.read_text(encoding="utf-8").splitlines()[0])
+    assert notice["kafka"] == "4.3.1"
+    assert "Apache License, Version 2.0" in notice["notice"]
+
+
+def test_the_table_has_all_keys_of_kafka() -> None:
+    counts = [len(kafka_keys(resource)) for resource in ("topic", "broker", "group", "client_metrics")]
+    assert counts == [33, 340, 17, 3]
+    retention = kafka_keys("topic")["retention.ms"]
+    assert (retention.type, retention.default) == ("LONG", "604800000")
+    assert retention.synonyms == ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+    assert kafka_keys("broker")["log.retention.ms"].dynamic == "cluster-wide"
+    assert kafka_keys("broker")["listeners"].dynamic == "per-broker"
+    assert kafka_keys("broker")["num.partitions"].dynamic == ""
+    assert {key.name for key in kafka_keys("broker").values() if key.is_sensitive} >= {"ssl.keystore.password"}
+
+
+INTERNAL = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms"}
+"""Keys that Kafka has, too, but does not describe."""
+
+
+def _type_of(key: Key) -> str:
+    """The type in Kafka's word: of the list ``log.dir`` seglog takes exactly one."""
+    return "LIST" if key.name == "log.dir" else key.kind.type_name.upper()
+
+
+def test_seglogs_topic_keys_have_kafkas_types_defaults_and_synonyms() -> None:
+    known = kafka_keys("topic")
+    for key in TOPIC_KEYS.values():
+        if key.name.startswith("seglog."):
+            assert key.name not in known
+            continue
+        kafka = known[key.name]
+        assert (key.kind.type_name.upper(), key.text(key.default)) == (kafka.type, kafka.default), key.name
+        assert tuple(synonym.name for synonym in key.synonyms) == kafka.synonyms, key.name
+    assert set(known) <= set(TOPIC_KEYS), "every topic key of Kafka can be set here"
+
+
+def test_seglogs_broker_keys_have_kafkas_types_and_defaults() -> None:
+    known = kafka_keys("broker")
+    shared = [key for key in BROKER_KEYS.values() if key.name in known]
+    own = {name for name in BROKER_KEYS if name.startswith("seglog.")}
+    assert BROKER_KEYS.keys() - {key.name for key in shared} == own | INTERNAL
+    assert set(TOPIC_DEFAULT_NAMES) <= set(known)
+    for key in shared:
+        assert _type_of(key) == known[key.name].type, key.name
+    differing = {key.name for key in shared if key.text(key.default) != known[key.name].default}
+    assert differing == OTHER_DEFAULTS
+
+
+def test_a_start_of_the_daemon_does_not_read_the_table() -> None:
+    program = (
+        "import seglog_broker.server, seglog_broker.__main__\n"
+        "from seglog_broker.config import kafka_keys\n"
+        "print(kafka_keys._table.cache_info().currsize)\n"
+        "kafka_keys.kafka_keys('topic')\n"
+        "print(kafka_keys._table.cache_info().currsize)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["0", "1"]
