@@ -20,9 +20,10 @@ from seglog_broker.listeners.serving import acceptor, graceful_close
 from seglog_broker.runtime import request_memory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import errors, frames, messages
+from seglog_protocol import errors, frame_receiver, frames, messages
 from seglog_protocol.errors import ClientError, ProtocolError, RequestError, SeglogError
-from seglog_protocol.frames import Buffer, Frame, FrameReader, encode_frame, encode_value
+from seglog_protocol.frame_receiver import Buffer
+from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
     REQUESTS,
     Message,
@@ -185,7 +186,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "items of one list or map of a request": f"{messages.ITEMS_MAX:,}",
         "partitions that one `offsets` asks for, whole topics counted": f"{RESULTS_MAX:,}",
         "topics in a page with `config`; segments in a page": f"{DESCRIBED_MAX:,}",
-        f"memory for requests above {frames.RECEIVE_BYTES:,} bytes, of all connections": (
+        f"memory for requests above {frame_receiver.RECEIVE_BYTES:,} bytes, of all connections": (
             f"{config.seglog_request_memory_max:,} bytes"
         ),
         "pace of such a request while others wait for its memory": (
@@ -203,7 +204,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     }
     assert {row[0]: row[1] for row in TABLES["Limits"]} == actual
     assert DESCRIBED_MAX == SEGMENTS_SHOWN_MAX
-    assert config.socket_request_max_bytes == frames.FRAME_BYTES_MAX
+    assert config.socket_request_max_bytes == frame_receiver.FRAME_BYTES_MAX
     assert f"port {messages.NATIVE_PORT}" in PAGE
 
 

@@ -15,7 +15,7 @@ from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_S
 from seglog.fork_guard import OwnerProcess
 from seglog.link import Link
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import (
     AlterTopicReply,
     ConfigEntry,

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.errors import ConnectionLostError, LocalProtocolError, RemoteProtocolError, error_from_wire
-from seglog_protocol.frames import FRAME_BYTES_MAX, Buffer, FrameReader, encode_packed_prefix
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer
+from seglog_protocol.frames import FrameReader, encode_packed_prefix
 from seglog_protocol.messages import NATIVE_PORT, Request, pack_request, reply_id_of
 
 JOIN_BYTES_MAX: Final = 4096

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from seglog.connection import Reply
 from seglog.dialing import backoff_seconds
 from seglog_protocol.errors import PartitionRecoveringError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import MessageT, Request, decode_reply
 
 ResultT = TypeVar("ResultT")

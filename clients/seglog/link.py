@@ -23,7 +23,7 @@ from seglog.error_copies import copied
 from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
 
 ResultT = TypeVar("ResultT")

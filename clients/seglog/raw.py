@@ -12,7 +12,7 @@ from seglog.delivery import Receipt
 from seglog.fetching import FETCH_BYTES, FetchedBatch
 from seglog.timestamps import TimestampWatch
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import (
     Ack,
     AppendPartition,

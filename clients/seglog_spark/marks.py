@@ -13,7 +13,7 @@ from typing import Final
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from seglog_protocol.records import Headers, decode_records, encode_record, iter_records
 

@@ -12,18 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seglog_protocol import frames as frames_module
+from seglog_protocol import frame_receiver
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
+from seglog_protocol.frame_receiver import LENGTH_SIZE, RECEIVE_BYTES, BufferPool, ReceiveBuffer, has_own_buffer
 from seglog_protocol.frames import (
     CONTAINERS_MAX,
     HEADER_BYTES_MAX,
-    LENGTH_SIZE,
     PREFIX,
-    RECEIVE_BYTES,
-    BufferPool,
     Frame,
     FrameReader,
-    ReceiveBuffer,
     decode_map,
     decode_value,
     encode_frame,
@@ -501,7 +498,7 @@ def test_readers_that_share_buffers_get_the_same_frames(frames: list[tuple[int, 
         assert frame is not None
         assert (frame.header, bytes(frame.payload)) == ({"id": number}, bytes([number]) * size)
         if is_done_with:
-            pool.give_back(frame)
+            pool.give_back(frame.payload)
         else:
             kept.append((number, size, frame))
     for number, size, frame in kept:
@@ -539,7 +536,7 @@ def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[l
         for which, frame in frames:
             number = frame.header["id"]
             assert bytes(frame.payload) == bytes([number]) * sizes[which][number]
-            assert frame.has_own_buffer != shared.has(frame) or len(frame.payload) < RECEIVE_BYTES
+            assert has_own_buffer(frame.payload) != shared.has(frame.payload) or len(frame.payload) < RECEIVE_BYTES
             found[which].append(number)
         for reader in readers:
             reader.settle()
@@ -551,8 +548,8 @@ def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[l
 
 
 def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames_module, "SPARE_BUFFERS_MAX", 2)
-    monkeypatch.setattr(frames_module, "SPARE_BUFFER_BYTES_MAX", 300_000)
+    monkeypatch.setattr(frame_receiver, "SPARE_BUFFERS_MAX", 2)
+    monkeypatch.setattr(frame_receiver, "SPARE_BUFFER_BYTES_MAX", 300_000)
     pool = BufferPool()
     got = []
     for size in (100_000, 70_000, 400_000, 200_000, 10):
@@ -563,7 +560,7 @@ def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytes
         assert frame is not None
         got.append(frame)
     for frame in got:
-        pool.give_back(frame)
+        pool.give_back(frame.payload)
     assert pool.take(1, 50_000) is None, "none that is small enough"
     taken = [pool.take(1) for _ in range(3)]
     assert [buffer and len(buffer) // 1000 for buffer in taken] == [100, 200, None]

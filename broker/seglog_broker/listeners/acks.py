@@ -22,7 +22,7 @@ from seglog_broker.listeners.replies import (
 )
 from seglog_broker.listeners.serving.sender import Sender
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 
 APPENDS_IN_FLIGHT_MAX: Final = 1_000
 """Appends of one connection that are not acknowledged yet. At the limit the connection is not read: the peer waits."""

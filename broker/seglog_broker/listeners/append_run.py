@@ -13,7 +13,7 @@ from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
 from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
-from seglog_protocol.frames import ReceiveBuffer
+from seglog_protocol.frame_receiver import ReceiveBuffer
 from seglog_protocol.messages import AppendRequest
 
 BATCHES_AT_ONCE: Final = 256

@@ -32,9 +32,9 @@ from seglog_broker.listeners.replies import (
     is_long,
 )
 from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
+from seglog_broker.listeners.serving.intake import Intake
 from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import FileShrankError, Sender
-from seglog_broker.runtime.request_memory import Share
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import (
     InconsistentTopicIdError,
@@ -42,7 +42,8 @@ from seglog_protocol.errors import (
     RemoteProtocolError,
     SeglogError,
 )
-from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader
+from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
+from seglog_protocol.frames import Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendRequest,
@@ -97,18 +98,15 @@ class Connection:
         self._ready = ready
         self._run = run
         self._memory = broker.request_memory
-        self._share: Share | None = None  # of the memory, for the large request being received or served
-        self._admission: trio.CancelScope | None = None  # while it waits for memory
         self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=run.buffer, pool=self._memory.pool, asks=True)
+        self._intake = Intake(sock, self._reader, self._memory)
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
         self._acks = AckQueue(self._sender, broker.metrics.request_errors, broker.turn)
         self._acks_running = False
         self._fetches = Fetches(broker, self._sender)
         self._nursery: trio.Nursery | None = None
-        self._quiet_since = math.inf  # when it began to wait for bytes; inf while it does not wait
         self._has_frames = True  # perhaps: none was found incomplete since bytes came
-        self._held_beyond = 0  # bytes held beyond RECEIVE_BYTES that are in no share
         self._effort = 0.0  # of this turn
         self._gathered = 0  # appends of this turn in the run
         self._gathered_size = 0  # bytes of their payloads
@@ -143,16 +141,14 @@ class Connection:
         except* Exception as bug:  # noqa: BLE001 - one connection must not end the others
             self._log.error("connection_crashed", exc_info=bug)
         finally:
-            self._free_memory()
-            self._memory.note_held(-self._held_beyond)
+            self._intake.end()
             self._sock.close()
 
     def stop(self) -> None:
         """Begin to end the connection: read nothing more, answer waiting fetches at once, finish other requests."""
         self._stopping = True
         self._fetches.end(is_stopping=True)
-        if self._admission is not None:
-            self._admission.cancel()
+        self._intake.stop()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RD)  # wakes whatever waits to read
 
@@ -162,20 +158,16 @@ class Connection:
         Idle: nothing received for ``idle_seconds``, and no request open. Stalled: nothing received for
         ``stall_seconds``, or a large request that arrives too slowly while others wait for its memory.
         """
-        quiet = trio.current_time() - self._quiet_since  # negative while it does not wait
         if self._stopping:
             return
-        if quiet >= stall_seconds and not self._reader.is_idle:
+        reason = self._intake.why_stalled(stall_seconds)
+        if reason is not None:
             self._broker.metrics.connections_cut += 1
-            self._log.warning("connection_cut", reason=f"it sent half a request and then nothing for {quiet:.0f} s")
+            self._log.warning("connection_cut", reason=reason)
             self.stop()
-        elif self._share is not None and quiet >= 0 and self._share.is_too_slow(self._reader.large_size):
-            self._broker.metrics.connections_cut += 1
-            self._log.warning("connection_cut", reason="others wait for the memory of a request that comes too slowly")
-            self.stop()
-        elif quiet >= idle_seconds and not (len(self._fetches) or len(self._acks)):
+        elif self._intake.quiet_seconds >= idle_seconds and not (len(self._fetches) or len(self._acks)):
             self._broker.metrics.connections_idle += 1
-            self._log.info("connection_idle", seconds=round(quiet))
+            self._log.info("connection_idle", seconds=round(self._intake.quiet_seconds))
             self.stop()
 
     # --- Hello --------------------------------------------------------------------------------------------------------
@@ -188,10 +180,10 @@ class Connection:
                 for _ in range(HELLO_TRIES_MAX):
                     while (frame := self._reader.next_frame()) is None:
                         self._settle()
-                        self._quiet_since = trio.current_time()
+                        self._intake.quiet_since = trio.current_time()
                         await trio.lowlevel.wait_readable(self._sock)
-                        self._quiet_since = math.inf
-                        received = self._receive()
+                        self._intake.quiet_since = math.inf
+                        received = self._intake.receive()
                         if received is None:
                             continue
                         if not received or self._stopping:
@@ -240,10 +232,10 @@ class Connection:
         try:
             while not self._is_over:
                 has_work = self._has_work
-                self._quiet_since = math.inf if has_work else trio.current_time()
+                self._intake.quiet_since = math.inf if has_work else trio.current_time()
                 begin = Next.TURN if has_work else Next.READABLE
                 await self._ready.serve(self._sock, self, self._run, begin=begin)
-                self._quiet_since = math.inf
+                self._intake.quiet_since = math.inf
                 while self._job is not None:
                     job, self._job = self._job, None
                     await job()
@@ -280,17 +272,17 @@ class Connection:
         """Send the replies, and keep what is left of what was received. Raises MemoryError."""
         self._gathered = self._gathered_size = 0
         try:
-            self._keep_large_part()
+            if self._job is None and not self._intake.keep_large_part():
+                self._job = self._wait_for_memory
         finally:
-            self._reader.settle()
-            self._note_held()
+            self._intake.settle(self._kept_bytes)
         is_sent = self._sender.flush_now()
         if self._job is not None or self._is_over or not is_sent or self._acks.is_full:
             return Next.TASK
         self._free_unused()
         if self._has_work:
             return Next.TURN
-        self._quiet_since = self._ready.now
+        self._intake.quiet_since = self._ready.now
         return Next.READABLE
 
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
@@ -311,26 +303,16 @@ class Connection:
         if self._stopping:
             self._is_over = True
             return False
-        if self._reader.wanted and not self._take_memory():  # only now: it costs no memory until its bytes come
+        if self._reader.wanted and not self._intake.take_memory():  # only now: it costs none until its bytes come
+            self._job = self._wait_for_memory
             return False
-        received = self._receive()
+        received = self._intake.receive()
         if received is None:
             return False
-        self._quiet_since = math.inf  # until it waits for bytes again
+        self._intake.quiet_since = math.inf  # until it waits for bytes again
         self._is_over = not received
         self._has_frames = not self._is_over
         return self._has_frames
-
-    def _receive(self) -> memoryview | None:
-        """Receive once. Returns a view of the new bytes, empty at the end of the connection; None if there are none."""
-        buffer = self._reader.get_buffer()[: self._memory.receive_bytes_max]
-        try:
-            size = self._sock.recv_into(buffer)
-        except BlockingIOError:
-            self._reader.received(0)
-            return None
-        self._reader.received(size)
-        return buffer[:size]
 
     def _serve_frames(self) -> None:
         """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
@@ -371,7 +353,7 @@ class Connection:
                 self._failure = error
                 return
         if opened is not None and isinstance(opened.request, AppendRequest):
-            is_large = self._share is not None and frame.has_own_buffer
+            is_large = self._intake.has_share and has_own_buffer(frame.payload)
             if not is_large and self._broker.is_plain(opened.request):
                 self._run.add(self, opened.request_id, opened.request, frame.payload)
                 self._gathered += 1
@@ -400,7 +382,7 @@ class Connection:
 
     def _kept(self, frame: Frame) -> Frame:
         """The frame in memory that stays as it is when the turn is over."""
-        if not self._run.buffer.has(frame):
+        if not self._run.buffer.has(frame.payload):
             return frame
         return Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
 
@@ -412,64 +394,21 @@ class Connection:
 
     # --- Memory -------------------------------------------------------------------------------------------------------
 
-    def _keep_large_part(self) -> None:
-        """Have the part of a large frame that has come received into memory that is accounted for."""
-        if self._job is None and self._reader.held > RECEIVE_BYTES and self._reader.wanted:
-            self._take_memory()
-
-    def _take_memory(self) -> bool:
-        """Take memory for the next part of a large request. False: the task has to wait for it."""
-        reader = self._reader
-        if self._share is None:
-            self._share = self._memory.begin()
-            spare = self._share.take_spare(reader.announced)
-            if spare is not None:
-                reader.grant_spare(spare)
-                return True
-        size = reader.wanted
-        if self._share.take_now(size):
-            reader.grant(size)
-            return True
-        self._job = self._wait_for_memory
-        return False
-
     async def _wait_for_memory(self) -> None:
         await self._sender.flush()
-        size = self._reader.wanted
-        if await self._get_memory(size):
-            self._reader.grant(size)
+        await self._intake.wait_for_memory()
 
-    async def _get_memory(self, size: int) -> bool:
-        """Wait for memory; nothing is read meanwhile. False if the broker stops first."""
-        if self._share is None:
-            self._share = self._memory.begin()
-        with trio.CancelScope() as self._admission:
-            if self._stopping:
-                self._admission.cancel()
-            await self._share.take(size)
-        is_granted = not self._admission.cancelled_caught
-        self._admission = None
-        return is_granted
-
-    def _note_held(self) -> None:
-        """Report what is held in memory that is in no share, if it is more than every connection may hold."""
-        held = self._reader.held
-        if self._in_hand is not None and not self._in_hand[1].has_own_buffer:
-            held += len(self._in_hand[1].packed) + len(self._in_hand[1].payload)
-        beyond = max(0, held - RECEIVE_BYTES)
-        if beyond != self._held_beyond:
-            self._memory.note_held(beyond - self._held_beyond)
-            self._held_beyond = beyond
+    @property
+    def _kept_bytes(self) -> int:
+        """Bytes of a request that is to be served later, in memory that is in no share."""
+        if self._in_hand is None or has_own_buffer(self._in_hand[1].payload):
+            return 0
+        return len(self._in_hand[1].packed) + len(self._in_hand[1].payload)
 
     def _free_unused(self) -> None:
         """Give the memory back, if no request needs it any more."""
-        if self._share is not None and self._in_hand is None and not self._reader.has_large:
-            self._free_memory()
-
-    def _free_memory(self) -> None:
-        if self._share is not None:
-            self._share.close()
-            self._share = None
+        if self._in_hand is None:
+            self._intake.free_unused()
 
     # --- Appends ------------------------------------------------------------------------------------------------------
 
@@ -491,23 +430,17 @@ class Connection:
         else:
             self._effort += pending.effort
             if not pending.is_written:
-                if self._run.buffer.has(frame):
+                if self._run.buffer.has(frame.payload):
                     pending.keep_payloads()
                 self._job = partial(self._finish_append, request_id, request, frame, pending)
                 return
             self.answer_appends([request_id], request.ack, pending, size)
-        self._give_back(frame)
-
-    def _give_back(self, frame: Frame) -> None:
-        """Give back the buffer of a large append."""
-        if frame.has_own_buffer:
-            self._memory.pool.give_back(frame)
-            self._free_memory()
+        self._intake.give_back(frame.payload)
 
     async def _append_creating(self, request_id: int, request: AppendRequest, frame: Frame) -> None:
         """Serve an append for which topics have to be created first."""
-        if not frame.has_own_buffer and len(frame.payload) > RECEIVE_BYTES:
-            await self._get_memory(len(frame.payload))
+        if not has_own_buffer(frame.payload) and len(frame.payload) > RECEIVE_BYTES:
+            await self._intake.take(len(frame.payload))
         await self._sender.flush()
         try:
             refused = await self._broker.create_missing(request)
@@ -520,8 +453,8 @@ class Connection:
 
         Nothing else is read meanwhile, so that appends keep their order.
         """
-        if self._share is None and len(frame.payload) > RECEIVE_BYTES:
-            await self._get_memory(len(frame.payload))
+        if not self._intake.has_share and len(frame.payload) > RECEIVE_BYTES:
+            await self._intake.take(len(frame.payload))
         await self._sender.flush()
         outcome: Acknowledged | list[AppendOutcome] = pending
         try:
@@ -529,7 +462,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             outcome = [as_seglog_error(error, AppendRequest.api)]
         self.answer_appends([request_id], request.ack, outcome, len(frame.payload))
-        self._give_back(frame)
+        self._intake.give_back(frame.payload)
 
     def answer_appends(
         self, request_ids: list[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int

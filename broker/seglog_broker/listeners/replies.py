@@ -8,7 +8,8 @@ import structlog
 
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError
-from seglog_protocol.frames import LENGTH_SIZE, PREFIX, Buffer, encode_frame, encode_packed_prefix
+from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
+from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
     AppendRequest,

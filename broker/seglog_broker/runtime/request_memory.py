@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from seglog_protocol.frames import RECEIVE_BYTES, BufferPool, Memory
+from seglog_protocol.frame_receiver import RECEIVE_BYTES, BufferPool, Memory
 
 GRACE_SECONDS: Final = 5.0
 PACE_BYTES: Final = 1024 * 1024

@@ -29,7 +29,7 @@ from seglog.trio.link import Link
 from seglog.trio.producer import Producer
 from seglog.trio.transport import Opener, open_socket
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import (
     Ack,
     AlterTopicReply,

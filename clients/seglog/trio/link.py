@@ -17,7 +17,7 @@ from seglog.formatting import seconds_of
 from seglog.trio.background import Background
 from seglog.trio.transport import Transport
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
-from seglog_protocol.frames import Buffer
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, Request
 
 ResultT = TypeVar("ResultT")

@@ -21,14 +21,8 @@ from seglog_protocol.errors import (
     error_from_wire,
     error_to_wire,
 )
-from seglog_protocol.frames import (
-    COLLECTION_PAUSED_BYTES,
-    Buffer,
-    decode_map,
-    decode_value,
-    encode_value,
-    without_collection,
-)
+from seglog_protocol.frame_receiver import Buffer
+from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
 from seglog_protocol.messages.apis import REQUESTS
 from seglog_protocol.messages.append import AppendReply, AppendResult
 from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request

@@ -11,7 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.listeners.serving import acceptor
 from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_protocol.frames import RECEIVE_BYTES, encode_frame
+from seglog_protocol.frame_receiver import RECEIVE_BYTES
+from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import request_header
 from tests.broker.listeners.fake_broker import (
     OFFSETS,

@@ -14,7 +14,8 @@ from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.frames import FRAME_BYTES_MAX, encode_frame
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX
+from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,
@@ -75,7 +76,7 @@ async def by_hand() -> AsyncIterator[ByHand]:
 
 async def test_a_connection_with_work_left_is_neither_idle_nor_stalled(by_hand: ByHand) -> None:
     connection = by_hand.connection
-    connection._quiet_since = trio.current_time() - 100  # nothing came for a while
+    connection._intake.quiet_since = trio.current_time() - 100  # nothing came for a while
     append = AppendRequest([AppendPartition("t", 0, len(BATCH))], "os")
     by_hand.send(*[(append, BATCH)] * 1_000)
     assert by_hand.turn() is Next.TURN
@@ -85,7 +86,7 @@ async def test_a_connection_with_work_left_is_neither_idle_nor_stalled(by_hand: 
         connection.stop_if_quiet(60, 60)
     assert not connection._stopping
     assert by_hand.broker.partitions["t", 0].log.log_end_offset == 1_000
-    connection._quiet_since = trio.current_time() - 100
+    connection._intake.quiet_since = trio.current_time() - 100
     connection.stop_if_quiet(60, 60)
     assert connection._stopping
 

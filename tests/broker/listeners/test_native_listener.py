@@ -26,7 +26,8 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import InvalidTopicError
-from seglog_protocol.frames import FRAME_BYTES_MAX, PREFIX, Buffer, decode_map, encode_frame, encode_value
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer
+from seglog_protocol.frames import PREFIX, decode_map, encode_frame, encode_value
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendPartition,

@@ -16,7 +16,7 @@ from seglog_broker.runtime.request_memory import (
     RequestMemory,
     Share,
 )
-from seglog_protocol.frames import RECEIVE_BYTES, Frame
+from seglog_protocol.frame_receiver import RECEIVE_BYTES
 
 
 async def take(share: Share, size: int, order: list[int]) -> None:
@@ -124,7 +124,7 @@ async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
 
 async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> None:
     memory = RequestMemory(2_000_000)
-    memory.pool.give_back(Frame(memoryview(b""), memoryview(bytearray(400_000))))
+    memory.pool.give_back(memoryview(bytearray(400_000)))
     share = memory.begin()
     await share.take(500_000)
     assert memory.pool.spare_bytes == 400_000
@@ -134,7 +134,7 @@ async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> N
 
 async def test_a_spare_buffer_that_is_larger_than_needed_counts_in_full() -> None:
     memory = RequestMemory(2_000_000)
-    memory.pool.give_back(Frame(memoryview(b""), memoryview(bytearray(400_000))))
+    memory.pool.give_back(memoryview(bytearray(400_000)))
     share = memory.begin()
     assert share.take_spare(500_000) is None
     assert len(share.take_spare(100_000) or b"") == 400_000

@@ -26,8 +26,10 @@ POLL_SECONDS: Final = 0.000_3
 """The next request is polled for this long when nothing else is to be done: to sleep and be woken takes a processor
 longer than most requests do, and a client with one request at a time sends the next one sooner."""
 
+POLL_HITS_MIN: Final = 8
 POLL_PAUSE_FACTOR: Final = 50
-"""Where none came, polling is given up for so many times as long: it takes 2 % of a processor where it is of no use."""
+"""When none came, and fewer than POLL_HITS_MIN since the last time that none did, polling is given up for so many times
+as long: it takes 2 % of a processor where it is of no use."""
 
 
 class Next(Enum):
@@ -104,6 +106,7 @@ class ReadySockets:
         """``is_awaited`` tells whether tasks wait for the end of something outside the loop, such as an fsync."""
         self._is_awaited = is_awaited
         self._may_poll_at = 0.0  # by time.perf_counter
+        self._poll_hits = 0  # since the last time that none came
         self._runnable = _Runnable()
         self._selector = selectors.DefaultSelector()
         self._queued: deque[_Entry] = deque()
@@ -149,25 +152,21 @@ class ReadySockets:
     async def run(self) -> None:
         """Serve until cancelled."""
         select, queued = self._selector.select, self._queued
-        has_served = False
         trio.lowlevel.add_instrument(self._runnable)
         try:
             while True:
-                await trio.lowlevel.checkpoint()
-                ready = select(0)
-                if not (ready or queued or (has_served and (ready := self._poll()))):
+                if queued:
+                    await trio.lowlevel.checkpoint()
+                else:
                     await trio.lowlevel.wait_readable(self._selector)
-                    ready = select(0)
                 self.now = trio.current_time()
                 ends = time.perf_counter() + TURN_SECONDS
-                has_served = bool(ready or queued)
-                while ready or queued:
+                while (ready := select(0)) or queued or (ready := self._poll()):
                     for key, _ in ready:
                         self._queue(key.data)
                     self._serve_some(len(queued), ends)
                     if time.perf_counter() >= ends:
                         break
-                    ready = select(0)
         finally:
             trio.lowlevel.remove_instrument(self._runnable)
             self._is_closed = True
@@ -179,18 +178,21 @@ class ReadySockets:
     def _poll(self) -> list[tuple[selectors.SelectorKey, int]]:
         """The next sockets that are readable, if that is soon and nothing else is to be done; else none."""
         now = time.perf_counter()
-        if now < self._may_poll_at or self._is_awaited():
+        if self._runnable.tasks or now < self._may_poll_at or self._is_awaited():
             return []
         # Only of epoll is it known whether a task waits to write; elsewhere nothing was measured.
         waiting = trio.lowlevel.current_statistics().io_statistics
-        if self._runnable.tasks or getattr(waiting, "tasks_waiting_write", None) != 0:
+        if getattr(waiting, "tasks_waiting_write", None) != 0:
             return []
         ends = now + POLL_SECONDS
         while now < ends:
             if ready := self._selector.select(0):
+                self._poll_hits += 1
                 return ready
             now = time.perf_counter()
-        self._may_poll_at = now + POLL_PAUSE_FACTOR * POLL_SECONDS
+        if self._poll_hits < POLL_HITS_MIN:
+            self._may_poll_at = now + POLL_PAUSE_FACTOR * POLL_SECONDS
+        self._poll_hits = 0
         return []
 
     def _serve_some(self, count: int, ends: float) -> None:
