@@ -12,7 +12,7 @@ have an int16 or int32, negative for null.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from struct import calcsize, pack, unpack_from
+from struct import Struct, calcsize
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka.source import Source
@@ -22,11 +22,9 @@ HELPERS: Final[dict[str, Any]] = {
     "bad_count": bad_count,
     "bad_length": bad_length,
     "bad_tag": bad_tag,
-    "pack": pack,
     "read_tag": read_tag,
     "read_varint": read_varint,
     "skip_tags": skip_tags,
-    "unpack_from": unpack_from,
     "varint": varint,
 }
 """What the lines call."""
@@ -43,6 +41,23 @@ FIXED: Final = {
     "uuid": "16s",
 }
 """Types of fixed width, with their codes of :mod:`struct`."""
+
+
+class _Layouts(dict[int, Struct]):
+    """So many numbers of one type, by how many."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __missing__(self, count: int) -> Struct:
+        layout = Struct(f">{count}{self._code}")
+        if count <= _KEPT_LAYOUTS:
+            self[count] = layout
+        return layout
+
+
+_KEPT_LAYOUTS: Final = 64
+_LAYOUTS: Final = {code: _Layouts(code) for code in FIXED.values() if code != FIXED["uuid"]}
 
 
 class WireType(ABC):
@@ -192,8 +207,9 @@ class Array(WireType):
     def read(self, out: Source, into: str) -> None:
         n = self.length.read(out)
         with self.length.unless_null(out, n, into, f"{n} * {max(1, self.element.minimum)}", "bad_count"):
-            if isinstance(self.element, Fixed) and len(self.element.code) == 1:
-                out(f"{into} = list(unpack_from('>%d{self.element.code}' % {n}, frame, p))")
+            if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
+                layouts = out.constant("layouts", _LAYOUTS[self.element.code])
+                out(f"{into} = list({layouts}[{n}].unpack_from(frame, p))")
                 out(f"p += {n} * {self.element.minimum}")
                 return
             element = out.variable("e")
@@ -210,8 +226,9 @@ class Array(WireType):
         else:
             out.ahead(f"{n} = len({elements})")
         self.length.write(out, n)
-        if isinstance(self.element, Fixed) and len(self.element.code) == 1:
-            out(f"if {n} > 0: w += pack('>%d{self.element.code}' % {n}, *{elements})")
+        if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
+            layouts = out.constant("layouts", _LAYOUTS[self.element.code])
+            out(f"if {n} > 0: w += {layouts}[{n}].pack(*{elements})")
             return
         element = out.variable("e")
         with out.block(f"for {element} in {elements} or ():"):
