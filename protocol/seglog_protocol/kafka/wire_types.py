@@ -107,8 +107,15 @@ class Length:
             out(f"{length} -= 1")
         return length
 
+    def of(self, out: Source, value: str) -> str:
+        """Returns a variable with the length of the variable ``value``."""
+        length = out.variable("n")
+        out.ahead(
+            f"{length} = -1 if {value} is None else len({value})" if self.nullable else f"{length} = len({value})"
+        )
+        return length
+
     def write(self, out: Source, length: str) -> None:
-        """``length`` is an expression, cheap enough for being evaluated more than once."""
         if self.flexible:
             out(f"if {length} < 127: w.append({length} + 1)")
             out(f"else: w += varint({length} + 1)")
@@ -128,36 +135,11 @@ class Length:
             yield
 
 
-class Text(WireType):
-    """Strings: UTF-8."""
-
-    def __init__(self, length: Length) -> None:
-        self.length = length
-        self.minimum = length.minimum
-
-    def read(self, out: Source, into: str) -> None:
-        n = self.length.read(out)
-        with self.length.unless_null(out, n, into, n, "bad_length"):
-            out(f"q = p + {n}")
-            out(f"{into} = str(frame[p:q], 'utf-8')")
-            out("p = q")
-
-    def write(self, out: Source, value: str) -> None:
-        data, n = out.variable("data"), out.variable("n")
-        if self.length.nullable:
-            text = out.variable("text")
-            out.ahead(f"{text} = {value}")
-            out.ahead(f"{data} = b'' if {text} is None else {text}.encode()")
-            out.ahead(f"{n} = -1 if {text} is None else len({data})")
-        else:
-            out.ahead(f"{data} = {value}.encode()")
-            out.ahead(f"{n} = len({data})")
-        self.length.write(out, n)
-        out(f"w += {data}")
-
-
 class Data(WireType):
     """Bytes, copied out of the frame, which is not kept for them."""
+
+    slice = "bytes(frame[p:q])"
+    """What makes a value of the bytes from ``p`` to ``q``."""
 
     def __init__(self, length: Length) -> None:
         self.length = length
@@ -170,18 +152,36 @@ class Data(WireType):
             out(f"{into} = {self.slice}")
             out("p = q")
 
-    slice = "bytes(frame[p:q])"
-
     def write(self, out: Source, value: str) -> None:
-        data, n = out.variable("data"), out.variable("n")
-        out.ahead(f"{data} = {value}")
-        out.ahead(f"{n} = -1 if {data} is None else len({data})" if self.length.nullable else f"{n} = len({data})")
+        data = self.write_slice(out, value)
+        n = self.length.of(out, data)
         self.length.write(out, n)
         self.write_data(out, data, n)
+
+    def write_slice(self, out: Source, value: str) -> str:
+        """Returns the variable that holds the bytes of ``value``, or None."""
+        data = out.variable("data")
+        out.ahead(f"{data} = {value}")
+        return data
 
     def write_data(self, out: Source, data: str, n: str) -> None:
         """Write ``n`` bytes, -1 for null."""
         out(f"if {n} > 0: w += {data}")
+
+
+class Text(Data):
+    """Strings: UTF-8."""
+
+    slice = "str(frame[p:q], 'utf-8')"
+
+    def write_slice(self, out: Source, value: str) -> str:
+        data = out.variable("data")
+        if self.length.nullable:
+            out.ahead(f"{data} = {value}")
+            out.ahead(f"if {data} is not None: {data} = {data}.encode()")
+        else:
+            out.ahead(f"{data} = {value}.encode()")
+        return data
 
 
 class Records(Data):
@@ -219,19 +219,18 @@ class Array(WireType):
                 out(f"{into}.append({element})")
 
     def write(self, out: Source, value: str) -> None:
-        elements, n = out.variable("l"), out.variable("n")
+        elements = out.variable("l")
         out.ahead(f"{elements} = {value}")
-        if self.length.nullable:
-            out.ahead(f"{n} = -1 if {elements} is None else len({elements})")
-        else:
-            out.ahead(f"{n} = len({elements})")
+        n = self.length.of(out, elements)
         self.length.write(out, n)
         if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
             layouts = out.constant("layouts", _LAYOUTS[self.element.code])
             out(f"if {n} > 0: w += {layouts}[{n}].pack(*{elements})")
             return
         element = out.variable("e")
-        with out.block(f"for {element} in {elements} or ():"):
+        with out.block(
+            f"for {element} in {elements} or ():" if self.length.nullable else f"for {element} in {elements}:"
+        ):
             self.element.write(out, element)
 
 
