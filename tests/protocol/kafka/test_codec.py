@@ -26,9 +26,8 @@ from seglog_protocol.kafka import (
     write_response,
 )
 from seglog_protocol.kafka.definitions import apis
-from tests.protocol.kafka.instances import VERSIONS, Instances
+from tests.protocol.kafka.instances import SEEDS, VERSIONS, Instances
 from tests.protocol.kafka.test_peers import KAFKA_PYTHON
-from tests.support import examples
 
 
 def frame_of(chunks: list[Any]) -> memoryview:
@@ -60,7 +59,7 @@ def test_a_response_comes_back_with_its_correlation_id() -> None:
 
 def test_every_message_comes_back_as_it_was_written() -> None:
     for name, version in VERSIONS:
-        for seed in range(examples(30)):
+        for seed in SEEDS:
             message = Instances(seed).message(name, version)
             written = write_message(message, version)
             assert read_message(type(message), version, written) == message
