@@ -16,15 +16,27 @@ from struct import Struct, calcsize
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka.source import Source
-from seglog_protocol.kafka.varints import bad_count, bad_length, bad_tag, read_tag, read_varint, skip_tags, varint
+from seglog_protocol.kafka.varints import (
+    bad_count,
+    bad_length,
+    bad_tag,
+    read_tag,
+    read_text_varint,
+    read_varint,
+    skip_tags,
+    text_varint,
+    varint,
+)
 
 HELPERS: Final[dict[str, Any]] = {
     "bad_count": bad_count,
     "bad_length": bad_length,
     "bad_tag": bad_tag,
     "read_tag": read_tag,
+    "read_text_varint": read_text_varint,
     "read_varint": read_varint,
     "skip_tags": skip_tags,
+    "text_varint": text_varint,
     "varint": varint,
 }
 """What the lines call."""
@@ -92,6 +104,9 @@ class Fixed(WireType):
 class Length:
     """The length before a value; in the lines, -1 stands for null."""
 
+    read_varint = "read_varint"
+    varint = "varint"
+
     def __init__(self, code: str, *, flexible: bool, nullable: bool) -> None:
         self.code = "B" if flexible else code
         self.flexible = flexible
@@ -103,7 +118,7 @@ class Length:
         length = out.variable("n")
         out.fixed(self.code, length)
         if self.flexible:
-            out(f"if {length} > 127: {length}, p = read_varint(frame, p - 1)")
+            out(f"if {length} > 127: {length}, p = {self.read_varint}(frame, p - 1)")
             out(f"{length} -= 1")
         return length
 
@@ -118,7 +133,7 @@ class Length:
     def write(self, out: Source, length: str) -> None:
         if self.flexible:
             out(f"if {length} < 127: w.append({length} + 1)")
-            out(f"else: w += varint({length} + 1)")
+            out(f"else: w += {self.varint}({length} + 1)")
         else:
             out.fixed(self.code, length)
 
@@ -133,6 +148,13 @@ class Length:
         else:
             out(f"if not 0 <= {needed} <= end - p: raise {error}({length}, end - p)")
             yield
+
+
+class TextLength(Length):
+    """That of a string: no more than an int16 holds, also where it is a varint, so that all versions can write it."""
+
+    read_varint = "read_text_varint"
+    varint = "text_varint"
 
 
 class Data(WireType):

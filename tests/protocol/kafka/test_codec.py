@@ -98,6 +98,12 @@ def test_the_client_id_of_a_flexible_header_has_a_plain_length() -> None:
     assert frame[:13] == bytes.fromhex("0012 0003 00000001 0002 6d65 00")
 
 
+def test_tagged_fields_of_a_header_are_skipped() -> None:
+    frame = memoryview(bytes.fromhex("0003 000c 00000007 ffff 02 00 01 61 ff01 02 6263") + b"body")
+    header = read_request_header(frame)
+    assert header == RequestHeader(3, 12, 7, None, len(frame) - 4)
+
+
 def test_a_response_to_api_versions_has_the_header_that_all_clients_read() -> None:
     frame = frame_of(write_response(5, messages.ApiVersionsResponse(error_code=35), 3))
     assert frame[:6] == bytes.fromhex("00000005 0023")
@@ -165,6 +171,8 @@ def test_values_that_a_field_cannot_hold_are_errors_of_the_caller() -> None:
     ):
         with pytest.raises(struct.error):
             write_message(too_large, 0)
+    with pytest.raises(ValueError, match="a string of 32768 bytes"):
+        write_message(messages.HeartbeatRequest(group_id="x" * 0x8000), 4)
     with pytest.raises(AttributeError):
         write_message(messages.HeartbeatRequest(group_id=None), 0)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedVersion):

@@ -208,6 +208,15 @@ def test_the_field_is_the_one_in_which_the_frame_ends_even_if_several_are_read_t
     assert [malformed("HeartbeatRequest", 4, data[:end]).field for end in range(len(data))] == fields
 
 
+def test_a_string_is_no_longer_than_all_versions_can_write() -> None:
+    longest = messages.HeartbeatRequest(group_id="g" * 0x7FFF)
+    for version in longest.VERSIONS:
+        assert read("HeartbeatRequest", version, write_message(longest, version)) == longest
+    data = varint(0x8000 + 1) + b"g" * 0x8000 + bytes(7)
+    error = malformed("HeartbeatRequest", 4, data)
+    assert (error.field, error.reason) == ("group_id", "a string of 32768 bytes, which may have 32767")
+
+
 def test_a_field_in_a_struct_is_named_with_those_around_it() -> None:
     cls = messages.ProduceRequest
     partition = cls.PartitionProduceData(index=1, records=memoryview(b"batch"))
