@@ -80,12 +80,12 @@ def _unpacked(packed: bytes) -> Callable[[], object]:
 
 def _row(bench: Bench, name: str, ours: Callable[[], object], beside: Callable[[], object], seconds: float) -> Row:
     values, others = take_turns(
-        bench.rounds, partial(_microseconds, ours, seconds), partial(_microseconds, beside, seconds)
+        bench.rounds, partial(microseconds, ours, seconds), partial(microseconds, beside, seconds)
     )
     return Row(name, "µs", values, others, "msgpack, a map")
 
 
-def _microseconds(call: Callable[[], object], seconds: float) -> float:
+def microseconds(call: Callable[[], object], seconds: float) -> float:
     """Processor time of one call, of as many as fit into ``seconds``."""
     clock = time.thread_time
     count, took = 1, 0.0

@@ -66,7 +66,7 @@ STUB_HEADER: Final = """\
 
 from collections.abc import Sized
 
-from seglog_protocol.kafka.structs import Message, Struct
+from seglog_protocol.kafka.structs import Message, Request, Response, Struct
 """
 
 
@@ -153,7 +153,7 @@ def render_stub() -> str:
 
 
 def _class_text(message: Definition) -> str:
-    lines = [f"\nclass {message.struct.name}(Message):"]
+    lines = [f"\nclass {message.struct.name}({BASES[message.kind]}):"]
     for struct in message.structs.values():
         lines += [f"    class {struct.name}(Struct):"]
         lines += [f"        {_annotation(message, field)}" for field in struct.fields] or ["        ..."]
@@ -162,6 +162,7 @@ def _class_text(message: Definition) -> str:
     return "\n".join(lines if len(lines) > 1 else [f"{lines[0]} ..."]).rstrip() + "\n"
 
 
+BASES: Final = {"request": "Request", "response": "Response", "data": "Message"}
 TYPES: Final = {
     **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), "int"),
     "bool": "bool",

@@ -25,11 +25,16 @@ from seglog_protocol.kafka.codec import (
     write_response,
 )
 from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion, WireError
+from seglog_protocol.kafka.structs import Message, Request, Response, Struct
 
 __all__ = [
     "Chunks",
     "Malformed",
+    "Message",
+    "Request",
     "RequestHeader",
+    "Response",
+    "Struct",
     "UnsupportedVersion",
     "WireError",
     "is_flexible",

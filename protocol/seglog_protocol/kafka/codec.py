@@ -15,7 +15,7 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.compiler import Reader, Writer, message_reader, message_writer
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion
-from seglog_protocol.kafka.structs import Message
+from seglog_protocol.kafka.structs import Message, Request, Response
 
 API_VERSIONS: Final = 18
 """Its responses have the oldest header in all versions: who asks does not know yet what the other side speaks."""
@@ -63,39 +63,39 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     return RequestHeader(api_key, version, correlation_id, header.client_id, body)
 
 
-def read_request(header: RequestHeader, frame: memoryview) -> Message:
+def read_request(header: RequestHeader, frame: memoryview) -> Request:
     """The request behind ``header``. Its records are slices of ``frame``. Raises Malformed."""
-    request: Message = _api(header.api_key, header.version, header.correlation_id).read_request(frame, header.body)[0]
+    request: Request = _api(header.api_key, header.version, header.correlation_id).read_request(frame, header.body)[0]
     return request
 
 
-def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Message]:
+def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Response]:
     """The correlation id of a response, and the response. Raises as ``read_request_header``."""
     api = _api(api_key, version, -1)
     header, body = api.read_response_header(frame, 0)
     return header.correlation_id, api.read_response(frame, body)[0]
 
 
-def write_request(correlation_id: int, client_id: str | None, request: Message, version: int) -> Chunks:
+def write_request(correlation_id: int, client_id: str | None, request: Request, version: int) -> Chunks:
     """The frame of a request, with its size. Raises UnsupportedVersion."""
-    api_key = _api_key(request)
-    api = _api(api_key, version, correlation_id)
+    api = _api(request.API_KEY, version, correlation_id)
     header = messages.RequestHeader(
-        request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+        request_api_key=request.API_KEY,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
     )
     chunks: Chunks = []
     w = api.write_request_header(header, bytearray(_SIZE.size), chunks)
-    chunks.append(api.write_request(request, w, chunks))
-    return _with_size(chunks)
+    return _framed(chunks, api.write_request(request, w, chunks))
 
 
-def write_response(correlation_id: int, response: Message, version: int) -> Chunks:
+def write_response(correlation_id: int, response: Response, version: int) -> Chunks:
     """The frame of a response, with its size. Raises UnsupportedVersion."""
-    api = _api(_api_key(response), version, correlation_id)
+    api = _api(response.API_KEY, version, correlation_id)
     chunks: Chunks = []
     w = bytearray(api.response_header.pack(0, correlation_id))
-    chunks.append(api.write_response(response, w, chunks))
-    return _with_size(chunks)
+    return _framed(chunks, api.write_response(response, w, chunks))
 
 
 def read_message(cls: type[MessageT], version: int, data: bytes | memoryview) -> MessageT:
@@ -163,12 +163,9 @@ def _api(api_key: int, version: int, correlation_id: int) -> _ApiVersion:
     return found
 
 
-def _api_key(message: Message) -> int:
-    assert message.API_KEY is not None, f"{type(message).__name__} is neither a request nor a response"
-    return message.API_KEY
-
-
-def _with_size(chunks: Chunks) -> Chunks:
-    """Fill in the size, which is the first thing of the first chunk."""
+def _framed(chunks: Chunks, last: bytearray) -> Chunks:
+    """All chunks of a frame, with its size filled in at the beginning of the first one."""
+    if last:
+        chunks.append(last)
     _SIZE.pack_into(chunks[0], 0, sum(map(len, chunks)) - _SIZE.size)
     return chunks

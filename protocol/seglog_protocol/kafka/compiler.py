@@ -27,6 +27,7 @@ from seglog_protocol.kafka.wire_types import (
     Records,
     Structure,
     Text,
+    TextLength,
     WireType,
 )
 
@@ -135,7 +136,7 @@ def _single_type(message: Definition, type_: str, version: int, *, flexible: boo
     if type_ in message.structs:
         cls = struct_classes(message.struct.name)[type_]
         return _structure(message, message.structs[type_], cls, version, nullable=nullable)
-    length = Length("h" if type_ == "string" else "i", flexible=flexible, nullable=nullable)
     if type_ == "string":
-        return Text(length)
+        return Text(TextLength("h", flexible=flexible, nullable=nullable))
+    length = Length("i", flexible=flexible, nullable=nullable)
     return Records(length) if type_ == "records" else Data(length)

@@ -39,9 +39,24 @@ class Message(Struct):
     """A request, a response, or what else has versions of its own."""
 
     __slots__ = ()
-    API_KEY: ClassVar[int | None]
-    """None if it is neither a request nor a response."""
     VERSIONS: ClassVar[range]
+
+
+class Request(Message):
+    """What a client sends."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int]
+
+
+class Response(Message):
+    """What it gets for it."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int]
+
+
+_BASES: Final[dict[str, type[Message]]] = {"request": Request, "response": Response, "data": Message}
 
 
 def _shown(value: object) -> str:
@@ -54,8 +69,10 @@ def _shown(value: object) -> str:
 def message_class(name: str) -> type[Message]:
     """The class of a message, with those of the structs in it as attributes; KeyError if there is no such message."""
     described = definition(name)
-    values = {"API_KEY": described.api_key, "VERSIONS": described.versions, **struct_classes(name)}
-    made: type[Message] = _make_class(described.struct, Message, name, struct_classes(name), values)
+    values = {"VERSIONS": described.versions, **struct_classes(name)}
+    if described.api_key is not None:
+        values["API_KEY"] = described.api_key
+    made: type[Message] = _make_class(described.struct, _BASES[described.kind], name, struct_classes(name), values)
     return made
 
 

@@ -4,6 +4,8 @@ from typing import Final
 
 VARINT_MAX: Final = 5
 """Bytes of a varint at most: it holds 32 bits."""
+TEXT_MAX: Final = 0x7FFF
+"""Bytes of a string at most."""
 
 
 class Refused(Exception):  # noqa: N818 - never seen outside: readers make Malformed of it
@@ -32,6 +34,21 @@ def varint(value: int) -> bytes:
         value >>= 7
     written.append(value)
     return bytes(written)
+
+
+def read_text_varint(frame: memoryview, p: int) -> tuple[int, int]:
+    """As ``read_varint``, for one more than the length of a string."""
+    value, p = read_varint(frame, p)
+    if value > TEXT_MAX + 1:
+        raise Refused(f"a string of {value - 1} bytes, which may have {TEXT_MAX}")
+    return value, p
+
+
+def text_varint(value: int) -> bytes:
+    """As ``varint``, for one more than the length of a string. Raises ValueError for a string that is too long."""
+    if value > TEXT_MAX + 1:
+        raise ValueError(f"a string of {value - 1} bytes, which may have {TEXT_MAX}")
+    return varint(value)
 
 
 def read_tag(frame: memoryview, p: int, end: int) -> tuple[int, int, int]:

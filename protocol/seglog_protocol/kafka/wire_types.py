@@ -12,21 +12,31 @@ have an int16 or int32, negative for null.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from struct import calcsize, pack, unpack_from
+from struct import Struct, calcsize
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka.source import Source
-from seglog_protocol.kafka.varints import bad_count, bad_length, bad_tag, read_tag, read_varint, skip_tags, varint
+from seglog_protocol.kafka.varints import (
+    bad_count,
+    bad_length,
+    bad_tag,
+    read_tag,
+    read_text_varint,
+    read_varint,
+    skip_tags,
+    text_varint,
+    varint,
+)
 
 HELPERS: Final[dict[str, Any]] = {
     "bad_count": bad_count,
     "bad_length": bad_length,
     "bad_tag": bad_tag,
-    "pack": pack,
     "read_tag": read_tag,
+    "read_text_varint": read_text_varint,
     "read_varint": read_varint,
     "skip_tags": skip_tags,
-    "unpack_from": unpack_from,
+    "text_varint": text_varint,
     "varint": varint,
 }
 """What the lines call."""
@@ -43,6 +53,23 @@ FIXED: Final = {
     "uuid": "16s",
 }
 """Types of fixed width, with their codes of :mod:`struct`."""
+
+
+class _Layouts(dict[int, Struct]):
+    """So many numbers of one type, by how many."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __missing__(self, count: int) -> Struct:
+        layout = Struct(f">{count}{self._code}")
+        if count <= _KEPT_LAYOUTS:
+            self[count] = layout
+        return layout
+
+
+_KEPT_LAYOUTS: Final = 64
+_LAYOUTS: Final = {code: _Layouts(code) for code in FIXED.values() if code != FIXED["uuid"]}
 
 
 class WireType(ABC):
@@ -77,6 +104,9 @@ class Fixed(WireType):
 class Length:
     """The length before a value; in the lines, -1 stands for null."""
 
+    read_varint = "read_varint"
+    varint = "varint"
+
     def __init__(self, code: str, *, flexible: bool, nullable: bool) -> None:
         self.code = "B" if flexible else code
         self.flexible = flexible
@@ -88,15 +118,22 @@ class Length:
         length = out.variable("n")
         out.fixed(self.code, length)
         if self.flexible:
-            out(f"if {length} > 127: {length}, p = read_varint(frame, p - 1)")
+            out(f"if {length} > 127: {length}, p = {self.read_varint}(frame, p - 1)")
             out(f"{length} -= 1")
         return length
 
+    def of(self, out: Source, value: str) -> str:
+        """Returns a variable with the length of the variable ``value``."""
+        length = out.variable("n")
+        out.ahead(
+            f"{length} = -1 if {value} is None else len({value})" if self.nullable else f"{length} = len({value})"
+        )
+        return length
+
     def write(self, out: Source, length: str) -> None:
-        """``length`` is an expression, cheap enough for being evaluated more than once."""
         if self.flexible:
             out(f"if {length} < 127: w.append({length} + 1)")
-            out(f"else: w += varint({length} + 1)")
+            out(f"else: w += {self.varint}({length} + 1)")
         else:
             out.fixed(self.code, length)
 
@@ -113,36 +150,18 @@ class Length:
             yield
 
 
-class Text(WireType):
-    """Strings: UTF-8."""
+class TextLength(Length):
+    """That of a string: no more than an int16 holds, also where it is a varint, so that all versions can write it."""
 
-    def __init__(self, length: Length) -> None:
-        self.length = length
-        self.minimum = length.minimum
-
-    def read(self, out: Source, into: str) -> None:
-        n = self.length.read(out)
-        with self.length.unless_null(out, n, into, n, "bad_length"):
-            out(f"q = p + {n}")
-            out(f"{into} = str(frame[p:q], 'utf-8')")
-            out("p = q")
-
-    def write(self, out: Source, value: str) -> None:
-        data, n = out.variable("data"), out.variable("n")
-        if self.length.nullable:
-            text = out.variable("text")
-            out.ahead(f"{text} = {value}")
-            out.ahead(f"{data} = b'' if {text} is None else {text}.encode()")
-            out.ahead(f"{n} = -1 if {text} is None else len({data})")
-        else:
-            out.ahead(f"{data} = {value}.encode()")
-            out.ahead(f"{n} = len({data})")
-        self.length.write(out, n)
-        out(f"w += {data}")
+    read_varint = "read_text_varint"
+    varint = "text_varint"
 
 
 class Data(WireType):
     """Bytes, copied out of the frame, which is not kept for them."""
+
+    slice = "bytes(frame[p:q])"
+    """What makes a value of the bytes from ``p`` to ``q``."""
 
     def __init__(self, length: Length) -> None:
         self.length = length
@@ -155,18 +174,36 @@ class Data(WireType):
             out(f"{into} = {self.slice}")
             out("p = q")
 
-    slice = "bytes(frame[p:q])"
-
     def write(self, out: Source, value: str) -> None:
-        data, n = out.variable("data"), out.variable("n")
-        out.ahead(f"{data} = {value}")
-        out.ahead(f"{n} = -1 if {data} is None else len({data})" if self.length.nullable else f"{n} = len({data})")
+        data = self.write_slice(out, value)
+        n = self.length.of(out, data)
         self.length.write(out, n)
         self.write_data(out, data, n)
+
+    def write_slice(self, out: Source, value: str) -> str:
+        """Returns the variable that holds the bytes of ``value``, or None."""
+        data = out.variable("data")
+        out.ahead(f"{data} = {value}")
+        return data
 
     def write_data(self, out: Source, data: str, n: str) -> None:
         """Write ``n`` bytes, -1 for null."""
         out(f"if {n} > 0: w += {data}")
+
+
+class Text(Data):
+    """Strings: UTF-8."""
+
+    slice = "str(frame[p:q], 'utf-8')"
+
+    def write_slice(self, out: Source, value: str) -> str:
+        data = out.variable("data")
+        if self.length.nullable:
+            out.ahead(f"{data} = {value}")
+            out.ahead(f"if {data} is not None: {data} = {data}.encode()")
+        else:
+            out.ahead(f"{data} = {value}.encode()")
+        return data
 
 
 class Records(Data):
@@ -192,8 +229,9 @@ class Array(WireType):
     def read(self, out: Source, into: str) -> None:
         n = self.length.read(out)
         with self.length.unless_null(out, n, into, f"{n} * {max(1, self.element.minimum)}", "bad_count"):
-            if isinstance(self.element, Fixed) and len(self.element.code) == 1:
-                out(f"{into} = list(unpack_from('>%d{self.element.code}' % {n}, frame, p))")
+            if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
+                layouts = out.constant("layouts", _LAYOUTS[self.element.code])
+                out(f"{into} = list({layouts}[{n}].unpack_from(frame, p))")
                 out(f"p += {n} * {self.element.minimum}")
                 return
             element = out.variable("e")
@@ -203,18 +241,18 @@ class Array(WireType):
                 out(f"{into}.append({element})")
 
     def write(self, out: Source, value: str) -> None:
-        elements, n = out.variable("l"), out.variable("n")
+        elements = out.variable("l")
         out.ahead(f"{elements} = {value}")
-        if self.length.nullable:
-            out.ahead(f"{n} = -1 if {elements} is None else len({elements})")
-        else:
-            out.ahead(f"{n} = len({elements})")
+        n = self.length.of(out, elements)
         self.length.write(out, n)
-        if isinstance(self.element, Fixed) and len(self.element.code) == 1:
-            out(f"if {n} > 0: w += pack('>%d{self.element.code}' % {n}, *{elements})")
+        if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
+            layouts = out.constant("layouts", _LAYOUTS[self.element.code])
+            out(f"if {n} > 0: w += {layouts}[{n}].pack(*{elements})")
             return
         element = out.variable("e")
-        with out.block(f"for {element} in {elements} or ():"):
+        with out.block(
+            f"for {element} in {elements} or ():" if self.length.nullable else f"for {element} in {elements}:"
+        ):
             self.element.write(out, element)
 
 

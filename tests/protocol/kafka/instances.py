@@ -11,6 +11,9 @@ from seglog_protocol.kafka.structs import Message, Struct
 MESSAGES: Final = message_names()
 VERSIONS: Final = [(name, version) for name in MESSAGES for version in definition(name).versions]
 
+SEEDS: Final = range(5)
+"""Of the instances of each version that every run of the tests tries; `make soak` tries others."""
+
 _INTEGERS: Final = {"int8": (-7, 7), "int16": (-15, 15), "uint16": (0, 16), "int32": (-31, 31), "int64": (-63, 63)}
 _LETTERS: Final = string.printable + "äß€😀\0"
 _ERROR_CODES: Final = range(-1, 120)

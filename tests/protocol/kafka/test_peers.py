@@ -7,6 +7,7 @@ import io
 import typing
 import uuid
 from functools import cache
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -20,8 +21,8 @@ from kio.static.constants import EntityType
 
 from seglog_protocol.kafka import read_message, write_message
 from seglog_protocol.kafka.definitions import definition
-from tests.protocol.kafka.instances import MESSAGES, Instances
-from tests.support import examples
+from tests.protocol.kafka.instances import MESSAGES, SEEDS, VERSIONS, Instances
+from tests.support import soak_scaled, soak_seed
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
@@ -39,18 +40,21 @@ KAFKA_PYTHON_LACKS: Final = ("DelegationToken", "UnregisterBroker", "ConsumerGro
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_kio_writes_the_same_bytes_and_they_are_read_as_what_was_written(name: str) -> None:
-    # kio never reads: it ends the process for bytes that it does not like.
     for version in definition(name).versions:
-        schema = _kio_schema(name, version)
-        assert (schema is None) == (name in KIO_LACKS)
-        if schema is None:
-            continue
-        for seed in range(examples(50)):
-            message = Instances(seed).message(name, version)
-            buffer = io.BytesIO()
-            entity_writer(schema)(buffer, _as_kio(message, schema, name, version))
-            assert write_message(message, version) == buffer.getvalue()
-            assert read_message(type(message), version, buffer.getvalue()) == message
+        assert (_kio_schema(name, version) is None) == (name in KIO_LACKS)
+        for seed in SEEDS:
+            compare_with_kio(name, version, seed)
+
+
+def compare_with_kio(name: str, version: int, seed: int) -> None:
+    """Never does kio read: it ends the process for bytes that it does not like."""
+    schema = _kio_schema(name, version)
+    if schema is not None:
+        message = Instances(seed).message(name, version)
+        buffer = io.BytesIO()
+        entity_writer(schema)(buffer, _as_kio(message, schema, name, version))
+        assert write_message(message, version) == buffer.getvalue()
+        assert read_message(type(message), version, buffer.getvalue()) == message
 
 
 def _kio_schema(name: str, version: int) -> type[Any] | None:
@@ -137,9 +141,13 @@ KAFKA_PYTHON: Final = _subclasses(ApiMessage) | _subclasses(ApiData)
 @pytest.mark.parametrize("name", [name for name in MESSAGES if not any(part in name for part in KAFKA_PYTHON_LACKS)])
 def test_kafka_python_reads_what_was_written_and_writes_the_same_bytes(name: str) -> None:
     for version in definition(name).versions:
-        for seed in range(examples(50)):
-            written = write_message(Instances(seed).message(name, version), version)
-            assert _through_kafka_python(KAFKA_PYTHON[name], version, written) == written
+        for seed in SEEDS:
+            compare_with_kafka_python(name, version, seed)
+
+
+def compare_with_kafka_python(name: str, version: int, seed: int) -> None:
+    written = write_message(Instances(seed).message(name, version), version)
+    assert _through_kafka_python(KAFKA_PYTHON[name], version, written) == written
 
 
 def _through_kafka_python(cls: Any, version: int, data: bytes) -> bytes:
@@ -147,3 +155,15 @@ def _through_kafka_python(cls: Any, version: int, data: bytes) -> bytes:
         return bytes(cls.decode(data, version=version, header=False).encode(header=False))
     # Some classes change what they read or write: ApiVersionsResponse, DeleteTopicsRequest. The codec is their base's.
     return bytes(ApiMessage.encode(ApiMessage.decode.__func__(cls, data, version=version)))
+
+
+@pytest.mark.soak
+def test_both_agree_at_length() -> None:
+    seed, count = soak_seed(), soak_scaled(100_000)
+    print(f"{count} messages compared, seed {seed}")
+    random = Random(seed)
+    for _ in range(count):
+        name, version = random.choice(VERSIONS)
+        compare_with_kio(name, version, random.randrange(1 << 32))
+        if name in KAFKA_PYTHON:
+            compare_with_kafka_python(name, version, random.randrange(1 << 32))
