@@ -27,13 +27,17 @@ RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin segl
 USER 10001
 # 0.0.0.0 is every interface of the container: with 127.0.0.1 a published port would lead nowhere. There is no
 # authentication, so whoever reaches the port reads and writes everything: publish it to 127.0.0.1 or to a trusted network.
+# Kafka's clients connect again to the advertised address. localhost is right where the port is published to it; where
+# clients come from elsewhere, or from other containers, name the address that they use.
 # The data lies one level below the volume, because a fresh volume may hold a `lost+found`, which a log directory must not.
 ENV PATH=/opt/seglog/bin:$PATH \
     SEGLOG_LISTEN=0.0.0.0:9192 \
+    SEGLOG_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    SEGLOG_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
     SEGLOG_LOG_DIR=/var/lib/seglog/data \
     SEGLOG_LOG_FORMAT=json
 VOLUME /var/lib/seglog
-EXPOSE 9192
+EXPOSE 9092 9192
 # Unhealthy when the broker has problems (a full disk, damage, a partition that is offline), which `docker inspect` shows.
 # Starting it again mends none of them: what replaces unhealthy containers should ask `seglog ping --live`.
 # `seglog` takes the port from SEGLOG_LISTEN; where a file or a flag sets another, set SEGLOG_SERVER, too.

@@ -75,7 +75,8 @@ class Daemon:
         process = self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "seglog_broker", "--data", str(self.directory)),
-                *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json", *self._arguments),
+                *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json"),
+                *("--set", "listeners=", *self._arguments),
             ],
             env=environment(),
             cwd=REPOSITORY,

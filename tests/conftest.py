@@ -1,6 +1,7 @@
 """What every test run shares."""
 
 import gc
+import os
 import signal
 
 import pytest
@@ -13,6 +14,9 @@ from tests.support import soak_scaled
 settings.register_profile("seglog", deadline=None, print_blob=True, max_examples=10)
 settings.register_profile("soak", settings.get_profile("seglog"), max_examples=soak_scaled(100))
 settings.load_profile("seglog")
+
+# Daemons of tests that run side by side would all want Kafka's port: those that need it choose one.
+os.environ.setdefault("SEGLOG_LISTENERS", "")
 
 # A shell has its background jobs ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

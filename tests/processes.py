@@ -30,9 +30,9 @@ _STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, 
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that configures seglog, and with the packages under test."""
+    """Ours, without anything that configures seglog, and with the packages under test. Kafka's port is not opened."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
-    return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1"} | more
+    return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1", "SEGLOG_LISTENERS": ""} | more
 
 
 def signalled_at_import(folder: Path, module: str, number: signal.Signals) -> dict[str, str]:

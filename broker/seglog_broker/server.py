@@ -13,6 +13,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.kafka.listener import open_kafka_listeners, serve_kafka
 from seglog_broker.listeners.native import serve_native
 from seglog_broker.listeners.serving.acceptor import addresses_of, open_listeners
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
@@ -129,6 +130,7 @@ async def serve(
     gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:
         listeners = await open_listeners(config.seglog_listen if listen is None else listen)
+        kafka_listeners = await open_kafka_listeners(config)
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
         ready, serving = ReadySockets(lambda: broker.offload.is_awaited), trio.CancelScope(shield=True)
@@ -141,6 +143,7 @@ async def serve(
                 log.info(
                     "broker_ready",
                     listen=", ".join(addresses),
+                    **({"kafka": ", ".join(addresses_of(kafka_listeners))} if kafka_listeners else {}),
                     topics=len({topic for topic, _ in broker.partitions}),
                     partitions=len(broker.partitions),
                     **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
@@ -151,9 +154,11 @@ async def serve(
                 task_status.started(addresses)
                 if reloads is not None:
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
-                await serve_native(broker, listeners, ready)  # cancelled: stops accepting, drains, returns
+                async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
+                    doors.start_soon(serve_kafka, broker, kafka_listeners, ready)
+                    doors.start_soon(serve_native, broker, listeners, ready)
             finally:
-                for listener in listeners:
+                for listener in [*listeners, *kafka_listeners]:
                     listener.socket.close()  # where serving has not begun
                 log.info("broker_stopping")
                 manager.stopping()

@@ -134,12 +134,20 @@ class TopicService:
             notes=topic.notes,
         )
 
+    def check_new(self, request: CreateTopicRequest) -> None:
+        """Raise the error that ``create`` would raise now for a topic that cannot be."""
+        self._plan(request)
+
+    def _plan(self, request: CreateTopicRequest) -> tuple[TopicCreation, list[str]]:
+        """The files of a new topic, and warnings about its settings."""
+        config, warnings = self._config.current.validate_topic_config(request.config)
+        count = self._config.current.num_partitions if request.partitions is None else request.partitions
+        return self._directory.topics.plan_topic(request.topic, count, config), warnings
+
     async def create(self, request: CreateTopicRequest) -> CreateTopicReply:
         """Create a topic; returns when it survives a power cut."""
-        config, warnings = self._config.current.validate_topic_config(request.config)
         async with self._lock:
-            count = self._config.current.num_partitions if request.partitions is None else request.partitions
-            creation = self._directory.topics.plan_topic(request.topic, count, config)
+            creation, warnings = self._plan(request)
             self._directory.space.check(0)
             if self._directory.partitions.checkpoints.is_stale:
                 failure = await self._checkpoints.write()

@@ -7,12 +7,24 @@ Broker keys that only set the default of a topic key (``log.retention.hours``) a
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Change, Described, Effect, Key, Origin, Synonym, keys_of
 from seglog_broker.config.topic_config import NO_REPLICAS, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
-from seglog_broker.config.values import LONG_MAX, Address, Boolean, Directory, Double, Int, Long, Raw, Text, Words
+from seglog_broker.config.values import (
+    LONG_MAX,
+    Address,
+    Boolean,
+    Directory,
+    Double,
+    Int,
+    Listeners,
+    Long,
+    Raw,
+    Text,
+    Words,
+)
 
 NO_GROUPS: Final = "there are no consumer groups yet"
 NO_TRANSACTIONS: Final = "there are no transactions"
@@ -51,14 +63,46 @@ class BrokerConfig:
         tuple[str, ...],
         Key(
             "listeners",
-            Words(),
-            Effect.NOT_YET,
-            "Addresses of the Kafka wire protocol, such as PLAINTEXT://127.0.0.1:9092; empty for none.",
-            "To be reached by Kafka clients.",
-            note="Kafka's wire protocol is not spoken yet",
-            holds=(),
+            Listeners(),
+            Effect.NOW,
+            "Addresses for Kafka's clients, such as PLAINTEXT://127.0.0.1:9092; empty for none.",
+            "Use PLAINTEXT://0.0.0.0:9092 to be reached from other machines; without authentication, only on a network "
+            "you trust.",
+        ),
+    ] = ("PLAINTEXT://127.0.0.1:9092",)
+    advertised_listeners: Annotated[
+        tuple[str, ...],
+        Key(
+            "advertised.listeners",
+            Listeners(),
+            Effect.NOW,
+            "The address that Kafka's clients are told to use; empty for the one that each has reached.",
+            "Where clients reach the broker by another address than its own: through a mapped port or a proxy.",
+            change=Change.RELOAD,
         ),
     ] = ()
+    seglog_kafka_acks_all: Annotated[
+        Literal["disk", "os"],
+        Key(
+            "seglog.kafka.acks.all",
+            Text(choices=("disk", "os")),
+            Effect.NOW,
+            "What acks=all of Kafka's clients waits for: records on the disk, or handed to the operating system.",
+            "Set os where a power cut may take the latest records, for as many more acks a second as without fsync.",
+            change=Change.RELOAD,
+        ),
+    ] = "disk"
+    seglog_kafka_replication_factor_lenient: Annotated[
+        bool,
+        Key(
+            "seglog.kafka.replication.factor.lenient",
+            Boolean(),
+            Effect.NOW,
+            "Whether a topic may be created with a replication factor above 1, which then is 1.",
+            "For programs that ask for three replicas and cannot be told otherwise.",
+            change=Change.RELOAD,
+        ),
+    ] = False
     log_dir: Annotated[
         str,
         Key(

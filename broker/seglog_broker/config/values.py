@@ -294,6 +294,48 @@ class Address:
         return str(value)
 
 
+_PLAINTEXT: Final = "PLAINTEXT://"
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Kafka's addresses, ``PLAINTEXT://HOST:PORT``, comma separated when written as text; none for an empty text."""
+
+    type_name = "list"
+    valid = "of PLAINTEXT://HOST:PORT"
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """See Kind."""
+        listeners = split_list(raw)
+        if listeners is None or "" in listeners:
+            raise ValueError("must be a list of addresses such as PLAINTEXT://127.0.0.1:9092")
+        for listener in listeners:
+            split_listener(listener)
+        return tuple(dict.fromkeys(listeners))
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def split_listener(listener: str) -> tuple[str, int]:
+    """``"PLAINTEXT://127.0.0.1:9092"`` -> ``("127.0.0.1", 9092)``; as in Kafka, no host stands for every address.
+
+    Raises ValueError ("must be ...") when it is not such an address.
+    """
+    scheme, separator, address = listener.partition("://")
+    if not separator:
+        raise ValueError("must be addresses such as PLAINTEXT://127.0.0.1:9092")
+    if f"{scheme}://".upper() != _PLAINTEXT:
+        raise ValueError(f"must be PLAINTEXT://HOST:PORT: {scheme[:20]} is not spoken, neither TLS nor SASL")
+    if address.startswith(":"):
+        address = f"0.0.0.0{address}"  # noqa: S104 - as Kafka has it
+    try:
+        return split_address(address)
+    except ValueError:
+        raise ValueError("must be PLAINTEXT://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092") from None
+
+
 def split_address(address: str) -> tuple[str, int]:
     """``"127.0.0.1:9192"`` -> ``("127.0.0.1", 9192)``, ``"[::1]:0"`` -> ``("::1", 0)``.
 

@@ -6,7 +6,7 @@ wait: waking one task for each connection took longer than the sending.
 
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import trio
 
@@ -15,7 +15,6 @@ from seglog_broker.listeners.replies import (
     AppendOutcome,
     as_seglog_error,
     count_errors,
-    encode_append_replies,
     encode_long_reply,
     encode_reply,
     is_long,
@@ -35,10 +34,16 @@ REPLIES_A_TURN: Final = 64
 """Replies sent in a row before other tasks run, or those to appends that were served together."""
 
 
+RequestIdT = TypeVar("RequestIdT")
+
+EncodeReplies = Callable[[Sequence[RequestIdT], Sequence[AppendOutcome], Counter[str]], Buffer]
+"""The frames of short replies to appends; their errors are added to the counts, by code."""
+
+
 class _Waiting(NamedTuple):
     """Appends that were served together; ``size`` is that of their payloads in bytes."""
 
-    request_ids: list[int]
+    request_ids: Sequence[Any]
     outcome: Acknowledged | list[AppendOutcome]
     size: int
 
@@ -48,22 +53,24 @@ class _Waiting(NamedTuple):
         return self.outcome if isinstance(self.outcome, list) else self.outcome.replies
 
 
-class AckQueue:
+class AckQueue(Generic[RequestIdT]):
     """Filled by the task that reads the connection, emptied by the one that runs ``run``.
 
     While the queue is empty, an append that need not wait is answered without it. Behind a waiting append it queues,
     and so does one whose reply is long: that is encoded in parts, a ``turn`` between two. Errors are counted in
-    ``error_counts``, by code.
+    ``error_counts``, by code. Other replies are encoded by ``encode``.
     """
 
     def __init__(
         self,
         sender: Sender,
         error_counts: Counter[str],
+        encode: EncodeReplies[RequestIdT],
         turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self._sender = sender
         self._error_counts = error_counts
+        self._encode_short = encode
         self._turn = turn
         self._queue: deque[_Waiting] = deque()
         self._count = 0
@@ -87,7 +94,7 @@ class AckQueue:
         """How many more appends it takes until it is full, and of how many bytes together."""
         return APPENDS_IN_FLIGHT_MAX - self._count, APPEND_BYTES_IN_FLIGHT_MAX - self._bytes
 
-    def add(self, request_ids: list[int], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
+    def add(self, request_ids: Sequence[RequestIdT], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
         """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
         self._queue.append(_Waiting(request_ids, outcome, size))
         self._count += len(request_ids)
@@ -109,6 +116,12 @@ class AckQueue:
     async def wait_shortened(self) -> None:
         """Return when the queue is not full."""
         while self.is_full:
+            self._shortened = trio.Event()
+            await self._shortened.wait()
+
+    async def wait_empty(self) -> None:
+        """Return when all is answered."""
+        while self._queue:
             self._shortened = trio.Event()
             await self._shortened.wait()
 
@@ -136,7 +149,7 @@ class AckQueue:
             if takes_turns:
                 break
             answered += self._reply_to_first(
-                encode_append_replies(self._queue[0].request_ids, replies, self._error_counts)
+                self._encode_short(self._queue[0].request_ids, replies, self._error_counts)
             )
         is_done = self._sender.flush_now() and not takes_turns
         if self._queue:  # where listening gave no reply, ``run`` waits for it, which raises the error
@@ -163,10 +176,10 @@ class AckQueue:
             await self._sender.flush()
             await trio.lowlevel.checkpoint()
 
-    async def _encode(self, request_ids: list[int], replies: Sequence[AppendOutcome]) -> Buffer:
+    async def _encode(self, request_ids: Sequence[Any], replies: Sequence[AppendOutcome]) -> Buffer:
         """The frames of the replies; long ones are encoded in turns."""
         if not any(map(is_long, replies)):
-            return encode_append_replies(request_ids, replies, self._error_counts)
+            return self._encode_short(request_ids, replies, self._error_counts)
         frames = []
         for request_id, reply in zip(request_ids, replies, strict=False):
             count_errors(self._error_counts, reply)

@@ -4,10 +4,10 @@ Sixteen producers with one small request each cost little more than one with six
 write, one pass of the indexes for all that go to the same partition.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
 from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
@@ -20,11 +20,20 @@ BATCHES_AT_ONCE: Final = 256
 """The most batches that are written together, but for those of one more request."""
 
 
-class Producing(Protocol):
-    """The connection of an append."""
+_RequestIdT = TypeVar("_RequestIdT")
+_RequestIdT_contra = TypeVar("_RequestIdT_contra", contravariant=True)
+
+
+class Producing(Protocol[_RequestIdT_contra]):
+    """The connection of an append. What identifies a request is up to its wire protocol."""
 
     def answer_appends(
-        self, request_ids: list[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int, /
+        self,
+        request_ids: Sequence[_RequestIdT_contra],
+        ack: object,
+        outcome: Acknowledged | list[AppendOutcome],
+        size: int,
+        /,
     ) -> None:
         """Answer appends, now or when their ack is reached; ``size`` is that of their payloads in bytes."""
         ...
@@ -39,8 +48,8 @@ class Producing(Protocol):
 
 
 class _Append(NamedTuple):
-    connection: Producing
-    request_id: int
+    connection: Producing[Any]
+    request_id: Any
     request: AppendRequest
     payload: memoryview
 
@@ -80,7 +89,9 @@ class AppendRun:
         """Whether another connection may receive before ``clear``."""
         return self.buffer.has_room
 
-    def add(self, connection: Producing, request_id: int, request: AppendRequest, payload: memoryview) -> None:
+    def add(
+        self, connection: Producing[_RequestIdT], request_id: _RequestIdT, request: AppendRequest, payload: memoryview
+    ) -> None:
         """Gather an append that is plain (``BrokerApi.is_plain``)."""
         appends = self._appends
         if appends and (self._batches >= BATCHES_AT_ONCE or appends[0].request.ack != request.ack):

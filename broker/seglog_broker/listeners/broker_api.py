@@ -88,6 +88,10 @@ class Slice(Protocol):
         """Whether the file has left its log."""
         ...
 
+    def __len__(self) -> int:
+        """``size``."""
+        ...
+
 
 class Answer(Protocol):
     """The answer to a fetch, and a lease on every file it names; leaving it gives the leases back."""

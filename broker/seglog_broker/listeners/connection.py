@@ -102,7 +102,7 @@ class Connection:
         self._intake = Intake(sock, self._reader, self._memory)
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
-        self._acks = AckQueue(self._sender, broker.metrics.request_errors, broker.turn)
+        self._acks = AckQueue(self._sender, broker.metrics.request_errors, encode_append_replies, broker.turn)
         self._acks_running = False
         self._fetches = Fetches(broker, self._sender)
         self._nursery: trio.Nursery | None = None
@@ -465,7 +465,7 @@ class Connection:
         self._intake.give_back(frame.payload)
 
     def answer_appends(
-        self, request_ids: list[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
+        self, request_ids: Sequence[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
     ) -> None:
         """Answer appends now, or queue them. One with ack ``none`` that failed ends the connection."""
         replies = outcome if isinstance(outcome, list) else outcome.replies

@@ -86,7 +86,7 @@ class Fetches:
         """
         try:
             prefix = self._encode_answer(request_id, answer)
-            left = self._sender.begin_frame(prefix, answer.slices)
+            left = self._sender.begin_frame([prefix, *answer.slices])
         except BaseException:
             answer.close()
             raise
@@ -211,17 +211,17 @@ class Fetches:
                 self._queue_error(request_id, as_seglog_error(error, FetchRequest.api))
                 await self._sender.flush()
             else:
-                await self._sender.send_frame(prefix, answer.slices)
+                await self._sender.send_frame([prefix, *answer.slices])
 
     async def _send_encoded(self, answer: Answer, prefix: bytes) -> None:
         """Send an answer whose frame is encoded up to its slices, and close it."""
         with answer:
-            await self._sender.send_frame(prefix, answer.slices)
+            await self._sender.send_frame([prefix, *answer.slices])
 
     async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
         """Send the last ``left`` bytes of an answer and close it."""
         with answer:
-            await self._sender.end_frame(prefix, answer.slices, left)
+            await self._sender.end_frame([prefix, *answer.slices], left)
 
     def _encode_answer(self, request_id: int, answer: Answer, prefix: bytes | None = None) -> bytes:
         """The frame of an answer without its slices of files, added to the metrics.

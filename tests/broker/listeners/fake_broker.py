@@ -87,6 +87,9 @@ class FakeSlice:
     size: int
     is_removed: bool = False
 
+    def __len__(self) -> int:
+        return self.size
+
 
 @dataclass
 class FakeAnswer:

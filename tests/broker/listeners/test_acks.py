@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
-from seglog_broker.listeners.replies import RESULTS_A_TURN, AppendOutcome
+from seglog_broker.listeners.replies import RESULTS_A_TURN, AppendOutcome, encode_append_replies
 from seglog_broker.listeners.serving.sender import Sender
 from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.frames import FrameReader
@@ -117,7 +117,7 @@ class Waiting:
 async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(has_leader: bool) -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = has_leader
-    acks = AckQueue(cast("Sender", sender), Counter())
+    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         for number in range(10):
@@ -134,7 +134,7 @@ async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(h
 
 async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
     disk, sender = Disk(), Recorder()
-    acks = AckQueue(cast("Sender", sender), Counter())
+    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
     turns = 0
 
     async def work() -> None:
@@ -158,7 +158,7 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
 async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = has_leader
-    acks = AckQueue(cast("Sender", sender), Counter())
+    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
     encoded = most = 0
     encoder = headers._encoder
 
@@ -196,7 +196,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
 async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = True
-    acks = AckQueue(cast("Sender", sender), Counter())
+    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         await wait_all_tasks_blocked()
@@ -226,7 +226,7 @@ _STEPS: Final = st.lists(
 @given(_STEPS)
 def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(steps: list[Step]) -> None:
     disk, sender = Disk(), Recorder()
-    acks = AckQueue(cast("Sender", sender), Counter())
+    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
     added = 0
     begins: list[int] = []  # of those that came together
 
@@ -263,7 +263,7 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
 async def test_an_append_that_listens_when_the_queue_is_finished_is_answered_once() -> None:
     first, second, sender = Disk(), Disk(), Recorder()
     first.has_leader = second.has_leader = True
-    acks = AckQueue(cast("Sender", sender), Counter())
+    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
     acks.add(list(range(REPLIES_A_TURN)), Waiting(second, -1, requests=REPLIES_A_TURN), 100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)

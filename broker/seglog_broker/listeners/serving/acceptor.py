@@ -54,10 +54,10 @@ class ServedConnection(Protocol):
         ...
 
 
-async def open_listeners(address: str) -> list[trio.SocketListener]:
+async def open_listeners(address: str, key: str = "seglog.listen") -> list[trio.SocketListener]:
     """Listening sockets for ``HOST:PORT``, one for each address of the host name; port 0 is any free one.
 
-    Raises ListenError with a sentence for the operator.
+    ``key`` is the setting that the address comes from. Raises ListenError with a sentence for the operator.
     """
     host, port = split_address(address)
     try:
@@ -69,7 +69,7 @@ async def open_listeners(address: str) -> list[trio.SocketListener]:
             why = "it is not permitted; choose a port above 1023"
         else:
             why = error.strerror or str(error)
-        raise ListenError(f"Cannot listen on {address}: {why}.") from error
+        raise ListenError(f"Cannot listen on {address} ({key}): {why}.") from error
 
 
 def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
@@ -162,11 +162,11 @@ class Acceptor:
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             sock = _plain_socket(stream)
-            if len(self._connections) < limit:
+            if self._metrics.connections_open < limit:  # of all listeners
                 connection = self._connect(sock, _peer(sock))
                 self._connections.add(connection)
                 self._metrics.connections_total += 1
-                self._metrics.connections_open = len(self._connections)
+                self._metrics.connections_open += 1
                 self._handlers.start_soon(self._serve, connection)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
@@ -179,7 +179,7 @@ class Acceptor:
             await connection.run()
         finally:
             self._connections.discard(connection)
-            self._metrics.connections_open = len(self._connections)
+            self._metrics.connections_open -= 1
 
     async def _refuse(self, sock: socket.socket, limit: int) -> None:
         """Send a retriable error to a connection beyond the limit, and close it."""

@@ -31,6 +31,10 @@ _HAS_SENDFILE: Final = sys.platform == "linux"
 """macOS does not report whether a page is in memory: all reads are on a thread there, so sendfile gains nothing."""
 
 
+Chunk = Buffer | Slice
+"""A part of a frame: bytes in memory, or a range of a file."""
+
+
 class FileShrankError(StorageError):
     """A file ended before the bytes that a frame had announced; the connection cannot be used any more."""
 
@@ -79,59 +83,73 @@ class Sender:
         except OSError:
             return False
 
-    async def send_frame(self, prefix: bytes, slices: Sequence[Slice]) -> None:
-        """Send a frame whose payload lies in files; the caller holds their leases. What was queued goes first.
+    async def send_frame(self, chunks: Sequence[Chunk]) -> None:
+        """Send a frame that lies in memory and in files; the caller holds their leases. What was queued goes first.
 
         Raises FileShrankError when a file is shorter than its slice.
         """
-        left = self.begin_frame(prefix, slices)
+        left = self.begin_frame(chunks)
         if left is None:
-            with self._transfers.track(slices):
+            with self._transfers.track(_slices(chunks)):
                 await self._sending.acquire()
             try:
                 await self._send_outgoing()
             except BaseException:
                 self._sending.release()
                 raise
-            left = _frame_size(prefix, slices)
+            left = sum(map(len, chunks))
         if left:
-            await self.end_frame(prefix, slices, left)
+            await self.end_frame(chunks, left)
 
-    def begin_frame(self, prefix: bytes, slices: Sequence[Slice]) -> int | None:
+    def begin_frame(self, chunks: Sequence[Chunk]) -> int | None:
         """Send what the socket takes of a frame without waiting; the number of bytes left.
 
         None: another frame is queued or being sent, and nothing was sent. If bytes are left, ``end_frame`` must
-        follow, and until then nothing else is sent. Of a frame with several slices only the prefix is sent here.
+        follow, and until then nothing else is sent. At most SEND_STEP_BYTES of files are sent here.
         """
         if not self.is_free:
             return None
         self._check()
-        sent = 0
+        left = sum(map(len, chunks))
+        room = SEND_STEP_BYTES
+        last = len(chunks) - 1
         try:
-            # Without a payload the flag would keep the header in the kernel for 200 ms.
-            sent = self._sock.send(prefix, _MSG_MORE if slices else 0)
-            if sent == len(prefix) and len(slices) == 1 and slices[0].size <= SEND_STEP_BYTES:
-                sent += _send_file(self._sock, slices[0].file, slices[0].position, slices[0].size) or 0
+            for number, chunk in enumerate(chunks):
+                if isinstance(chunk, bytes | bytearray | memoryview):
+                    # Without anything behind it the flag would keep it in the kernel for 200 ms.
+                    sent = self._sock.send(chunk, _MSG_MORE if number < last else 0)
+                elif chunk.size <= room:
+                    room -= chunk.size
+                    sent = _send_file(self._sock, chunk.file, chunk.position, chunk.size) or 0
+                else:
+                    break
+                left -= sent
+                if sent < len(chunk):
+                    break
         except BlockingIOError:
             pass
         except BaseException:
             self._cut_short = True
             raise
-        left = _frame_size(prefix, slices) - sent
         if left:
             self._sending.acquire_nowait()
         return left
 
-    async def end_frame(self, prefix: bytes, slices: Sequence[Slice], left: int) -> None:
+    async def end_frame(self, chunks: Sequence[Chunk], left: int) -> None:
         """Send the last ``left`` bytes of a frame."""
-        sent = _frame_size(prefix, slices) - left
+        sent = sum(map(len, chunks)) - left
+        last = len(chunks) - 1
         try:
-            with self._transfers.track(slices):
-                await self._send_all(memoryview(prefix)[sent:], _MSG_MORE if slices else 0)
-                sent = max(0, sent - len(prefix))
-                for piece in slices:
-                    await self._send_slice(piece, sent)
-                    sent = 0
+            with self._transfers.track(_slices(chunks)):
+                for number, chunk in enumerate(chunks):
+                    if sent >= len(chunk):
+                        sent -= len(chunk)
+                    elif isinstance(chunk, bytes | bytearray | memoryview):
+                        await self._send_all(memoryview(chunk)[sent:], _MSG_MORE if number < last else 0)
+                        sent = 0
+                    else:
+                        await self._send_slice(chunk, sent)
+                        sent = 0
         except BaseException:
             self._cut_short = True
             raise
@@ -211,8 +229,8 @@ class Sender:
             raise BrokenPipeError("an earlier frame was cut short")
 
 
-def _frame_size(prefix: bytes, slices: Sequence[Slice]) -> int:
-    return len(prefix) + sum([piece.size for piece in slices])
+def _slices(chunks: Sequence[Chunk]) -> list[Slice]:
+    return [chunk for chunk in chunks if not isinstance(chunk, bytes | bytearray | memoryview)]
 
 
 def _send_file(sock: socket.socket, file: File, position: int, size: int) -> int | None:

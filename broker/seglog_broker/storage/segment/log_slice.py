@@ -26,6 +26,9 @@ class LogSlice:
         """Whether the file has left the log since the read."""
         return self._lease.is_forgotten
 
+    def __len__(self) -> int:
+        return self.size
+
     def release(self) -> None:
         """Release the lease. A second release does nothing."""
         self._lease.release()

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol, on the same engine as the native one."""

@@ -1,0 +1,97 @@
+"""The apis that the Kafka listener serves: their versions, and what serves them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from seglog_broker.listeners.kafka import cluster, offsets, producer_ids, topics
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.structs import Response
+
+AtOnce = Callable[[Caller, Any, int], Response | None]
+"""Gives the response to a request of a version, None if that takes long: then it is served in a task."""
+
+Serve = Callable[[Caller, Any, int], Awaitable[Response]]
+"""As AtOnce, and may wait."""
+
+
+class Api(NamedTuple):
+    """One api: its name, the versions that are accepted, and the functions that serve it."""
+
+    name: str
+    versions: range
+    at_once: AtOnce | None = None
+    serve: Serve | None = None
+
+
+PRODUCE_VERSION_ADVERTISED: Final = 0
+"""Produce is offered from version 0 on, though only those from 3 on are accepted. librdkafka before 2.11.1 stops
+compressing, without a word, where it finds no version 0 (KAFKA-18659, which Kafka 4 mends in the same way)."""
+
+
+def api_versions(caller: Caller, request: messages.ApiVersionsRequest, version: int) -> messages.ApiVersionsResponse:
+    """The apis and their versions."""
+    del caller
+    response = messages.ApiVersionsResponse(
+        api_keys=[
+            messages.ApiVersionsResponse.ApiVersion(
+                api_key=key,
+                min_version=PRODUCE_VERSION_ADVERTISED if key == _PRODUCE else api.versions.start,
+                max_version=api.versions.stop - 1,
+            )
+            for key, api in APIS.items()
+        ]
+    )
+    if version >= _CLIENT_NAME_VERSION_MIN and not cluster.is_client_name(
+        request.client_software_name, request.client_software_version
+    ):
+        response.error_code = ErrorCode.INVALID_REQUEST
+        response.api_keys = []
+    return response
+
+
+def unsupported_api_versions() -> messages.ApiVersionsResponse:
+    """The answer to ApiVersions in an unknown version. It is written in version 0, which every client reads."""
+    api = APIS[API_VERSIONS]
+    return messages.ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            messages.ApiVersionsResponse.ApiVersion(
+                api_key=API_VERSIONS, min_version=api.versions.start, max_version=api.versions.stop - 1
+            )
+        ],
+    )
+
+
+def accepted(header: RequestHeader) -> Api:
+    """The api of a request. Raises UnsupportedVersion for one that is not served in this version."""
+    api = APIS.get(header.api_key)
+    if api is None or header.version not in api.versions:
+        raise UnsupportedVersion(header.api_key, header.version, header.correlation_id)
+    return api
+
+
+API_VERSIONS: Final = 18
+_PRODUCE: Final = 0
+_CLIENT_NAME_VERSION_MIN: Final = 3
+
+APIS: Final[Mapping[int, Api]] = MappingProxyType(
+    {
+        _PRODUCE: Api("Produce", range(3, 14)),
+        1: Api("Fetch", range(4, 19)),
+        2: Api("ListOffsets", range(1, 12), serve=offsets.list_offsets),
+        3: Api("Metadata", range(14), serve=topics.metadata),
+        API_VERSIONS: Api("ApiVersions", range(5), at_once=api_versions),
+        19: Api("CreateTopics", range(2, 8), serve=topics.create_topics),
+        20: Api("DeleteTopics", range(1, 7), serve=topics.delete_topics),
+        21: Api("DeleteRecords", range(3), serve=offsets.delete_records),
+        22: Api("InitProducerId", range(6), serve=producer_ids.init_producer_id),
+        23: Api("OffsetForLeaderEpoch", range(2, 5), at_once=offsets.offsets_for_leader_epoch),
+        37: Api("CreatePartitions", range(4), serve=topics.create_partitions),
+        60: Api("DescribeCluster", range(3), at_once=cluster.describe_cluster),
+        75: Api("DescribeTopicPartitions", range(1), at_once=topics.describe_topic_partitions),
+    }
+)
+"""By api key."""

@@ -1,0 +1,469 @@
+"""One Kafka connection: requests in their order, responses in the same order, close.
+
+Requests are served in turns by plain functions (``ReadySockets``), Produce requests together with those of other
+connections. As in Kafka, a request is served when those before it are: one that waits, such as a long poll, holds up
+what follows on its connection. Only Produce requests overtake: each is written in its turn, and answered in order when
+its ack is reached.
+"""
+
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.listeners.acks import AckQueue
+from seglog_broker.listeners.append_run import AppendRun
+from seglog_broker.listeners.broker_api import Acknowledged, Answer, Pending
+from seglog_broker.listeners.kafka import apis, fetch
+from seglog_broker.listeners.kafka.door import Caller, Endpoint
+from seglog_broker.listeners.kafka.engine import KafkaEngine
+from seglog_broker.listeners.kafka.produce import Part, Produce, encode_responses, errors_of
+from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.serving.graceful_close import close_gracefully
+from seglog_broker.listeners.serving.intake import Intake
+from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
+from seglog_broker.listeners.serving.sender import Chunk, FileShrankError, Sender
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.runtime.slow_readers import CutError
+from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError, SeglogError
+from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
+from seglog_protocol.kafka import (
+    RequestHeader,
+    UnsupportedVersion,
+    WireError,
+    messages,
+    read_request,
+    read_request_header,
+    write_response,
+)
+from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
+from seglog_protocol.kafka.structs import Request, Response
+from seglog_protocol.messages import AppendReply, AppendRequest
+
+EFFORT_A_TURN: Final = 32
+"""Small requests, or partitions of larger ones, that are served in a row before other connections have their turn."""
+
+EFFORT_OF_APPEND: Final = 0.25
+EFFORT_OF_OTHERS: Final = 4
+
+log = structlog.get_logger()
+
+
+class KafkaConnection:
+    """Serves one Kafka connection, and closes its socket."""
+
+    def __init__(
+        self,
+        engine: KafkaEngine,
+        sock: socket.socket,
+        peer: str,
+        ready: ReadySockets,
+        run: AppendRun,
+        advertised: Endpoint | None,
+    ) -> None:
+        """``ready`` gives it its turns, with those that share ``run``.
+
+        ``advertised`` is the address that clients are told to use; None: the one that they have used.
+        """
+        self._engine = engine
+        self._sock = sock
+        self._ready = ready
+        self._run = run
+        memory = engine.request_memory
+        self._reader = KafkaFrameReader(
+            memory.request_bytes_max, receive_buffer=run.buffer, pool=memory.pool, asks=True
+        )
+        self._intake = Intake(sock, self._reader, memory)
+        stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
+        self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
+        self._acks: AckQueue[Part] = AckQueue(
+            self._sender, engine.metrics.request_errors, encode_responses, engine.turn
+        )
+        self._acks_running = False
+        self._nursery: trio.Nursery | None = None
+        self._endpoint = advertised
+        self._has_frames = False  # perhaps: none was found incomplete since bytes came
+        self._effort = 0.0  # of this turn
+        self._gathered = 0  # appends of this turn in the run
+        self._gathered_size = 0  # bytes of their payloads
+        self._in_hand: memoryview | None = None  # a frame to be served before any other
+        self._failure: BaseException | None = None  # raised when all before it is served
+        self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
+        self._waiter: Waiter | None = None  # of the fetch that waits for records
+        self._is_over = False  # nothing more is read or served
+        self._stopping = False
+        self._log = log.bind(peer=peer, listener="kafka")
+
+    async def run(self) -> None:
+        """Serve until the peer leaves, breaks the protocol, or ``stop`` is called. Raises nothing but Cancelled."""
+        try:
+            if self._endpoint is None:
+                host, port = self._sock.getsockname()[:2]
+                self._endpoint = Endpoint(host, port)
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await self._serve_requests()
+                self._acks.finish()
+            await self._sender.flush()
+            if self._stopping:
+                await close_gracefully(self._sock)
+        except* OSError as lost:
+            self._log.debug("connection_lost", error=str(lost.exceptions[0]))
+        except* CutError as cut:
+            self._engine.metrics.connections_cut += 1
+            self._log.warning("connection_cut", reason=str(cut.exceptions[0]))
+        except* FileShrankError as shrank:
+            self._log.error("fetch_cut_short", error=str(shrank.exceptions[0]))
+        except* Exception as bug:  # noqa: BLE001 - one connection must not end the others
+            self._log.error("connection_crashed", exc_info=bug)
+        finally:
+            self._intake.end()
+            self._sock.close()
+
+    def stop(self) -> None:
+        """Begin to end the connection: read nothing more, answer a waiting fetch at once, finish other requests."""
+        self._stopping = True
+        if self._waiter is not None:
+            self._waiter.end()
+        self._intake.stop()
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RD)  # wakes whatever waits to read
+
+    def stop_if_quiet(self, idle_seconds: float, stall_seconds: float) -> None:
+        """Begin to end the connection if it is idle, or stalled in the middle of a request, as on the native port."""
+        if self._stopping:
+            return
+        reason = self._intake.why_stalled(stall_seconds)
+        if reason is not None:
+            self._engine.metrics.connections_cut += 1
+            self._log.warning("connection_cut", reason=reason)
+            self.stop()
+        elif self._intake.quiet_seconds >= idle_seconds and not len(self._acks):
+            self._engine.metrics.connections_idle += 1
+            self._log.info("connection_idle", seconds=round(self._intake.quiet_seconds))
+            self.stop()
+
+    # --- Turns --------------------------------------------------------------------------------------------------------
+
+    async def _serve_requests(self) -> None:
+        """Serve requests in order of arrival; return when the peer sends no more."""
+        try:
+            while not self._is_over:
+                has_work = self._has_work
+                begin = Next.TURN if has_work else Next.READABLE
+                self._intake.quiet_since = float("inf") if has_work else trio.current_time()
+                await self._ready.serve(self._sock, self, self._run, begin=begin)
+                self._intake.quiet_since = float("inf")
+                while self._job is not None:
+                    job, self._job = self._job, None
+                    await job()
+                self._free_unused()
+                await self._sender.flush()
+                if self._acks.is_full:
+                    await self._acks.wait_shortened()
+            if self._failure is not None:
+                raise self._failure
+        except MemoryError:
+            self._log.error("connection_refused", reason="out of memory")
+        except (RemoteProtocolError, WireError) as error:
+            # As Kafka does: there is no answer to what cannot be understood.
+            self._log.warning("connection_refused", reason=str(error))
+            self._engine.metrics.request_errors["INVALID_REQUEST"] += 1
+
+    def begin_turn(self) -> None:
+        """Receive once and serve what came, or go on with what the last turn left: a bounded amount of work.
+
+        Appends are gathered, to be written together with those of other connections. Raises RemoteProtocolError or
+        WireError for invalid bytes, once the requests before them are served.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._has_work or self._receive_more():
+            self._serve_frames()
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether there is something to be done before more is received."""
+        return self._has_frames or self._in_hand is not None or self._failure is not None
+
+    def end_turn(self) -> Next:
+        """Send the responses, and keep what is left of what was received. Raises MemoryError."""
+        self._gathered = self._gathered_size = 0
+        try:
+            if self._job is None and not self._intake.keep_large_part():
+                self._job = self._wait_for_memory
+        finally:
+            kept = self._in_hand
+            self._intake.settle(0 if kept is None or has_own_buffer(kept) else len(kept))
+        is_sent = self._sender.flush_now()
+        if self._job is not None or self._is_over or not is_sent or self._acks.is_full:
+            return Next.TASK
+        self._free_unused()
+        if self._has_work:
+            return Next.TURN
+        self._intake.quiet_since = self._ready.now
+        return Next.READABLE
+
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that the connection's end waits for."""
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise ``error`` in the connection's task."""
+        self._failure = error
+
+    def _receive_more(self) -> bool:
+        """Receive what has come; False if there is nothing to be served."""
+        if self._stopping:
+            self._is_over = True
+            return False
+        if self._reader.wanted and not self._intake.take_memory():  # only now: it costs none until its bytes come
+            self._job = self._wait_for_memory
+            return False
+        received = self._intake.receive()
+        if received is None:
+            return False
+        self._intake.quiet_since = float("inf")  # until it waits for bytes again
+        self._is_over = not received
+        self._has_frames = not self._is_over
+        return self._has_frames
+
+    async def _wait_for_memory(self) -> None:
+        await self._sender.flush()
+        await self._intake.wait_for_memory()
+
+    def _free_unused(self) -> None:
+        """Give the memory back, if no request needs it any more."""
+        if self._in_hand is None:
+            self._intake.free_unused()
+
+    def _serve_frames(self) -> None:
+        """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
+        self._effort = 0.0
+        room, room_size = self._acks.room
+        while (
+            self._effort < EFFORT_A_TURN
+            and self._gathered < room
+            and self._gathered_size < room_size
+            and self._failure is None
+            and not self._is_blocked
+        ):
+            try:
+                frame, self._in_hand = self._in_hand, None
+                if frame is None:
+                    frame = self._reader.next_frame()
+                if frame is None:
+                    self._has_frames = False
+                    break
+                header = read_request_header(frame)
+                if header.api_key == PRODUCE:
+                    self._produce(header, frame)
+                else:
+                    self._serve(header, frame)
+            except UnsupportedVersion as error:
+                if error.api_key == apis.API_VERSIONS and not self._gathered and not len(self._acks):
+                    response = apis.unsupported_api_versions()
+                    self._sender.queue(b"".join(write_response(error.correlation_id, response, 0)))
+                else:
+                    self._failure = error
+            except (RemoteProtocolError, WireError) as error:
+                self._failure = error
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether no other request may be served in this turn."""
+        return self._job is not None or self._is_over or self._acks.is_full
+
+    def _kept(self, frame: memoryview) -> memoryview:
+        """The frame in memory that stays as it is when the turn is over."""
+        return memoryview(bytearray(frame)) if self._run.buffer.has(frame) else frame
+
+    def _caller(self, header: RequestHeader) -> Caller:
+        assert self._endpoint is not None
+        return Caller(self._engine, self._endpoint, header.client_id)
+
+    # --- Produce ------------------------------------------------------------------------------------------------------
+
+    def _produce(self, header: RequestHeader, frame: memoryview) -> None:
+        request = read_request(header, frame)
+        assert isinstance(request, messages.ProduceRequest)
+        produce = Produce(self._caller(header), header.correlation_id, header.version, request)
+        if produce.is_silent and produce.problem is not None:
+            self._log.warning("append_failed", ack="none", error=produce.problem)
+            self._is_over = True  # as Kafka tells the producer
+            return
+        appends = produce.appends
+        is_large = self._intake.has_share and has_own_buffer(frame)
+        if appends and not is_large and all(self._engine.is_plain(append) for _, append, _ in appends):
+            for part, append, records in appends:
+                self._run.add(self, part, append, records)
+            self._gathered += len(appends)
+            self._gathered_size += len(frame)
+            self._effort += EFFORT_OF_APPEND if len(appends) == 1 else len(appends)
+            return
+        self._write_gathered()
+        if not appends:
+            self._effort += EFFORT_OF_OTHERS
+            self.answer_appends([Part(produce, None)], produce.ack, [AppendReply([])], 0)
+            return
+        self._append([part for part, _, _ in appends], [append for _, append, _ in appends], frame, produce)
+
+    def _write_gathered(self) -> None:
+        """Write what was gathered: it comes first."""
+        if self._gathered:
+            self._run.write()
+            self._gathered = self._gathered_size = 0
+
+    def _append(self, parts: list[Part], requests: list[AppendRequest], frame: memoryview, produce: Produce) -> None:
+        """Serve a Produce request alone."""
+        self._engine.metrics.requests[AppendRequest.api] += 1
+        payloads = [records for _, _, records in produce.appends]
+        try:
+            pending = self._engine.append(requests, payloads)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self._effort = EFFORT_A_TURN
+            failed: list[AppendOutcome] = [as_seglog_error(error, AppendRequest.api)] * len(parts)
+            self.answer_appends(parts, produce.ack, failed, len(frame))
+        else:
+            self._effort += pending.effort
+            if not pending.is_written:
+                if self._run.buffer.has(frame):
+                    pending.keep_payloads()
+                self._job = partial(self._finish_append, parts, produce, frame, pending)
+                return
+            self.answer_appends(parts, produce.ack, pending, len(frame))
+        self._intake.give_back(frame)
+
+    async def _finish_append(self, parts: list[Part], produce: Produce, frame: memoryview, pending: Pending) -> None:
+        """Write the rest of a request that takes several turns of the loop, or a worker process.
+
+        Nothing else is read meanwhile, so that appends keep their order.
+        """
+        if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
+            await self._intake.take(len(frame))
+        await self._sender.flush()
+        outcome: Acknowledged | list[AppendOutcome] = pending
+        try:
+            await pending.write_rest()
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            outcome = [as_seglog_error(error, AppendRequest.api)] * len(parts)
+        self.answer_appends(parts, produce.ack, outcome, len(frame))
+        self._intake.give_back(frame)
+
+    def answer_appends(
+        self, request_ids: Sequence[Part], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
+    ) -> None:
+        """Answer appends now, or queue their responses. A failed one with acks=0 ends the connection."""
+        replies = outcome if isinstance(outcome, list) else outcome.replies
+        if ack == "none":
+            assert replies is not None, "an ack that is not sent is not waited for"
+            self._is_over |= self._failed_unanswered(replies)
+        elif replies is not None and not len(self._acks):
+            self._sender.queue(encode_responses(request_ids, replies, self._engine.metrics.request_errors))
+        else:
+            if not self._acks_running:
+                self._acks_running = True
+                self.start_soon(self._acks.run)
+            self._acks.add(request_ids, outcome if replies is None else replies, size)
+
+    def _failed_unanswered(self, replies: Sequence[AppendOutcome]) -> bool:
+        """Whether an append with acks=0 failed: its sender can only be informed by ending the connection."""
+        errors: list[SeglogError] = [error for reply in replies for error in errors_of(reply)]
+        if errors:
+            self._engine.metrics.request_errors.update(error.code for error in errors)
+            self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
+        return bool(errors)
+
+    # --- Other requests -----------------------------------------------------------------------------------------------
+
+    def _serve(self, header: RequestHeader, frame: memoryview) -> None:
+        """Serve anything but Produce: at once if possible, else it is a job of the task."""
+        self._write_gathered()
+        if len(self._acks):
+            self._in_hand = self._kept(frame)
+            self._job = self._wait_for_acks
+            return
+        api = apis.accepted(header)
+        request = read_request(header, frame)
+        self._engine.metrics.requests[api.name] += 1
+        self._effort += EFFORT_OF_OTHERS
+        if isinstance(request, messages.FetchRequest):
+            self._fetch(header, request)
+            return
+        if api.at_once is not None:
+            response = api.at_once(self._caller(header), request, header.version)
+            if response is not None:
+                self._queue_response(header, response)
+                return
+        self._effort = EFFORT_A_TURN
+        self._job = partial(self._serve_slowly, api, header, request)
+
+    async def _wait_for_acks(self) -> None:
+        """Wait until all Produce requests are answered: responses have the order of requests."""
+        await self._sender.flush()
+        await self._acks.wait_empty()
+
+    async def _serve_slowly(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
+        await self._sender.flush()
+        assert api.serve is not None
+        response = await api.serve(self._caller(header), request, header.version)
+        self._queue_response(header, response)
+
+    def _queue_response(self, header: RequestHeader, response: Response) -> None:
+        self._sender.queue(b"".join(write_response(header.correlation_id, response, header.version)))
+
+    # --- Fetch --------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, header: RequestHeader, request: messages.FetchRequest) -> None:
+        """Answer a fetch now, or have the task wait for its records."""
+        asked = fetch.Fetch(self._caller(header), header.version, request)
+        self._effort += len(asked.request.partitions)
+        answer = self._engine.fetch_now(asked.request) if asked.may_be_answered_now else None
+        if answer is None:
+            self._job = partial(self._fetch_slowly, header, asked)
+            return
+        try:
+            chunks = write_response(header.correlation_id, asked.response(answer), header.version)
+            self._engine.metrics.fetch_bytes += answer.size
+            left = self._sender.begin_frame(chunks)
+        except BaseException:
+            answer.close()
+            raise
+        if left == 0:
+            answer.close()
+        else:
+            self._job = partial(self._send_rest, answer, chunks, left)
+
+    async def _send_rest(self, answer: Answer, chunks: Sequence[Chunk], left: int | None) -> None:
+        with answer:
+            if left is None:
+                await self._sender.send_frame(chunks)
+            else:
+                await self._sender.end_frame(chunks, left)
+
+    async def _fetch_slowly(self, header: RequestHeader, asked: fetch.Fetch) -> None:
+        """Wait for the answer to a fetch and send it."""
+        await self._sender.flush()
+        await asked.hold_errors()
+        self._waiter = Waiter()
+        if self._stopping:
+            self._waiter.end()
+        try:
+            answer = await self._engine.fetch(asked.request, self._waiter)
+        except RequestCancelledError:  # the broker is stopping
+            self._queue_response(header, asked.empty_response())
+            return
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self._queue_response(header, asked.failed_response(as_seglog_error(error, "Fetch")))
+            return
+        finally:
+            self._waiter = None
+        with answer:
+            chunks = write_response(header.correlation_id, asked.response(answer), header.version)
+            self._engine.metrics.fetch_bytes += answer.size
+            await self._sender.send_frame(chunks)

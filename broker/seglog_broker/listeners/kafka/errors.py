@@ -1,0 +1,36 @@
+"""Errors of the engine as error codes and sentences of Kafka's protocol. The one table from one to the other.
+
+Most errors carry Kafka's code themselves (``SeglogError.kafka_code``). Here is what depends on the api and its version,
+and what Kafka has no code for.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from seglog_protocol import errors
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+_OWN: Final[Mapping[type[errors.SeglogError], ErrorCode]] = MappingProxyType(
+    {
+        errors.DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
+        errors.OutOfResourcesError: ErrorCode.REQUEST_TIMED_OUT,
+        errors.PartitionReadOnlyError: ErrorCode.KAFKA_STORAGE_ERROR,
+        errors.PartitionOfflineError: ErrorCode.KAFKA_STORAGE_ERROR,
+        errors.PartitionRecoveringError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        errors.BrokerStoppingError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        errors.DecompressedTooLargeError: ErrorCode.CORRUPT_MESSAGE,
+        errors.RequestCancelledError: ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors that clients have to take otherwise than by ``kafka_code``.
+
+While a partition is loaded or the broker stops, NOT_LEADER_OR_FOLLOWER makes clients ask for metadata and try again;
+other codes are final for some of them. What needs an operator is KAFKA_STORAGE_ERROR, which they try again, too.
+"""
+
+
+def error_code(error: errors.SeglogError) -> ErrorCode:
+    """Kafka's code for ``error``."""
+    own = _OWN.get(type(error))
+    return ErrorCode(error.kafka_code) if own is None else own

@@ -1,0 +1,117 @@
+"""Fetch: requests to the engine's fetches, and its answers to responses whose records stay in their files."""
+
+from typing import Final
+
+import trio
+
+from seglog_broker.listeners.broker_api import Answer
+from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
+from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.leader_epochs import epoch_error
+from seglog_broker.listeners.kafka.topic_ids import topic_with_id
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult
+
+TOPIC_ID_VERSION_MIN: Final = 13
+"""The first version of Fetch that names topics by their ids."""
+
+ERRORS_HELD_SECONDS: Final = 0.1
+"""A response of nothing but errors is held for so long: some clients ask again at once, thousands of times a second."""
+
+_READ_COMMITTED: Final = 1
+_NO_SESSION: Final = 0
+_PartitionData = messages.FetchResponse.PartitionData
+_TopicResponse = messages.FetchResponse.FetchableTopicResponse
+
+
+class Fetch:
+    """One Fetch request: what the engine is asked for, and the response."""
+
+    def __init__(self, caller: Caller, version: int, request: messages.FetchRequest) -> None:
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._session_refused = request.session_id != _NO_SESSION
+        self._response = messages.FetchResponse(session_id=_NO_SESSION)
+        self._max_wait_ms = max(0, request.max_wait_ms)
+        self._places: list[_PartitionData] = []  # of the partitions that the engine is asked for
+        wanted: list[FetchPartition] = []
+        for topic in [] if self._session_refused else request.topics:
+            name: str | None = topic.topic
+            if version >= TOPIC_ID_VERSION_MIN:
+                known = topic_with_id(caller.engine.directory.registry.topics, topic.topic_id)
+                name = None if known is None else known.name
+            answered = _TopicResponse(topic=name or "", topic_id=topic.topic_id)
+            self._response.responses.append(answered)
+            for item in topic.partitions:
+                data = _PartitionData(partition_index=item.partition, high_watermark=-1, records=b"")
+                answered.partitions.append(data)
+                refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else None
+                if name is not None:
+                    log = caller.engine.partitions.find_readable(name, item.partition)
+                    epoch = LEADER_EPOCH if log is None else log.log.leader_epoch
+                    refusal = epoch_error(item.current_leader_epoch, epoch)
+                    if refusal is None and item.fetch_offset < 0:
+                        refusal = ErrorCode.OFFSET_OUT_OF_RANGE
+                if refusal is not None:
+                    data.error_code = refusal
+                    continue
+                assert name is not None
+                self._places.append(data)
+                wanted.append(
+                    FetchPartition(name, item.partition, item.fetch_offset, max_bytes=max(0, item.partition_max_bytes))
+                )
+        if self._session_refused:
+            self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        refused_some = len(self._places) < sum(len(topic.partitions) for topic in self._response.responses)
+        self.request = FetchRequest(
+            wanted,
+            max_bytes=max(0, request.max_bytes),
+            min_bytes=max(0, request.min_bytes),
+            max_wait_ms=0 if refused_some or not wanted else self._max_wait_ms,
+        )
+
+    @property
+    def may_be_answered_now(self) -> bool:
+        """Whether it asks for records: else its response is of errors alone, which are held."""
+        return bool(self._places) or self._session_refused or not self._response.responses
+
+    async def hold_errors(self) -> None:
+        """Wait before a response of nothing but errors."""
+        if not self.may_be_answered_now:
+            await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
+
+    def response(self, answer: Answer) -> messages.FetchResponse:
+        """The response with what the engine found."""
+        payload, slices = answer.payload, iter(answer.slices)
+        for data, result in zip(self._places, answer.reply.partitions, strict=True):
+            self._note(data, result)
+            if result.size:
+                if payload:
+                    data.records, payload = payload[: result.size], payload[result.size :]
+                else:
+                    data.records = next(slices)
+        return self._response
+
+    def empty_response(self) -> messages.FetchResponse:
+        """The response without records, because the broker is stopping: clients ask for metadata, and connect again."""
+        for data in self._places:
+            data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return self._response
+
+    def failed_response(self, error: SeglogError) -> messages.FetchResponse:
+        """The response to a request that failed as a whole."""
+        for data in self._places:
+            data.error_code = error_code(error)
+        return self._response
+
+    def _note(self, data: _PartitionData, result: FetchResult) -> None:
+        if result.error is not None:
+            data.error_code = error_code(result.error)
+            return
+        assert result.latest is not None
+        assert result.earliest is not None
+        data.high_watermark = data.last_stable_offset = result.latest
+        data.log_start_offset = result.earliest
+        if self._read_committed:
+            data.aborted_transactions = []

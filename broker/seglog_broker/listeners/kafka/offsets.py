@@ -1,0 +1,170 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved."""
+
+from typing import Final
+
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.leader_epochs import epoch_error
+from seglog_broker.listeners.replies import as_seglog_error
+from seglog_broker.partitions.partition import Partition
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import (
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+    TruncatePartition,
+    TruncateReply,
+    TruncateRequest,
+)
+from seglog_protocol.record_batch import NO_TIMESTAMP
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+"""Moments with a meaning of their own (Kafka's ListOffsetsRequest). Here nothing is tiered, all is local."""
+
+_HIGH_WATERMARK: Final = -1
+_NO_OFFSET: Final = -1
+
+_OffsetsPartition = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
+_OffsetsTopic = messages.ListOffsetsResponse.ListOffsetsTopicResponse
+
+
+async def list_offsets(
+    caller: Caller, request: messages.ListOffsetsRequest, version: int
+) -> messages.ListOffsetsResponse:
+    """The offsets at moments: the first record at or after a timestamp (ms), or an end of the log."""
+    del version
+    response = messages.ListOffsetsResponse()
+    wanted: list[OffsetsPartition] = []
+    places: list[tuple[_OffsetsPartition, int]] = []
+    for topic in request.topics:
+        answered = _OffsetsTopic(name=topic.name)
+        response.topics.append(answered)
+        for item in topic.partitions:
+            place = _OffsetsPartition(partition_index=item.partition_index)
+            answered.partitions.append(place)
+            partition = caller.engine.partitions.find_readable(topic.name, item.partition_index)
+            if partition is not None:
+                refusal = epoch_error(item.current_leader_epoch, partition.log.leader_epoch)
+                if refusal is not None:
+                    place.error_code = refusal
+                    continue
+            if item.partition_index < 0:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            if item.timestamp < EARLIEST_PENDING_UPLOAD:
+                place.error_code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+                continue
+            moment = item.timestamp if item.timestamp >= 0 else None
+            if item.timestamp == MAX_TIMESTAMP and partition is not None:
+                moment = _largest_timestamp(partition)
+                if moment is None:
+                    continue  # an empty log: no record, and no error
+            wanted.append(OffsetsPartition(topic.name, item.partition_index, moment))
+            places.append((place, item.timestamp))
+    if wanted:
+        try:
+            reply, _ = await caller.engine.answer(OffsetsRequest(wanted))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            for place, _ in places:
+                place.error_code = error_code(as_seglog_error(error, "ListOffsets"))
+            return response
+        assert isinstance(reply, OffsetsReply)
+        for (place, asked), result in zip(places, reply.partitions, strict=True):
+            if result.error is not None:
+                place.error_code = error_code(result.error)
+                continue
+            assert result.earliest is not None
+            assert result.latest is not None
+            assert result.leader_epoch is not None
+            if asked in (EARLIEST, EARLIEST_LOCAL):
+                place.offset = result.earliest
+            elif asked == LATEST:
+                place.offset = result.latest
+            elif asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+                place.offset = _NO_OFFSET
+            elif result.offset is not None:
+                place.offset = result.offset
+                place.timestamp = _NO_OFFSET if result.timestamp is None else result.timestamp
+            if place.offset != _NO_OFFSET:
+                place.leader_epoch = result.leader_epoch
+    return response
+
+
+def _largest_timestamp(partition: Partition) -> int | None:
+    """The largest timestamp (ms) of a partition; None if no record has one."""
+    largest = max(segment.largest_timestamp for segment in partition.log.segments)
+    return None if largest == NO_TIMESTAMP else largest
+
+
+def offsets_for_leader_epoch(
+    caller: Caller, request: messages.OffsetForLeaderEpochRequest, version: int
+) -> messages.OffsetForLeaderEpochResponse:
+    """Where the leader epochs that clients know end in the log."""
+    del version
+    response = messages.OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answered = messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(answered)
+        for item in topic.partitions:
+            result = messages.OffsetForLeaderEpochResponse.EpochEndOffset(partition=item.partition)
+            answered.partitions.append(result)
+            try:
+                partition = caller.engine.partitions.partition(topic.topic, item.partition)
+            except SeglogError as error:
+                result.error_code = error_code(error)
+                continue
+            refusal = epoch_error(item.current_leader_epoch, partition.log.leader_epoch)
+            if refusal is not None:
+                result.error_code = refusal
+                continue
+            log = partition.log
+            result.leader_epoch, result.end_offset = log.epochs.end_offset_for(item.leader_epoch, log.log_end_offset)
+    return response
+
+
+async def delete_records(
+    caller: Caller, request: messages.DeleteRecordsRequest, version: int
+) -> messages.DeleteRecordsResponse:
+    """Records before an offset are deleted; answered when the new log starts survive a power cut."""
+    del version
+    response = messages.DeleteRecordsResponse()
+    wanted: list[TruncatePartition] = []
+    places: list[messages.DeleteRecordsResponse.DeleteRecordsPartitionResult] = []
+    for topic in request.topics:
+        answered = messages.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(answered)
+        for item in topic.partitions:
+            place = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                partition_index=item.partition_index, low_watermark=_NO_OFFSET
+            )
+            answered.partitions.append(place)
+            if item.partition_index < 0:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif item.offset < _HIGH_WATERMARK:
+                place.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            else:
+                offset = None if item.offset == _HIGH_WATERMARK else item.offset
+                wanted.append(TruncatePartition(topic.name, item.partition_index, offset))
+                places.append(place)
+    if wanted:
+        try:
+            reply, _ = await caller.engine.answer(TruncateRequest(wanted))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            for place in places:
+                place.error_code = error_code(as_seglog_error(error, "DeleteRecords"))
+            return response
+        assert isinstance(reply, TruncateReply)
+        for place, result in zip(places, reply.partitions, strict=True):
+            if result.error is not None:
+                place.error_code = error_code(result.error)
+            else:
+                assert result.earliest is not None
+                place.low_watermark = result.earliest
+    return response

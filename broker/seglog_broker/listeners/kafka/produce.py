@@ -1,0 +1,172 @@
+"""Produce: requests to appends, and the results of appends to responses."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.topic_ids import topic_with_id
+from seglog_broker.listeners.replies import AppendOutcome
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.kafka import messages, write_response
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import Ack, AppendPartition, AppendRequest
+from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP
+
+ZSTD_VERSION_MIN: Final = 7
+"""The first version of Produce in which batches may be compressed with zstd."""
+
+TOPIC_ID_VERSION_MIN: Final = 13
+"""The first version of Produce that names topics by their ids."""
+
+_MAGIC_POSITION: Final = 16
+_ATTRIBUTES_POSITION: Final = 21
+_MAGIC: Final = 2
+
+_PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
+_TopicResponse = messages.ProduceResponse.TopicProduceResponse
+
+
+class Produce:
+    """A Produce request in progress: its appends, and the response that grows with their results."""
+
+    __slots__ = ("_correlation_id", "_missing", "_response", "_version", "ack", "appends", "is_silent", "problem")
+
+    def __init__(self, caller: Caller, correlation_id: int, version: int, request: messages.ProduceRequest) -> None:
+        self._correlation_id = correlation_id
+        self._version = version
+        self.is_silent = request.acks == 0
+        """Whether it gets no response: an error then ends the connection."""
+        self.ack = _ack(caller, request.acks)
+        self.appends: list[tuple[Part, AppendRequest, memoryview]] = []
+        self.problem: str | None = None
+        """Why a batch was refused before it came to the engine."""
+        self._response = messages.ProduceResponse()
+        for topic in request.topic_data:
+            name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if version >= TOPIC_ID_VERSION_MIN:
+                known = topic_with_id(caller.engine.directory.registry.topics, topic.topic_id)
+                name, unknown = ("", ErrorCode.UNKNOWN_TOPIC_ID) if known is None else (known.name, unknown)
+            answered = _TopicResponse(name=name, topic_id=topic.topic_id)
+            self._response.responses.append(answered)
+            for item in topic.partition_data:
+                result = _PartitionResponse(index=item.index, base_offset=-1)
+                answered.partition_responses.append(result)
+                if not name:
+                    self._refuse(result, unknown, "no topic has this id")
+                elif self.ack is None:
+                    self._refuse(result, ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {request.acks}")
+                elif (refusal := why_no_batch(item.records, version)) is not None:
+                    self._refuse(result, *refusal)
+                else:
+                    assert item.records is not None
+                    append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
+                    self.appends.append((Part(self, result), append, item.records))
+        self._missing = len(self.appends)
+
+    def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
+        result.error_code, result.error_message = code, why
+        self.problem = why
+
+    def note(self, result: _PartitionResponse, outcome: AppendOutcome) -> None:
+        """Put the outcome of one append into the response."""
+        self._missing -= 1
+        error = outcome if isinstance(outcome, SeglogError) else outcome.partitions[0].error
+        if error is not None:
+            result.error_code, result.error_message = error_code(error), error.message
+            record = getattr(error, "record", None)
+            if record is not None:
+                result.record_errors = [
+                    messages.ProduceResponse.BatchIndexAndErrorMessage(
+                        batch_index=record, batch_index_error_message=error.message
+                    )
+                ]
+            return
+        assert not isinstance(outcome, SeglogError)
+        (appended,) = outcome.partitions
+        assert appended.base_offset is not None
+        result.base_offset = appended.base_offset
+        result.log_append_time_ms = NO_TIMESTAMP if appended.timestamp is None else appended.timestamp
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the results of all its appends are known."""
+        return not self._missing
+
+    def encode(self) -> bytes:
+        """The frame of the response."""
+        return b"".join(write_response(self._correlation_id, self._response, self._version))
+
+
+class Part:
+    """One append of a Produce request: what its outcome is told to."""
+
+    __slots__ = ("_result", "produce")
+
+    def __init__(self, produce: Produce, result: _PartitionResponse | None) -> None:
+        self.produce = produce
+        self._result = result
+
+    def note(self, outcome: AppendOutcome) -> None:
+        """Put the outcome into the response."""
+        if self._result is not None:
+            self.produce.note(self._result, outcome)
+
+
+def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], error_counts: Counter[str]) -> bytearray:
+    """The frames of the responses that are complete with these outcomes; errors are counted, by code."""
+    frames = bytearray()
+    for part, outcome in zip(parts, outcomes, strict=False):
+        for error in errors_of(outcome):
+            error_counts[error.code] += 1
+        part.note(outcome)
+        if part.produce.is_complete:
+            frames += part.produce.encode()
+    return frames
+
+
+def errors_of(outcome: AppendOutcome) -> list[SeglogError]:
+    """The errors in the outcome of an append."""
+    if isinstance(outcome, SeglogError):
+        return [outcome]
+    return [result.error for result in outcome.partitions if result.error is not None]
+
+
+def why_no_batch(records: memoryview | None, version: int) -> tuple[ErrorCode, str] | None:
+    """Why ``records`` are not exactly one batch as this version of Produce may carry it; None if they are.
+
+    Source: Kafka's ProduceRequest.validateRecords.
+    """
+    if records is None or len(records) < HEADER_SIZE:
+        if records is not None and len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != _MAGIC:
+            return _old_format(records[_MAGIC_POSITION])
+        return ErrorCode.INVALID_RECORD, "each partition must have exactly one record batch, this one has none"
+    if records[_MAGIC_POSITION] != _MAGIC:
+        return _old_format(records[_MAGIC_POSITION])
+    size = LOG_OVERHEAD + int.from_bytes(records[8:12], "big", signed=True)
+    if size < len(records):
+        return (
+            ErrorCode.INVALID_RECORD,
+            f"each partition must have exactly one record batch: the first has {size} of {len(records)} bytes",
+        )
+    codec = int.from_bytes(records[_ATTRIBUTES_POSITION : _ATTRIBUTES_POSITION + 2], "big") & CODEC_MASK
+    if codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
+        return (
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs version {ZSTD_VERSION_MIN} of Produce or a newer one, this is version {version}",
+        )
+    return None
+
+
+def _old_format(magic: int) -> tuple[ErrorCode, str]:
+    return ErrorCode.INVALID_RECORD, f"record batches have magic 2, this one has {magic}: use a newer client"
+
+
+def _ack(caller: Caller, acks: int) -> Ack | None:
+    if acks == 0:
+        return "none"
+    if acks == 1:
+        return "os"
+    return caller.config.seglog_kafka_acks_all if acks == -1 else None

@@ -1,0 +1,28 @@
+"""InitProducerId: ids for idempotent producers."""
+
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.replies import as_seglog_error
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import InitProducerReply, InitProducerRequest
+
+
+async def init_producer_id(
+    caller: Caller, request: messages.InitProducerIdRequest, version: int
+) -> messages.InitProducerIdResponse:
+    """A new producer id. Transactional producers are refused: there are no transactions."""
+    del version
+    if request.transactional_id is not None:
+        code = (
+            ErrorCode.INVALID_REQUEST
+            if not request.transactional_id
+            else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # final for every client, unlike other codes
+        )
+        return messages.InitProducerIdResponse(error_code=code)
+    try:
+        reply, _ = await caller.engine.answer(InitProducerRequest())
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return messages.InitProducerIdResponse(error_code=error_code(as_seglog_error(error, "InitProducerId")))
+    assert isinstance(reply, InitProducerReply)
+    return messages.InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
