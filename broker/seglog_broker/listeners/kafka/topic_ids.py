@@ -3,8 +3,12 @@
 import base64
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
 
 from seglog_broker.storage.directory.topic_registry import Topic
+
+NO_ID: Final = bytes(16)
+"""Where a topic is not named by its id."""
 
 
 @lru_cache(maxsize=10_000)
@@ -22,3 +26,8 @@ def topic_with_id(topics: Mapping[str, Topic], topic_id: bytes) -> Topic | None:
     """The topic that has this id."""
     text = id_text(topic_id)
     return next((topic for topic in topics.values() if topic.id == text), None)
+
+
+def topics_by_id(topics: Mapping[str, Topic]) -> dict[bytes, Topic]:
+    """The topics by their ids, for a request with many of these."""
+    return {id_bytes(topic.id): topic for topic in topics.values()}
