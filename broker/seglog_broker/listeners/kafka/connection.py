@@ -390,7 +390,7 @@ class KafkaConnection:
             return
         api = apis.accepted(header)
         request = read_request(header, frame)
-        self._engine.metrics.requests[api.name] += 1
+        self._engine.metrics.requests[apis.counter_name(api.name)] += 1
         self._effort += EFFORT_OF_OTHERS
         if isinstance(request, messages.FetchRequest):
             self._fetch(header, request)
