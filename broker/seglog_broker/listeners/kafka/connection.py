@@ -33,11 +33,11 @@ from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError, S
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
+    RequestHeaderReader,
     UnsupportedVersion,
     WireError,
     messages,
     read_request,
-    read_request_header,
     write_response,
 )
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
@@ -78,6 +78,7 @@ class KafkaConnection:
             memory.request_bytes_max, receive_buffer=run.buffer, pool=memory.pool, asks=True
         )
         self._intake = Intake(sock, self._reader, memory)
+        self._headers = RequestHeaderReader()
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
         self._acks: AckQueue[Part] = AckQueue(
@@ -260,7 +261,7 @@ class KafkaConnection:
                 if frame is None:
                     self._has_frames = False
                     break
-                header = read_request_header(frame)
+                header = self._headers.read(frame)
                 if header.api_key == PRODUCE:
                     self._produce(header, frame)
                 else:
