@@ -26,6 +26,7 @@ from seglog_broker.listeners.kafka.produce_size import LARGE_BYTES, PARTITIONS_M
 from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
 from seglog_broker.listeners.serving.intake import Intake
+from seglog_broker.listeners.serving.peer_left import wait_until_left
 from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import Chunk, FileShrankError, Sender
 from seglog_broker.partitions.fetch_purgatory import Waiter
@@ -53,9 +54,6 @@ EFFORT_OF_OTHERS: Final = 4
 
 APPENDS_AT_ONCE: Final = 64
 """Partitions of a Produce request that are written before other connections have their turn."""
-
-PEER_CHECK_SECONDS: Final = 1
-"""The pause between two looks at whether a peer is there, where requests wait behind its long poll."""
 
 log = structlog.get_logger()
 
@@ -498,6 +496,8 @@ class KafkaConnection:
 
     def _fetch(self, header: RequestHeader, request: messages.FetchRequest) -> None:
         """Answer a fetch now, or have the task wait for its records."""
+        if sum([len(topic.partitions) for topic in request.topics]) > fetch.PARTITIONS_MAX:
+            raise RemoteProtocolError(f"a Fetch request for more than {fetch.PARTITIONS_MAX} partitions")
         asked = fetch.Fetch(self._caller(header), header.version, request)
         self._effort += asked.effort
         if asked.has_only_errors:
@@ -577,16 +577,7 @@ class KafkaConnection:
             await self._sender.send_frame(chunks)
 
     async def _watch_peer(self, waiter: Waiter, scope: trio.CancelScope) -> None:
-        """End the wait of a fetch when its peer leaves. Where more requests wait behind it, only a reset is noticed."""
+        """End the wait of a fetch when its peer leaves."""
         with scope:
-            while True:
-                await trio.lowlevel.wait_readable(self._sock)
-                try:
-                    if not self._sock.recv(1, socket.MSG_PEEK):
-                        break
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    break
-                await trio.sleep(PEER_CHECK_SECONDS)
+            await wait_until_left(self._sock)
             waiter.end()

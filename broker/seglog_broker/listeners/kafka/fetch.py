@@ -17,6 +17,9 @@ from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult
 TOPIC_ID_VERSION_MIN: Final = 13
 """The first version of Fetch that names topics by their ids."""
 
+PARTITIONS_MAX: Final = 10_000
+"""The most partitions in a Fetch request, as in one on the native port."""
+
 ERRORS_HELD_SECONDS: Final = 0.1
 """A response of nothing but errors is held for so long: some clients ask again at once, thousands of times a second."""
 

@@ -234,12 +234,12 @@ async def test_a_produce_request_may_have_more_than_a_mebibyte_and_no_other() ->
         peer = await served.connect()
         await peer.send(produce(("plain", 0, batch(bytes(2_000_000)))), 9)
         assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-        names = [messages.MetadataRequest.MetadataRequestTopic(name="n" * 30_000) for _ in range(30)]
-        await peer.send(messages.MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
+        names = [messages.MetadataRequest.MetadataRequestTopic(name=f"{number:030000}") for number in range(60)]
+        await peer.send(messages.MetadataRequest(topics=names[:30], allow_auto_topic_creation=False), 8)
         response = await peer.receive(messages.MetadataResponse)
         assert codes(response.topics) == [ErrorCode.INVALID_TOPIC_EXCEPTION] * 30
         with suppress(trio.BrokenResourceError):  # it is closed before all is sent
-            await peer.send(messages.MetadataRequest(topics=names * 2, allow_auto_topic_creation=False), 8)
+            await peer.send(messages.MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
         assert await peer.rest() == b""
 
 
@@ -267,13 +267,97 @@ async def test_a_produce_request_for_millions_of_partitions_closes_the_connectio
         await is_alive(served)
 
 
+MANY: list[tuple[Any, int, int]] = [
+    (fetch(*[("plain", 0, 0)] * (PARTITIONS_MAX + 1)), 12, -1),
+    (latest("plain", *range(5_000)), 5, 10),
+    (
+        messages.OffsetForLeaderEpochRequest(
+            topics=[
+                messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic="plain",
+                    partitions=[messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition()] * 5_000,
+                )
+            ]
+        ),
+        4,
+        10,
+    ),
+    (
+        messages.DeleteRecordsRequest(
+            topics=[
+                messages.DeleteRecordsRequest.DeleteRecordsTopic(
+                    name="plain",
+                    partitions=[messages.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=-1)] * 5_000,
+                )
+            ]
+        ),
+        2,
+        10,
+    ),
+    (
+        messages.MetadataRequest(
+            topics=[messages.MetadataRequest.MetadataRequestTopic(name=f"n{number}") for number in range(5_000)],
+            allow_auto_topic_creation=False,
+        ),
+        12,
+        100,
+    ),
+    (messages.CreateTopicsRequest(topics=[messages.CreateTopicsRequest.CreatableTopic(name="a")] * 5_000), 7, 1_000),
+    (
+        messages.CreatePartitionsRequest(
+            topics=[messages.CreatePartitionsRequest.CreatePartitionsTopic(name="a")] * 5_000
+        ),
+        3,
+        1_000,
+    ),
+    (
+        messages.DeleteTopicsRequest(
+            topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"x")] * 5_000
+        ),
+        6,
+        1_000,
+    ),
+    (
+        messages.DescribeTopicPartitionsRequest(
+            topics=[messages.DescribeTopicPartitionsRequest.TopicRequest(name=f"n{number}") for number in range(5_000)]
+        ),
+        0,
+        100,
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "version", "turns"), MANY, ids=lambda value: type(value).__name__)
+async def test_a_request_for_very_much_lets_others_have_their_turns(request_: Any, version: int, turns: int) -> None:
+    taken = 0
+    async with kafka() as served:
+        plain = served.broker.turn
+
+        async def turn() -> None:
+            nonlocal taken
+            taken += 1
+            await plain()
+
+        served.broker.turn = turn
+        peer = await served.connect()
+        await peer.send(request_, version)
+        if turns < 0:
+            assert await peer.rest() == b""
+        else:
+            await peer.receive_frame()
+            assert taken >= turns - 1
+
+
 # --- Peers that leave, rest, or hold something up; and the stop of the broker -----------------------------------------
 
 
-async def test_a_fetch_that_waits_ends_when_its_peer_leaves() -> None:
+@pytest.mark.parametrize("more", [0, 1])  # requests that wait behind it
+async def test_a_fetch_that_waits_ends_when_its_peer_leaves(more: int) -> None:
     async with kafka() as served:
         peer = await served.connect()
         await peer.send(fetch(("plain", 0, 0), max_wait_ms=2**31 - 1), 12)
+        for _ in range(more):
+            await peer.send(latest("plain", 0), 5)
         while not served.broker.partitions["plain", 0].waiters:
             await wait_all_tasks_blocked()
         await peer.stream.aclose()
