@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
-from seglog_broker.listeners.replies import AppendOutcome
+from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages, write_response
@@ -32,7 +32,7 @@ _TopicResponse = messages.ProduceResponse.TopicProduceResponse
 class Produce:
     """A Produce request in progress: its appends, and the response that grows with their results."""
 
-    __slots__ = ("_correlation_id", "_missing", "_response", "_version", "ack", "appends", "is_silent", "problem")
+    __slots__ = ("_appends", "_correlation_id", "_missing", "_response", "_version", "ack", "is_silent", "problem")
 
     def __init__(self, caller: Caller, correlation_id: int, version: int, request: messages.ProduceRequest) -> None:
         self._correlation_id = correlation_id
@@ -40,7 +40,7 @@ class Produce:
         self.is_silent = request.acks == 0
         """Whether it gets no response: an error then ends the connection."""
         self.ack = _ack(caller, request.acks)
-        self.appends: list[tuple[Part, AppendRequest, memoryview]] = []
+        self._appends: list[Append] = []
         self.problem: str | None = None
         """Why a batch was refused before it came to the engine."""
         self._response = messages.ProduceResponse()
@@ -55,32 +55,39 @@ class Produce:
                 result = _PartitionResponse(index=item.index, base_offset=-1)
                 answered.partition_responses.append(result)
                 if not name:
-                    self._refuse(result, unknown, "no topic has this id")
+                    self._refuse(caller, result, unknown, "no topic has this id")
                 elif self.ack is None:
-                    self._refuse(result, ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {request.acks}")
+                    why = f"acks is -1, 0 or 1, not {request.acks}"
+                    self._refuse(caller, result, ErrorCode.INVALID_REQUIRED_ACKS, why)
                 elif (refusal := why_no_batch(item.records, version)) is not None:
-                    self._refuse(result, *refusal)
+                    self._refuse(caller, result, *refusal)
                 else:
                     assert item.records is not None
                     append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
-                    self.appends.append((Part(self, result), append, item.records))
-        self._missing = len(self.appends)
+                    self._appends.append((Part(self, result), append, item.records))
+        self._missing = len(self._appends)
 
-    def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
+    def _refuse(self, caller: Caller, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
         result.error_code, result.error_message = code, why
         self.problem = why
+        caller.engine.metrics.request_errors[code.name] += 1
+
+    def take_appends(self) -> "list[Append]":
+        """The appends, once: kept here, they would hold the memory of the frame until their ack."""
+        appends, self._appends = self._appends, []
+        return appends
 
     def note(self, result: _PartitionResponse, outcome: AppendOutcome) -> None:
         """Put the outcome of one append into the response."""
         self._missing -= 1
         error = outcome if isinstance(outcome, SeglogError) else outcome.partitions[0].error
         if error is not None:
-            result.error_code, result.error_message = error_code(error), error.message
-            record = getattr(error, "record", None)
-            if record is not None:
+            result.error_code, result.error_message = error_code(error), error_message(error)
+            record = getattr(error, "record", -1)
+            if record >= 0:
                 result.record_errors = [
                     messages.ProduceResponse.BatchIndexAndErrorMessage(
-                        batch_index=record, batch_index_error_message=error.message
+                        batch_index=record, batch_index_error_message=error_message(error)
                     )
                 ]
             return
@@ -96,7 +103,16 @@ class Produce:
         return not self._missing
 
     def encode(self) -> bytes:
-        """The frame of the response."""
+        """The frame of the response. Raises nothing: it is called for the requests of many connections."""
+        try:
+            return b"".join(write_response(self._correlation_id, self._response, self._version))
+        except Exception as error:  # noqa: BLE001 - a bug in one response must not end the others
+            code = error_code(as_seglog_error(error, "Produce"))
+        for topic in self._response.responses:
+            topic.partition_responses = [
+                _PartitionResponse(index=result.index, error_code=code, base_offset=-1)
+                for result in topic.partition_responses
+            ]
         return b"".join(write_response(self._correlation_id, self._response, self._version))
 
 
@@ -113,6 +129,10 @@ class Part:
         """Put the outcome into the response."""
         if self._result is not None:
             self.produce.note(self._result, outcome)
+
+
+Append = tuple[Part, AppendRequest, memoryview]
+"""One append of a Produce request, with its batch."""
 
 
 def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], error_counts: Counter[str]) -> bytearray:
