@@ -84,6 +84,7 @@ class KafkaConnection:
         )
         self._intake = Intake(sock, self._reader, memory)
         self._headers = RequestHeaderReader()
+        self._latest_caller: Caller | None = None
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
         self._acks: AckQueue[Part] = AckQueue(
@@ -294,8 +295,10 @@ class KafkaConnection:
         return memoryview(bytearray(frame)) if self._run.buffer.has(frame) else frame
 
     def _caller(self, header: RequestHeader) -> Caller:
-        assert self._endpoint is not None
-        return Caller(self._engine, self._endpoint, header.client_id)
+        if self._latest_caller is None or self._latest_caller.client_id != header.client_id:
+            assert self._endpoint is not None
+            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id)
+        return self._latest_caller
 
     # --- Produce ------------------------------------------------------------------------------------------------------
 
@@ -304,7 +307,8 @@ class KafkaConnection:
             raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE:
+        topics = request.topic_data
+        if sum([len(topic.partition_data) for topic in topics]) > APPENDS_AT_ONCE:
             self._write_gathered()
             self._effort = EFFORT_A_TURN
             if self._run.buffer.has(frame):
