@@ -8,6 +8,7 @@ from typing import Final
 
 from benchmarks.batches import batch_of, dated
 from benchmarks.harness import MIB, Bench, Benchmark, Goal, Row, take_turns
+from benchmarks.peers import librdkafka
 from benchmarks.peers.cases import APPENDS, FETCHES
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.results import Measure
@@ -67,6 +68,11 @@ def _run(bench: Bench) -> Iterator[Row]:
             yield from _rows(
                 bench, case.name, unit, partial(kafka.append, case, pace), partial(native.append, case, pace)
             )
+        python = librdkafka.python_with_librdkafka(bench.peers_python)
+        found = [] if python is None else [librdkafka.rates(bench, python, opened.port) for _ in range(bench.rounds)]
+        for step in librdkafka.STEPS:
+            note = "" if found else librdkafka.ABSENT
+            yield Row(f"librdkafka, {step} 100 B", "records/s", [one[step] for one in found], note=note)
         batch, records = batch_of(_BATCH_BYTES)
         native.fill(dated(batch, bench.pick(256, 16) * MIB // len(batch)))
         for fetch in FETCHES:

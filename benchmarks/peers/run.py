@@ -18,8 +18,8 @@ from typing import Final
 
 from benchmarks.batches import FIRST_TIMESTAMP, batch_of, dated
 from benchmarks.harness import MIB, Bench, BenchmarkError, deadline, take_turns
-from benchmarks.kafka_door import door
-from benchmarks.peers import compaction, firehose
+from benchmarks.kafka_door import Door, door
+from benchmarks.peers import compaction, firehose, librdkafka
 from benchmarks.peers.cases import APPENDS, COMPACTION_GOAL, FETCHES, GROUPS
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.results import BARE, KAFKA, NATS, REDIS, SEGLOG, Measure, PeerRow, Results
@@ -273,12 +273,30 @@ def _through_kafkas_protocol(bench: Bench, field: _Field) -> Iterator[PeerRow]:
                 sides[KAFKA] = partial(field.kafka.append, case, pace)
             measured, notes = in_turns(bench, {name: partial(_after_sync, side) for name, side in sides.items()})
             yield PeerRow("kafka", case.name, "MB/s" if case.batch_bytes else "appends/s", measured, notes=notes)
+        yield from _librdkafka(bench, field, seglog)
         for fetch in FETCHES:
             readers = {SEGLOG: seglog.fetches(fetch, pace, len(batch), records)}
             if field.kafka is not None:
                 readers[KAFKA] = field.kafka.fetches(fetch, pace, len(batch), records)
             measured, notes = in_turns(bench, readers)
             yield PeerRow("kafka", fetch.name, "MB/s", measured, notes=notes)
+
+
+def _librdkafka(bench: Bench, field: _Field, seglog: Kafka[Door]) -> Iterator[PeerRow]:
+    python = librdkafka.python_with_librdkafka(bench.peers_python)
+    if python is None:
+        bench.report(librdkafka.ABSENT)
+        return
+    for step in librdkafka.STEPS:
+
+        def rate(port: int, step: str = step) -> Measure:
+            return Measure(librdkafka.rates(bench, python, port)[step])
+
+        sides = {SEGLOG: partial(rate, seglog.server.port)}
+        if field.kafka is not None:
+            sides[KAFKA] = partial(rate, field.kafka.server.port)
+        measured, notes = in_turns(bench, sides)
+        yield PeerRow("kafka", f"librdkafka, {step} 100 B", "records/s", measured, notes=notes)
 
 
 _GROUPS: Final[Mapping[str, Callable[[Bench, _Field], Iterator[PeerRow]]]] = {
