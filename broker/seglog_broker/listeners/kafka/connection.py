@@ -454,11 +454,11 @@ class KafkaConnection:
         if api.at_once is not None:
             try:
                 response = api.at_once(self._caller(header), request, header.version)
+                if response is not None:
+                    self._queue_response(header, response)
+                    return
             except Exception as error:  # noqa: BLE001 - logged; those before it are answered
                 self._give_up(api.name, error)
-                return
-            if response is not None:
-                self._queue_response(header, response)
                 return
         self._effort = EFFORT_A_TURN
         self._job = partial(self._serve_slowly, api, header, request)
@@ -481,11 +481,9 @@ class KafkaConnection:
         await self._sender.flush()
         assert api.serve is not None
         try:
-            response = await api.serve(self._caller(header), request, header.version)
+            self._queue_response(header, await api.serve(self._caller(header), request, header.version))
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
             self._give_up(api.name, error)
-            return
-        self._queue_response(header, response)
 
     def _give_up(self, api: str, error: Exception) -> None:
         """End the connection when those before it are answered: there is no response to a request that failed so."""

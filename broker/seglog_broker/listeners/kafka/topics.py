@@ -37,6 +37,7 @@ PARTITIONS_PER_PAGE: Final = 2_000
 _NO_ID: Final = bytes(16)
 _NO_LEADER: Final = -1
 _DELETE_BY_ID_VERSION_MIN: Final = 6
+_METADATA_BY_ID_VERSION_MIN: Final = 12
 
 _MetadataTopic = messages.MetadataResponse.MetadataResponseTopic
 _MetadataPartition = messages.MetadataResponse.MetadataResponsePartition
@@ -67,6 +68,14 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
             await turns.work(1 if topic is None else topic.partitions)
             if topic is not None:  # else it was deleted meanwhile
                 response.topics.append(_described(caller, topic))
+        return response
+    if version < _METADATA_BY_ID_VERSION_MIN and any(
+        item.name is None or item.topic_id != _NO_ID for item in request.topics
+    ):
+        response.topics = [
+            _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
+            for item in request.topics
+        ]
         return response
     may_create = caller.config.auto_create_topics_enable and request.allow_auto_topic_creation
     for item in {(item.name, item.topic_id): item for item in request.topics}.values():  # each once, as in Kafka

@@ -463,6 +463,50 @@ async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those
         await is_alive(served)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failure_does(
+    at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = messages.MetadataResponse
+    nameless = cls(topics=[cls.MetadataResponseTopic(name=None)])
+
+    async def serve(*_: object) -> Any:
+        return nameless
+
+    odd = apis.Api("Metadata", range(14), serve=serve)
+    if at_once:
+        odd = apis.Api("Metadata", range(14), at_once=lambda *_: nameless)
+    monkeypatch.setattr(apis, "APIS", {**apis.APIS, 3: odd})
+    async with kafka() as served:
+        peer = await served.connect()
+        with capture_logs() as logged:
+            await peer.stream.send_all(
+                peer.frame(produce(("plain", 0, BATCH)), 9) + peer.frame(messages.MetadataRequest(topics=[]), 1)
+            )
+            assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+            assert await peer.rest() == b""
+        assert reasons(logged) == ["Metadata failed: internal error while handling Metadata; see the broker log"]
+        await is_alive(served)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(version: int) -> None:
+    cls = messages.MetadataRequest.MetadataRequestTopic
+    async with kafka() as served:
+        peer = await served.connect()
+        for topic in (
+            cls(name=None, topic_id=served.id_of("plain")),
+            cls(name="plain", topic_id=served.id_of("plain")),
+        ):
+            await peer.send(messages.MetadataRequest(topics=[topic, cls(name="keyed")]), version)
+            response = await peer.receive(messages.MetadataResponse)
+            assert codes(response.topics) == [ErrorCode.INVALID_REQUEST] * 2
+            assert [item.name for item in response.topics] == [topic.name or "", "keyed"]
+        await peer.send(messages.MetadataRequest(topics=[cls(name=None, topic_id=served.id_of("plain"))]), 12)
+        [found_] = (await peer.receive(messages.MetadataResponse)).topics
+        assert (found_.name, found_.error_code) == ("plain", 0)
+
+
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", ["fetch_now", "fetch"])
 async def test_a_fetch_that_fails_is_answered(
