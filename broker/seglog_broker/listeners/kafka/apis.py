@@ -1,6 +1,8 @@
 """The apis that the Kafka listener serves: their versions, and what serves them."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -79,6 +81,12 @@ def unsupported_api_versions() -> messages.ApiVersionsResponse:
     )
 
 
+@cache
+def counter_name(api_name: str) -> str:
+    """The name under which requests of an api are counted: ``kafka_list_offsets`` for ListOffsets."""
+    return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
+
+
 def accepted(header: RequestHeader) -> Api:
     """The api of a request. Raises UnsupportedVersion for one that is not served in this version."""
     api = APIS.get(header.api_key)
@@ -102,7 +110,7 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         20: Api("DeleteTopics", range(1, 7), serve=topic_changes.delete_topics),
         21: Api("DeleteRecords", range(3), serve=offsets.delete_records),
         22: Api("InitProducerId", range(6), serve=producer_ids.init_producer_id),
-        23: Api("OffsetForLeaderEpoch", range(2, 5), at_once=offsets.offsets_for_leader_epoch),
+        23: Api("OffsetForLeaderEpoch", range(2, 5), serve=offsets.offsets_for_leader_epoch),
         29: Api("DescribeAcls", range(1, 4), at_once=security.describe_acls),
         30: Api("CreateAcls", range(1, 4), at_once=security.create_acls),
         31: Api("DeleteAcls", range(1, 4), at_once=security.delete_acls),

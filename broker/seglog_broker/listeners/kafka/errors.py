@@ -31,6 +31,15 @@ other codes are final for some of them. What needs an operator is KAFKA_STORAGE_
 """
 
 
+MESSAGE_CHARACTERS_MAX: Final = 1_000
+"""Of an error in a response. A string has at most 32,767 bytes there, and a topic's name in a request may have them."""
+
+
+def error_message(error: errors.SeglogError) -> str:
+    """The sentence of ``error``, no longer than a response can have it."""
+    return error.message[:MESSAGE_CHARACTERS_MAX]
+
+
 def error_code(error: errors.SeglogError) -> ErrorCode:
     """Kafka's code for ``error``."""
     own = _OWN.get(type(error))
@@ -49,7 +58,7 @@ class Refused(Exception):  # noqa: N818 - answered, never raised to a caller of 
 
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
-        self.failure = Failure(code, message)
+        self.failure = Failure(code, message and message[:MESSAGE_CHARACTERS_MAX])
 
 
 def failure_of(error: Exception, api: str) -> Failure:
@@ -57,4 +66,4 @@ def failure_of(error: Exception, api: str) -> Failure:
     if isinstance(error, Refused):
         return error.failure
     known = as_seglog_error(error, api)
-    return Failure(error_code(known), known.message)
+    return Failure(error_code(known), error_message(known))

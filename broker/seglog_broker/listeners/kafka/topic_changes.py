@@ -8,8 +8,9 @@ from seglog_broker.config.kafka_configs import ConfigEntry, ResourceType
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.replicas import check_replicas
-from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topics_by_id
+from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
 from seglog_broker.listeners.kafka.topic_names import plain_name
+from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.kafka import messages
@@ -43,10 +44,11 @@ async def create_topics(
     """Topics are created, each with its own result."""
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
+    turns = Turns(caller.engine)
     names = _Names(caller.engine.directory.registry.topics)
     too_many = _partitions_made(caller, request.topics) > PARTITIONS_MAX
     for wanted in request.topics:
-        await caller.engine.turn()
+        await turns.work(EFFORT_OF_CHANGE)
         if not times[wanted.name]:
             continue  # it was answered
         result = _Created(name=wanted.name, num_partitions=-1, replication_factor=-1, error_message=None, configs=[])
@@ -116,10 +118,10 @@ async def _create(
     else:
         reply, _ = await caller.engine.answer(asked)
         assert isinstance(reply, CreateTopicReply)
-        names.add(wanted.name)
         result.topic_id = id_bytes(reply.topic_id)
         count = reply.partitions
         entries = caller.engine.configs.describe(ResourceType.TOPIC, wanted.name)
+    names.add(wanted.name)
     if version >= _WITH_CONFIGS_VERSION_MIN:
         result.num_partitions, result.replication_factor = count, 1
         result.configs = [_config(entry) for entry in entries]
@@ -185,9 +187,10 @@ async def create_partitions(
     del version
     response = messages.CreatePartitionsResponse()
     times = Counter(topic.name for topic in request.topics)
+    turns = Turns(caller.engine)
     left = PARTITIONS_MAX
     for wanted in request.topics:
-        await caller.engine.turn()
+        await turns.work(EFFORT_OF_CHANGE)
         if not times[wanted.name]:
             continue  # it was answered
         result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult(name=wanted.name)
@@ -243,16 +246,18 @@ async def delete_topics(
         else [(name, NO_ID) for name in request.topic_names]
     )
     topics = caller.engine.directory.registry.topics
-    by_id = topics_by_id(topics) if any(topic_id != NO_ID for _, topic_id in wanted) else {}
     times = Counter(wanted)
+    turns = Turns(caller.engine)
     found = Counter(
-        topic.name for name, topic_id in times if (topic := by_id.get(topic_id) if name is None else topics.get(name))
+        topic.name
+        for name, topic_id in times
+        if (topic := topic_with_id(topics, topic_id) if name is None else topics.get(name))
     )
     for name, topic_id in wanted:
-        await caller.engine.turn()
+        await turns.work(EFFORT_OF_CHANGE)
         if not times[name, topic_id]:
             continue  # it was answered
-        topic = by_id.get(topic_id) if name is None else topics.get(name)
+        topic = topic_with_id(topics, topic_id) if name is None else topics.get(name)
         if topic is not None and found[topic.name] == _ANSWERED:
             continue
         result = _Deleted(name=name, topic_id=topic_id)

@@ -1,11 +1,10 @@
 """Topic ids as Kafka's wire has them: sixteen bytes, where the engine has 22 characters."""
 
 import base64
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.directory.topic_registry import Topic, Topics
 
 NO_ID: Final = bytes(16)
 """Where a topic is not named by its id."""
@@ -22,12 +21,6 @@ def id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
-def topic_with_id(topics: Mapping[str, Topic], topic_id: bytes) -> Topic | None:
+def topic_with_id(topics: Topics, topic_id: bytes) -> Topic | None:
     """The topic that has this id."""
-    text = id_text(topic_id)
-    return next((topic for topic in topics.values() if topic.id == text), None)
-
-
-def topics_by_id(topics: Mapping[str, Topic]) -> dict[bytes, Topic]:
-    """The topics by their ids, for a request with many of these."""
-    return {id_bytes(topic.id): topic for topic in topics.values()}
+    return topics.with_id(id_text(topic_id))

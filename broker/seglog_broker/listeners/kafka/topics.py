@@ -1,22 +1,20 @@
 """Metadata and DescribeTopicPartitions: topics with the leaders of their partitions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKED, cluster_operations, topic_operations
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import failure_of
-from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topics_by_id
+from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
 from seglog_broker.listeners.kafka.topic_names import colliding_topic
+from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import TopicExistsError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import CreateTopicRequest
-
-TOPICS_A_TURN: Final = 50
-"""Topics that are described before other tasks run."""
 
 PARTITIONS_PER_PAGE: Final = 2_000
 """The most partitions in a response to DescribeTopicPartitions. Source: Kafka's max.request.partition.size.limit."""
@@ -45,12 +43,17 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
     topics = caller.engine.directory.registry.topics
     if request.topics is None or (version == 0 and not request.topics):
         asked: Iterable[Topic | _MetadataTopic] = [topics[name] for name in sorted(topics)]
+    elif version < _BY_ID_VERSION_MIN and any(item.name is None or item.topic_id != NO_ID for item in request.topics):
+        asked = [
+            _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
+            for item in request.topics
+        ]
     else:
-        asked = _asked(caller, request, version)
+        asked = _asked(caller, request.topics)
     missing: list[str] = []
-    for number, item in enumerate(asked):
-        if number % TOPICS_A_TURN == TOPICS_A_TURN - 1:
-            await caller.engine.turn()
+    turns = Turns(caller.engine)
+    for item in asked:
+        await turns.work(item.partitions if isinstance(item, Topic) else 1)
         if isinstance(item, Topic):
             if topics.get(item.name) is item:  # else it was deleted meanwhile
                 response.topics.append(_described(caller, item))
@@ -59,9 +62,8 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
         else:
             response.topics.append(item)
     may_create = caller.config.auto_create_topics_enable and request.allow_auto_topic_creation
-    for number, name in enumerate(missing):
-        if number % TOPICS_A_TURN == TOPICS_A_TURN - 1:
-            await caller.engine.turn()
+    for name in missing:
+        await turns.work(EFFORT_OF_CHANGE if may_create else 0)
         response.topics.append(
             await _created(caller, name) if may_create else _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         )
@@ -71,22 +73,21 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
     return response
 
 
-def _asked(caller: Caller, request: messages.MetadataRequest, version: int) -> Iterator[Topic | _MetadataTopic]:
-    """The topics that are named, each once, or the errors that stand for them."""
+def _asked(
+    caller: Caller, named: Sequence[messages.MetadataRequest.MetadataRequestTopic]
+) -> Iterator[Topic | _MetadataTopic]:
+    """The named topics, each once, or the errors that stand for them; those with ids only, if there are any."""
     topics = caller.engine.directory.registry.topics
-    by_id = topics_by_id(topics) if any(item.topic_id != NO_ID for item in request.topics or ()) else {}
     seen: set[str | bytes] = set()
-    for item in request.topics or ():
+    for item in [item for item in named if item.topic_id != NO_ID] or named:
         wanted = item.topic_id if item.topic_id != NO_ID else item.name
-        if wanted is None or (version < _BY_ID_VERSION_MIN and (item.topic_id != NO_ID or item.name is None)):
-            failed = _failed("", ErrorCode.INVALID_REQUEST)
-            failed.topic_id = item.topic_id
-            yield failed
+        if wanted is None:
+            yield _failed("", ErrorCode.INVALID_REQUEST)
         elif wanted in seen:
             continue
         else:
             seen.add(wanted)
-            topic = by_id.get(wanted) if isinstance(wanted, bytes) else topics.get(wanted)
+            topic = topic_with_id(topics, wanted) if isinstance(wanted, bytes) else topics.get(wanted)
             if topic is not None:
                 yield topic
             elif isinstance(wanted, bytes):
@@ -167,9 +168,9 @@ async def describe_topic_partitions(
                 for name in named
             ]
             return response
-    for number, name in enumerate(sorted(named or topics)):
-        if number % TOPICS_A_TURN == TOPICS_A_TURN - 1:
-            await caller.engine.turn()
+    turns = Turns(caller.engine)
+    for name in sorted(named or topics):
+        await turns.work(0)
         if name < first:
             continue
         topic = topics.get(name)
