@@ -1,6 +1,8 @@
 """The apis that the Kafka listener serves: their versions, and what serves them."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -63,6 +65,12 @@ def unsupported_api_versions() -> messages.ApiVersionsResponse:
             )
         ],
     )
+
+
+@cache
+def counter_name(api_name: str) -> str:
+    """The name under which requests of an api are counted: ``kafka_list_offsets`` for ListOffsets."""
+    return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
 
 
 def accepted(header: RequestHeader) -> Api:

@@ -35,11 +35,11 @@ from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError, S
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
+    RequestHeaderReader,
     UnsupportedVersion,
     WireError,
     messages,
     read_request,
-    read_request_header,
     write_response,
 )
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
@@ -83,6 +83,8 @@ class KafkaConnection:
             memory.request_bytes_max, receive_buffer=run.buffer, pool=memory.pool, asks=True
         )
         self._intake = Intake(sock, self._reader, memory)
+        self._headers = RequestHeaderReader()
+        self._latest_caller: Caller | None = None
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
         self._acks: AckQueue[Part] = AckQueue(
@@ -266,7 +268,7 @@ class KafkaConnection:
                 if frame is None:
                     self._has_frames = False
                     break
-                header = read_request_header(frame)
+                header = self._headers.read(frame)
                 if header.api_key == PRODUCE:
                     self._produce(header, frame)
                 else:
@@ -294,8 +296,10 @@ class KafkaConnection:
         return memoryview(bytearray(frame)) if self._run.buffer.has(frame) else frame
 
     def _caller(self, header: RequestHeader) -> Caller:
-        assert self._endpoint is not None
-        return Caller(self._engine, self._endpoint, header.client_id)
+        if self._latest_caller is None or self._latest_caller.client_id != header.client_id:
+            assert self._endpoint is not None
+            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id)
+        return self._latest_caller
 
     # --- Produce ------------------------------------------------------------------------------------------------------
 
@@ -304,7 +308,8 @@ class KafkaConnection:
             raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE:
+        topics = request.topic_data
+        if sum([len(topic.partition_data) for topic in topics]) > APPENDS_AT_ONCE:
             self._write_gathered()
             self._effort = EFFORT_A_TURN
             if self._run.buffer.has(frame):
@@ -442,7 +447,7 @@ class KafkaConnection:
             return
         api = apis.accepted(header)
         request = read_request(header, frame)
-        self._engine.metrics.requests[api.name] += 1
+        self._engine.metrics.requests[apis.counter_name(api.name)] += 1
         self._effort += EFFORT_OF_OTHERS
         if isinstance(request, messages.FetchRequest):
             self._fetch(header, request)

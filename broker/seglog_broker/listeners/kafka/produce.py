@@ -1,5 +1,6 @@
 """Produce: requests to appends, and the results of appends to responses."""
 
+import struct
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -21,8 +22,10 @@ ZSTD_VERSION_MIN: Final = 7
 TOPIC_ID_VERSION_MIN: Final = 13
 """The first version of Produce that names topics by their ids."""
 
+_LENGTH_MAGIC_ATTRIBUTES: Final = struct.Struct(">8xi4xb4xh")
+"""The beginning of a batch header: how long the batch is from its twelfth byte on, magic, attributes."""
+
 _MAGIC_POSITION: Final = 16
-_ATTRIBUTES_POSITION: Final = 21
 _MAGIC: Final = 2
 
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
@@ -139,8 +142,8 @@ def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], e
     """The frames of the responses that are complete with these outcomes; errors are counted, by code."""
     frames = bytearray()
     for part, outcome in zip(parts, outcomes, strict=False):
-        for error in errors_of(outcome):
-            error_counts[error.code] += 1
+        if errors := errors_of(outcome):
+            error_counts.update(error.code for error in errors)
         part.note(outcome)
         if part.produce.is_complete:
             frames += part.produce.encode()
@@ -163,16 +166,16 @@ def why_no_batch(records: memoryview | None, version: int) -> tuple[ErrorCode, s
         if records is not None and len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != _MAGIC:
             return _old_format(records[_MAGIC_POSITION])
         return ErrorCode.INVALID_RECORD, "each partition must have exactly one record batch, this one has none"
-    if records[_MAGIC_POSITION] != _MAGIC:
-        return _old_format(records[_MAGIC_POSITION])
-    size = LOG_OVERHEAD + int.from_bytes(records[8:12], "big", signed=True)
+    length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records)
+    if magic != _MAGIC:
+        return _old_format(magic)
+    size = LOG_OVERHEAD + length
     if size < len(records):
         return (
             ErrorCode.INVALID_RECORD,
             f"each partition must have exactly one record batch: the first has {size} of {len(records)} bytes",
         )
-    codec = int.from_bytes(records[_ATTRIBUTES_POSITION : _ATTRIBUTES_POSITION + 2], "big") & CODEC_MASK
-    if codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
+    if version < ZSTD_VERSION_MIN and attributes & CODEC_MASK == Codec.ZSTD:
         return (
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs version {ZSTD_VERSION_MIN} of Produce or a newer one, this is version {version}",
