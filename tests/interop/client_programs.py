@@ -33,7 +33,7 @@ INSTALLED: Final = REPOSITORY / "build" / "interop"
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_INSTALL_SECONDS: Final = 240
+_INSTALL_SECONDS: Final = 180
 _TRIES: Final = 2
 _ANSWER_SECONDS: Final = 2 * TIMEOUT_SECONDS
 
@@ -44,13 +44,15 @@ class Program:
 
     name: str
     command: Callable[[], Sequence[str]]
-    """Installs it, and gives the command, to which the server is added. Skips the test if it cannot be had."""
+    """Installs it, and gives the command, with SERVER in the place of the server. Raises AbsentError."""
     codecs: Sequence[str] = CODECS
     produces_binary_keys: bool = True
     """Whether it can be given any bytes as keys, no bytes included; else some text."""
     produces_null_headers: bool = True
     has_binary_headers: bool = True
     sets_timestamps: bool = True
+    consumes: bool = True
+    """Whether it can consume without being a member of a group."""
     has_admin: bool = True
     group_error: str = "authoriz"
     """What it says, in lower case, where there are no groups."""
@@ -150,8 +152,12 @@ class Client:
 
 @contextmanager
 def client(program: Program, server: str) -> Iterator[Client]:
-    """The client as a process that speaks to ``server``; gone afterwards."""
-    command = [*program.command()]
+    """The client as a process that speaks to ``server``; gone afterwards. Skips the test where it cannot be had."""
+    try:
+        command = [*program.command()]
+    except AbsentError as error:
+        missing(f"{program.name}: {error}")
+        raise
     at = command.index("SERVER")
     command[at] = server
     process = subprocess.Popen(
@@ -182,19 +188,19 @@ def _environment() -> dict[str, str]:
 # --- How each is installed --------------------------------------------------------------------------------------------
 
 
-def tool(client_name: str, *names: str) -> str:
-    """The path of the last of the programs that it takes to have a client; skips the test where one is absent."""
-    found = ""
-    for name in names:
-        path = shutil.which(name)
-        if path is None:
-            missing(f"{client_name}: no {name}")
-        found = str(path)
-    return found
+class AbsentError(Exception):
+    """What cannot be had here, and why."""
+
+
+def tools(*names: str) -> None:
+    """Raises AbsentError unless these programs are on the machine."""
+    absent = [name for name in names if shutil.which(name) is None]
+    if absent:
+        raise AbsentError(f"no {', '.join(absent)}")
 
 
 def installed(name: str, pins: Sequence[Path], make: Callable[[Path], None]) -> Path:
-    """The folder that ``make`` fills, once for the same ``pins``; tried twice, then the test is skipped."""
+    """The folder that ``make`` fills, once for the same ``pins``. Raises AbsentError when it failed twice."""
     folder = INSTALLED / name
     wanted = hashlib.sha256(b"\0".join(path.read_bytes() for path in (Path(__file__), *pins))).hexdigest()
     stamp = folder / ".installed"
@@ -210,18 +216,19 @@ def installed(name: str, pins: Sequence[Path], make: Callable[[Path], None]) -> 
             why = f"{error.cmd[0]} ended with {error.returncode}: {(error.stderr or error.stdout)[-500:]}"
         except subprocess.TimeoutExpired as error:
             why = f"{error.cmd[0]} took more than {error.timeout} s"
+            break
         else:
             stamp.write_text(wanted)
             return folder
-    missing(f"{name}: could not be installed: {why}")
-    raise AssertionError
+    raise AbsentError(f"could not be installed: {why}")
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     """What a command of an installation prints. Raises CalledProcessError and TimeoutExpired."""
     done = subprocess.run(
         command,
         cwd=cwd,
+        env=os.environ | variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -232,8 +239,19 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 @functools.cache
+def _tried(name: str) -> Path | AbsentError:
+    try:
+        return _INSTALLERS[name]()
+    except AbsentError as error:
+        return error
+
+
 def _installed_once(name: str) -> Path:
-    return _INSTALLERS[name]()
+    """The folder of an installation, tried once in a run. Raises AbsentError."""
+    found = _tried(name)
+    if isinstance(found, AbsentError):
+        raise found
+    return found
 
 
 def python_environment() -> Path:
@@ -271,7 +289,7 @@ def _kcat() -> Path:
         for deb in debs.glob("*.deb"):
             run("dpkg", "-x", deb, folder)
 
-    tool("kcat", "apt-get", "dpkg")
+    tools("apt-get", "dpkg")
     return installed("kcat", [], make)
 
 
@@ -299,7 +317,7 @@ def _java() -> Path:
         run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
         run("javac", "-cp", f"{folder}/*", "-d", folder, source)
 
-    tool("java", "mvn", "javac", "java")
+    tools("mvn", "javac", "java")
     return installed("java", [pom, source], make)
 
 
@@ -308,10 +326,41 @@ def _java_client() -> Sequence[str]:
     return "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", "JavaClient", "SERVER"
 
 
+def _go() -> Path:
+    modules = CLIENTS / "go"
+
+    def make(folder: Path) -> None:
+        run("go", "build", "-o", f"{folder}/", "./franz", "./sarama", cwd=modules, GOTOOLCHAIN="local")
+
+    tools("go")
+    return installed("go", sorted(path for path in modules.rglob("*") if path.is_file()), make)
+
+
+def _in_go(name: str) -> Sequence[str]:
+    return str(_installed_once("go") / name), "SERVER"
+
+
+def _npm() -> Path:
+    pins = CLIENTS / "package.json"
+
+    def make(folder: Path) -> None:
+        shutil.copy(pins, folder)
+        run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
+
+    tools("npm", "node")
+    return installed("npm", [pins], make)
+
+
+def _kafkajs() -> Sequence[str]:
+    return "node", str(CLIENTS / "kafkajs_client.js"), "SERVER", str(_installed_once("npm"))
+
+
 _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "python": _python,
     "kcat": _kcat,
     "java": _java,
+    "go": _go,
+    "npm": _npm,
 }
 
 PROGRAMS: Final = (
@@ -328,4 +377,14 @@ PROGRAMS: Final = (
         has_admin=False,
     ),
     Program("java", _java_client),
+    Program("franz-go", lambda: _in_go("franz")),
+    Program("sarama", lambda: _in_go("sarama")),
+    Program(
+        "kafkajs",
+        _kafkajs,
+        codecs=("none", "gzip", "snappy"),  # others are bindings to be compiled
+        consumes=False,
+        produces_null_headers=False,
+        group_error="group coordinator",
+    ),
 )
