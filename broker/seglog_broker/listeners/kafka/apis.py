@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from seglog_broker.listeners.kafka import (
     cluster,
     configs,
+    coordinators,
     features,
     log_dirs,
     offsets,
@@ -105,6 +106,7 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         1: Api("Fetch", range(4, 19)),
         2: Api("ListOffsets", range(1, 12), serve=offsets.list_offsets),
         3: Api("Metadata", range(14), serve=topics.metadata),
+        10: Api("FindCoordinator", range(7), at_once=coordinators.find_coordinator),
         API_VERSIONS: Api("ApiVersions", range(5), at_once=api_versions),
         19: Api("CreateTopics", range(2, 8), serve=topic_changes.create_topics),
         20: Api("DeleteTopics", range(1, 7), serve=topic_changes.delete_topics),

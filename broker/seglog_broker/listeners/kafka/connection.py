@@ -102,6 +102,7 @@ class KafkaConnection:
         self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
         self._waiter: Waiter | None = None  # of the fetch that waits for records
         self._is_over = False  # nothing more is read or served
+        self._has_left = False  # the peer
         self._stopping = False
         self._log = log.bind(peer=peer, listener="kafka")
 
@@ -116,7 +117,7 @@ class KafkaConnection:
                 await self._serve_requests()
                 self._acks.finish()
             await self._sender.flush()
-            if self._stopping:
+            if not self._has_left:
                 await close_gracefully(self._sock)
         except* OSError as lost:
             self._log.debug("connection_lost", error=str(lost.exceptions[0]))
@@ -236,7 +237,7 @@ class KafkaConnection:
         if received is None:
             return False
         self._intake.quiet_since = float("inf")  # until it waits for bytes again
-        self._is_over = not received
+        self._has_left = self._is_over = not received
         self._has_frames = not self._is_over
         return self._has_frames
 
@@ -565,7 +566,7 @@ class KafkaConnection:
             if self._stopping:
                 self._queue_response(header, asked.empty_response())
             else:
-                self._is_over = True  # the peer has left
+                self._has_left = self._is_over = True
             return
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._queue_response(header, asked.failed_response(as_seglog_error(error, "Fetch")))

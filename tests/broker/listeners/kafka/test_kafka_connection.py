@@ -20,6 +20,7 @@ from seglog_broker.listeners.kafka.connection import KafkaConnection
 from seglog_broker.listeners.kafka.produce import Part
 from seglog_broker.listeners.kafka.produce_size import PARTITIONS_MAX
 from seglog_protocol.errors import StorageError
+from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.kafka import messages, read_response
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import SMALL_FRAME_BYTES_MAX
@@ -214,6 +215,35 @@ async def test_what_cannot_be_understood_closes_its_connection_with_a_line_in_th
         await is_alive(served)
         await wait_all_tasks_blocked()
         assert beside.held == b""
+
+
+async def test_what_is_unread_when_a_connection_is_closed_does_not_cost_the_responses_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closing a socket with unread bytes resets the connection."""
+    monkeypatch.setattr("seglog_broker.runtime.request_memory.RECEIVE_BYTES_MAX", RECEIVE_BYTES)
+    async with kafka() as served:
+        peer = await served.connect()
+        before = peer.frame(produce(("plain", 0, BATCH)), 9)
+        data = before + raw(999, 0, b"") + bytes(200_000)
+        assert os.write(peer.stream.socket.fileno(), data) > RECEIVE_BYTES + 1_000, "more than is read at once"
+        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        assert await peer.stream.receive_some() == b"", "not reset"
+
+
+async def test_one_unknown_name_of_a_request_gets_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+
+    def nearest_name(name: str, _known: object) -> str:
+        looked_for.append(name)
+        return ""
+
+    monkeypatch.setattr("seglog_broker.partitions.suggestions.nearest_name", nearest_name)
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(produce(*[(f"missing{number}", 0, BATCH) for number in range(50)]), 9)
+        assert results(await peer.receive(PRODUCED)) == [(3, -1)] * 50
+    assert looked_for == ["missing0"]
 
 
 @pytest.mark.parametrize("end", [1, 3, 5, 7, 20, -1])
