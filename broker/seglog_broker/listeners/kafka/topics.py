@@ -55,8 +55,11 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
     for item in asked:
         await turns.work(item.partitions if isinstance(item, Topic) else 1)
         if isinstance(item, Topic):
-            if topics.get(item.name) is item:  # else it was deleted meanwhile
-                response.topics.append(_described(caller, item))
+            current = topics.get(item.name)
+            if current is not None and current.id == item.id:
+                response.topics.append(_described(caller, current))
+            elif request.topics:  # it was deleted meanwhile
+                response.topics.append(_failed(item.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         elif item.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(item.name or "")
         else:

@@ -23,9 +23,10 @@ from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
 from kafka.structs import TopicPartition
 
 from seglog_broker.config.kafka_configs import ResourceType
-from seglog_broker.listeners.kafka import configs, log_dirs, topic_changes
+from seglog_broker.listeners.kafka import configs, log_dirs, topic_changes, turns
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
 from tests.broker.listeners.kafka.kafka_peer import TOPICS, kafka
 from tests.processes import Daemon, daemon
 
@@ -119,6 +120,29 @@ async def test_a_topic_that_collides_is_not_created_by_asking_for_it() -> None:
         [found] = (await peer.receive(messages.MetadataResponse)).topics
         assert "a_b" not in served.broker.directory.registry.topics
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_metadata_is_of_what_topics_are_when_their_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "EFFORT_A_TURN", 0)
+    async with kafka() as served:
+        changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=5), None]  # the last one first
+
+        async def turn() -> None:
+            change = changes.pop() if changes else None
+            if change is not None:
+                await served.broker.answer(change)
+
+        monkeypatch.setattr(served.broker, "turn", turn)
+        peer = await served.connect()
+        asked = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in ("plain", "keyed", "small")]
+        await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        found = (await peer.receive(messages.MetadataResponse)).topics
+        changes.append(DeleteTopicRequest("stamped"))
+        await peer.send(messages.MetadataRequest(topics=None))
+        rest = (await peer.receive(messages.MetadataResponse)).topics
+    described = {topic.name: (topic.error_code, len(topic.partitions)) for topic in found}
+    assert described == {"plain": (0, 3), "keyed": (0, 5), "small": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
+    assert {topic.name for topic in rest} == {"plain", "keyed"}
 
 
 async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once() -> None:
