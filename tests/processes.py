@@ -126,6 +126,7 @@ class Daemon:
         self.under = under
         self.is_hurt = False  # a test has damaged what it keeps
         self.port = 0
+        self.kafka_port = 0  # the first of ``listeners``, where there are some
         self.process: subprocess.Popen[bytes] | None = None
         self.logged: list[dict[str, Any]] = []
         self._log = directory.parent / f"{directory.name}.log"
@@ -153,6 +154,8 @@ class Daemon:
                     self.logged.append(event)
                     if event["event"] == "broker_ready":
                         self.port = int(event["listen"].rsplit(":", 1)[1])
+                        if "kafka" in event:
+                            self.kafka_port = int(event["kafka"].partition(",")[0].rsplit(":", 1)[1])
                         return
                 try:
                     code = process.wait(0.01)

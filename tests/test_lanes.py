@@ -86,11 +86,10 @@ def test_what_everyone_runs_checks_the_code_as_well() -> None:
     assert all(f"bin/{check}\n" in everything for check in checks)
 
 
-def test_continuous_integration_runs_all_lanes() -> None:
+def test_continuous_integration_runs_all_lanes_that_need_no_registry() -> None:
     commands = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert [command.removeprefix("exec ") for command in commands][-len(TESTS) :] == [
-        f"make {target}" for target in TESTS
-    ]
+    made = [command.removeprefix("exec ") for command in commands if command.removeprefix("exec ").startswith("make ")]
+    assert made == [f"make {target}" for target in TESTS if target != "interop"]
 
 
 def test_whatever_markers_a_test_has_it_is_in_one_lane() -> None:

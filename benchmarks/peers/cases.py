@@ -8,7 +8,7 @@ from benchmarks.harness import MIB, Goal
 Ack = Literal["os", "disk"]
 """What an acknowledged append survives: a crash of the server, or a loss of power."""
 
-GROUPS: Final = ("small", "large", "disk", "fetch", "seeks", "compaction", "firehose")
+GROUPS: Final = ("small", "large", "disk", "fetch", "seeks", "compaction", "firehose", "kafka")
 
 
 class AppendCase(NamedTuple):

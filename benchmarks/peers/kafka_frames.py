@@ -20,7 +20,8 @@ LATEST: Final = -1
 """As a timestamp: the log end offset."""
 
 TIMEOUT_MS: Final = 30_000
-_ACKS_LEADER: Final = 1
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _SET: Final = 0
 
@@ -44,13 +45,13 @@ class KafkaError(BenchmarkError):
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 
-def produce_frame(topic: str, batch: bytes) -> bytes:
-    """Append one batch to partition 0, acks=1."""
+def produce_frame(topic: str, batch: bytes, acks: int = ACKS_LEADER) -> bytes:
+    """Append one batch to partition 0."""
     name = topic.encode()
     body = b"".join(
         (
             b"\0",  # no transactional id
-            struct.pack(">hi", _ACKS_LEADER, TIMEOUT_MS),
+            struct.pack(">hi", acks, TIMEOUT_MS),
             b"\2",  # one topic; counts and lengths of this version are one more than they count
             unsigned_varint(len(name) + 1),
             name,

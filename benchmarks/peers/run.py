@@ -13,21 +13,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from benchmarks.batches import FIRST_TIMESTAMP, batch_of, dated
 from benchmarks.harness import MIB, Bench, BenchmarkError, deadline, take_turns
-from benchmarks.peers import compaction, firehose
+from benchmarks.kafka_door import Door, door
+from benchmarks.peers import compaction, firehose, librdkafka
 from benchmarks.peers.cases import APPENDS, COMPACTION_GOAL, FETCHES, GROUPS
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.results import BARE, KAFKA, NATS, REDIS, SEGLOG, Measure, PeerRow, Results
-from benchmarks.peers.servers import PeerAbsentError, peer_server
+from benchmarks.peers.servers import PeerAbsentError, PeerServer, peer_server
 from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, Nats, Pace, Redis, Seglog, agree
 from benchmarks.processes import daemon
 from seglog_broker.version import VERSION
 from seglog_protocol.errors import SeglogError
 
 TITLES: Final[Mapping[str, str]] = {
+    "kafka": "seglog through Kafka's protocol: the same requests as Kafka gets",
     "small": "appends, one record of 100 bytes a batch, ack os",
     "large": "appends, batches of records of 100 bytes, ack os",
     "disk": "appends, one record of 100 bytes a batch, ack disk",
@@ -43,6 +46,9 @@ _KAFKA_SETTINGS: Final = (f"log.segment.delete.delay.ms={DELETE_DELAY_MS}", "log
 _REDIS_SETTINGS: Final = ("appendfsync=no", "auto-aof-rewrite-percentage=0")
 """The file is rewritten between measurements, when the stream has been deleted, and never amid one."""
 
+FLUSH_EACH: Final[Mapping[str, int]] = MappingProxyType({"flush_messages": 1})
+"""The topic's setting with which Kafka syncs before it answers."""
+
 _GROUP_SECONDS_MAX: Final = 600
 
 
@@ -53,7 +59,7 @@ class _Field:
     seglog: Seglog
     bare: Bare
     load: LoadProcess
-    kafka: Kafka | None = None
+    kafka: Kafka[PeerServer] | None = None
     nats: Nats | None = None
     redis: Redis | None = None
 
@@ -104,7 +110,7 @@ def _start(bench: Bench, scripts: Path, results: Results, stack: ExitStack) -> _
 
 def _start_kafka(field: _Field, scripts: Path, directory: Path, stack: ExitStack) -> str:
     server = stack.enter_context(peer_server(scripts, "kafka", directory / "kafka", _KAFKA_SETTINGS, needs=("java",)))
-    field.kafka = Kafka(server, field.load)
+    field.kafka = Kafka(server, field.load, FLUSH_EACH)
     version = server.search_log(r"Kafka version: (\S+)")
     return f"{version} on {_java_version()}"
 
@@ -140,7 +146,7 @@ def _java_version() -> str:
     return f"Java {found[1] if found else 'of an unknown version'}"
 
 
-def _warm_up(bench: Bench, kafka: Kafka) -> None:
+def _warm_up(bench: Bench, kafka: Kafka[PeerServer]) -> None:
     """Java compiles what runs often: without this the first cases would measure that."""
     pace = Pace(bench)
     pace.seconds = bench.pick(5.0, 0.2)
@@ -252,7 +258,49 @@ def _compaction(bench: Bench, field: _Field) -> Iterator[PeerRow]:
     yield PeerRow("compaction", "compaction", "MB/s", measured, COMPACTION_GOAL, notes=notes)
 
 
+def _through_kafkas_protocol(bench: Bench, field: _Field) -> Iterator[PeerRow]:
+    """Both through Kafka's protocol: the same bytes go to seglog and to Kafka."""
+    pace, warm = Pace(bench), Pace(bench)
+    warm.seconds = bench.pick(0.4, 0.05)
+    with door(bench, field.load) as seglog:
+        batch, records = batch_of(_READ_BATCH_BYTES)
+        _fill(bench, field)
+        seglog.fill(dated(batch, _read_bytes(bench) // len(batch)))
+        for case in APPENDS:
+            seglog.append(case, warm)
+            sides = {SEGLOG: partial(seglog.append, case, pace)}
+            if field.kafka is not None:
+                sides[KAFKA] = partial(field.kafka.append, case, pace)
+            measured, notes = in_turns(bench, {name: partial(_after_sync, side) for name, side in sides.items()})
+            yield PeerRow("kafka", case.name, "MB/s" if case.batch_bytes else "appends/s", measured, notes=notes)
+        yield from _librdkafka(bench, field, seglog)
+        for fetch in FETCHES:
+            readers = {SEGLOG: seglog.fetches(fetch, pace, len(batch), records)}
+            if field.kafka is not None:
+                readers[KAFKA] = field.kafka.fetches(fetch, pace, len(batch), records)
+            measured, notes = in_turns(bench, readers)
+            yield PeerRow("kafka", fetch.name, "MB/s", measured, notes=notes)
+
+
+def _librdkafka(bench: Bench, field: _Field, seglog: Kafka[Door]) -> Iterator[PeerRow]:
+    python = librdkafka.python_with_librdkafka(bench.peers_python)
+    if python is None:
+        yield PeerRow("kafka", "librdkafka", "records/s", {}, notes=[librdkafka.ABSENT])
+        return
+    for step in librdkafka.STEPS:
+
+        def rate(port: int, step: str = step) -> Measure:
+            return Measure(librdkafka.rates(bench, python, port)[step])
+
+        sides = {SEGLOG: partial(rate, seglog.server.port)}
+        if field.kafka is not None:
+            sides[KAFKA] = partial(rate, field.kafka.server.port)
+        measured, notes = in_turns(bench, sides)
+        yield PeerRow("kafka", f"librdkafka, {step} 100 B", "records/s", measured, notes=notes)
+
+
 _GROUPS: Final[Mapping[str, Callable[[Bench, _Field], Iterator[PeerRow]]]] = {
+    "kafka": _through_kafkas_protocol,
     "small": partial(_appends, "small"),
     "large": partial(_appends, "large"),
     "disk": partial(_appends, "disk"),

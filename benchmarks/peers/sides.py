@@ -1,10 +1,11 @@
 """The servers of a run, each with what it takes to measure one case once."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from benchmarks.fetch import requests_through
 from benchmarks.harness import MB, MIB, Bench, BenchmarkError
@@ -137,12 +138,32 @@ class Seglog:
         return self._running.directory / f"{READ_TOPIC}-0" / f"{0:020}.log"
 
 
-class Kafka:
-    """One node; ``disk`` is the topic's flush.messages=1."""
+class KafkaServer(Protocol):
+    """What speaks Kafka's protocol on a port of 127.0.0.1."""
 
-    def __init__(self, server: PeerServer, load: LoadProcess) -> None:
+    @property
+    def port(self) -> int:
+        """Kafka's."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        ...
+
+
+KafkaServerT = TypeVar("KafkaServerT", bound=KafkaServer)
+
+
+class Kafka(Generic[KafkaServerT]):
+    """One node. An append at ``disk`` is one with acks=all, to a topic with ``disk_config``."""
+
+    def __init__(
+        self, server: KafkaServerT, load: LoadProcess, disk_config: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         self.server = server
         self._load = load
+        self._disk_config = disk_config
         self.is_filled = False
         """Whether the topic that is read is there."""
 
@@ -151,14 +172,16 @@ class Kafka:
         batch, records = case.batch()
         job = flood_job(
             self.server.port,
-            kafka_frames.produce_frame(APPEND_TOPIC, batch),
+            kafka_frames.produce_frame(
+                APPEND_TOPIC, batch, kafka_frames.ACKS_ALL if case.ack == "disk" else kafka_frames.ACKS_LEADER
+            ),
             greeting=b"",
             connections=case.connections,
             depth=case.depth,
             seconds=pace.seconds,
             bytes_max=pace.bytes_max,
         )
-        config = {"flush_messages": 1} if case.ack == "disk" else {}
+        config = self._disk_config if case.ack == "disk" else {}
         with connect_kafka(self.server.port) as connection:
             connection.create_topic(APPEND_TOPIC, **config)
             found = run_beside(self._load, job, self.server.pid)
@@ -283,7 +306,7 @@ class Bare:
             yield lambda: _exchanged(self._load.run(job), [case.partition_bytes])
 
 
-def agree(seglog: Seglog, kafka: Kafka, timestamps: Sequence[int]) -> None:
+def agree(seglog: Seglog, kafka: Kafka[PeerServer], timestamps: Sequence[int]) -> None:
     """BenchmarkError where they find different offsets for the same times."""
     sample = timestamps[:_SAMPLES]
     ours, theirs = seglog.found(sample), kafka.found(sample)

@@ -221,6 +221,54 @@ def iter_records(
         yield from reader.read()
 
 
+def first_record_at(
+    header: BatchHeader,
+    batch: Buffer,
+    timestamp: int,
+    offset_min: int,
+    *,
+    size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
+) -> tuple[int, int] | None:
+    """Timestamp (ms) and offset of the first record from ``timestamp`` and ``offset_min`` on; None if there is none.
+
+    Of other records only the length, the timestamp and the offset are read, which takes a fifth of the time. Raises as
+    ``RecordReader``, for damage of these.
+    """
+    data = _open_records(header, batch, size_limit)
+    base_offset, base_timestamp, last_delta = header.base_offset, header.base_timestamp, header.last_offset_delta
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    size, position, previous_delta = len(data), 0, -1
+    for index in range(header.record_count):
+        try:
+            length = data[position]
+            position += 1
+            if length > 0x7F:
+                length, position = _long_varint(data, position - 1)
+            end = position + (length >> 1)
+            delta = data[position + 1]  # after the attributes
+            position += 2
+            if delta > 0x7F:
+                delta, position = _long_varint(data, position - 1, _VARLONG_BYTES_MAX)
+            found = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
+            delta = data[position]
+            position += 1
+            if delta > 0x7F:
+                delta, position = _long_varint(data, position - 1)
+        except IndexError:
+            raise _corrupt(header, f"ends within record {index}") from None
+        except _InvalidRecordError as error:
+            raise _corrupt(header, f"is damaged: record {index} {error}") from None
+        if length & 1 or not position <= end <= size:
+            raise _corrupt(header, f"is damaged: record {index} has a length beyond the batch")
+        if delta & 1 or not previous_delta < delta >> 1 <= last_delta or not INT64_MIN <= found <= INT64_MAX:
+            raise _corrupt(header, f"is damaged: record {index} has an offset or a timestamp that cannot be")
+        previous_delta = delta >> 1
+        if found >= timestamp and base_offset + previous_delta >= offset_min:
+            return found, base_offset + previous_delta
+        position = end
+    return None
+
+
 def decode_records(
     header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> list[Record]:

@@ -119,11 +119,14 @@ def test_a_real_kafka_understands_every_request_and_we_its_replies(tmp_path: Pat
 
 @pytest.mark.slow
 def test_beside_real_peers_every_case_has_a_ratio_a_round_and_a_place_in_the_picture(tmp_path: Path) -> None:
-    groups = ("small", "large", "disk", "fetch", "seeks", "compaction")
+    groups = ("small", "large", "disk", "fetch", "seeks", "compaction", "kafka")
     told, found = run(kafka_script().parent.parent, tmp_path, "--only", *groups)
     assert "4.3.1" in found["versions"]["Kafka"]
     others = {"NATS", "Redis"} - set(found["left_out"])
     for row in found["rows"]:
+        if row["name"] == "librdkafka":
+            assert "confluent-kafka" in row["notes"][0]
+            continue
         appends = row["group"] in {"small", "large", "disk"}
         assert {"seglog", "Kafka"} | (others if appends else set()) <= set(row["sides"]), told
         assert all(len(side["values"]) == 1 and min(side["values"]) > 0 for side in row["sides"].values())

@@ -54,9 +54,9 @@ class Finder:
 
 def test_servers_that_find_different_offsets_for_a_time_are_refused() -> None:
     times = list(range(100))
-    sides.agree(cast("sides.Seglog", Finder(0)), cast("sides.Kafka", Finder(0)), times)
+    sides.agree(cast("sides.Seglog", Finder(0)), cast("sides.Kafka[Any]", Finder(0)), times)
     with pytest.raises(BenchmarkError, match=r"seglog finds .*, Kafka"):
-        sides.agree(cast("sides.Seglog", Finder(0)), cast("sides.Kafka", Finder(1)), times)
+        sides.agree(cast("sides.Seglog", Finder(0)), cast("sides.Kafka[Any]", Finder(1)), times)
 
 
 def test_the_cases_are_those_that_stand_in_the_table() -> None:

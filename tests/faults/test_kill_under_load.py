@@ -1,38 +1,27 @@
 """Two hundred SIGKILLs of a daemon that is written to, read, rolls, compacts, expires, creates and deletes at once.
 
-The producers and consumers run through all of them. After each kill the directory is copied, and the copy opened as by
-a start: every record that was acked, or that a reader got, is there unless a later one replaced it or it expired; no
-record is there twice, or was never sent; no unfinished file is left; and every segment is sound, with the indexes that
-follow from its bytes. Then the daemon is started on the original.
+The producers and consumers run through all of them. What is looked at after each kill: ``kills``.
 """
 
 import random
-import shutil
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import pytest
 
 import seglog
-from seglog_broker.config import load_config
-from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import SystemClock
-from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.faults.living_clients import Entry, Ledger, Ledgers, Policy, Reader, Writer, send_last
-from tests.logs import read_around, verify
+from tests.faults.kills import PATIENCE_SECONDS, Load, kill_and_look, look
+from tests.faults.living_clients import Ledger, Ledgers, Policy, Reader, Writer
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
 KILLS: Final = max(50, soak_scaled(200))
 """Among fewer, none may be amid a compaction."""
-_PATIENCE_SECONDS: Final = 300
-"""No promise of any speed: on a busy machine a compaction may take more than a minute to come around."""
 _DAEMON: Final = tuple(
     part
     for key, value in {
@@ -59,7 +48,6 @@ _TOPICS: Final[dict[str, tuple[Policy, int, _Config]]] = {
     "expiring": ("delete", 1, {**_SMALL, "retention.bytes": 40_000}),
 }
 """Of each topic the policy, the partitions and the configuration."""
-_UNFINISHED: Final = (".cleaned", ".swap", ".deleted", ".tmp")
 
 
 class ComingAndGoing(threading.Thread):
@@ -88,124 +76,36 @@ class ComingAndGoing(threading.Thread):
 
     def finish(self) -> None:
         self._is_over.set()
-        self.join(_PATIENCE_SECONDS)
+        self.join(PATIENCE_SECONDS)
         assert not self.is_alive()
 
 
-def _look(directory: Path, ledgers: Ledgers) -> None:
-    """Open a directory as a start does, and check everything in it."""
-    fs = PosixFileSystem()
-    config, _ = load_config(None, "", {}, [f"log.dir={directory}"])
-    logs = open_log_directory(fs, SystemClock(), config, str(directory))
-    report = logs.report
-    try:
-        assert report.offline == {}
-        assert report.problems == []
-        for place, log in logs.logs.items():
-            verify(fs, log)
-            assert log.state.damaged == []
-            assert [name for name in fs.list_directory(log.directory) if name.endswith(_UNFINISHED)] == []
-            if place in ledgers:
-                found = {r.offset: Entry.of(r.key, r.value, r.headers) for r in read_around(log)}
-                ledgers[place].check(found, log.log_start_offset, log.log_end_offset)
-    finally:
-        logs.abandon()
-
-
-class Load:
+class UsualLoad(Load):
     """All the load on the daemon, in threads that run across its restarts."""
 
     def __init__(self, address: str, ledgers: Ledgers) -> None:
-        self.ledgers = ledgers
-        self.writers = [
+        writers = [
             Writer(f"{topic}-{ack}", address, topic, ledgers, ack) for topic in _TOPICS for ack in ("os", "disk")
         ]
-        self.readers = [
+        readers = [
             Reader(address, topic, ledgers, durable_only=durable_only, again=again)
             for topic, (policy, _, _) in _TOPICS.items()
             for durable_only, again in ((False, False), (True, False), (False, True))
             if policy != "keep" or not again
         ]
-        self._address = address
+        super().__init__(address, ledgers, writers, readers)
         self._fleeting = ComingAndGoing(address)
-        for thread in (*self.writers, *self.readers, self._fleeting):
-            thread.start()
-
-    def wait_for_acks(self, count: int) -> None:
-        """Return after so many more acks."""
-        wanted = self._acks() + count
-        self.wait_until(lambda: self._acks() >= wanted)
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition. There is no deadline: only what never happens fails."""
-        give_up = time.monotonic() + _PATIENCE_SECONDS
-        while not condition():
-            assert time.monotonic() < give_up
-            self._acks()  # so that the writers go on
-            time.sleep(0.01)
-
-    def _acks(self) -> int:
-        for writer in self.writers:
-            writer.take_acks()
-        return sum(ledger.acked for ledger in self.ledgers.values())
-
-    def take_everything(self) -> None:
-        """Add the acks and the records read so far to the ledgers."""
-        for writer in self.writers:
-            writer.take_acks()
-        for reader in self.readers:
-            reader.take_seen()
+        self._fleeting.start()
 
     def finish(self) -> None:
-        """Wait until every record is acked, and every reader is at the end."""
         self._fleeting.finish()
-        for writer in self.writers:
-            writer.stop()
-        for writer in self.writers:
-            writer.finish()
-        send_last(self._address, self.ledgers)
-        for reader in self.readers:
-            reader.finish()
-        self.take_everything()
-        assert [writer.unacknowledged for writer in self.writers] == [0] * len(self.writers)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for writer in self.writers:  # when the test has failed: no broker is there to flush to
-            writer.abandon()
-
-    def summary(self) -> str:
-        acked, superseded, expired, placeless = (
-            sum(column) for column in zip(*(ledger.counts() for ledger in self.ledgers.values()), strict=True)
-        )
-        read = sum(reader.count for reader in self.readers)
-        return (
-            f"{acked:,} records acked, 0 missing, 0 twice; {superseded:,} superseded, {expired:,} expired, "
-            f"{placeless:,} in the log already when they came again late; {read:,} read"
-        )
+        super().finish()
 
 
 def _is_compacted(running: Daemon, topic: str) -> bool:
     """Whether the daemon has compacted this topic since it was started."""
     whole_lines = running.log_text().splitlines()[:-1]
     return any('"partition_compacted"' in line and f'"topic": "{topic}"' in line for line in whole_lines)
-
-
-def _kill_and_look(running: Daemon, load: Load, copy: Path, aside: ThreadPoolExecutor) -> bool:
-    """Kill the daemon, start it again, and meanwhile check the files. Returns whether a compaction was running."""
-    running.kill()
-    load.take_everything()
-    is_amid = any(path.name.endswith((".cleaned", ".swap")) for path in running.directory.glob("*/*"))
-    shutil.copytree(running.directory, copy)
-    starting = aside.submit(running.start)
-    try:
-        _look(copy, load.ledgers)
-    finally:
-        starting.result()
-    shutil.rmtree(copy)
-    return is_amid
 
 
 @pytest.mark.soak
@@ -221,7 +121,7 @@ def test_two_hundred_kills_under_load_lose_and_duplicate_nothing_and_leave_no_un
         with seglog.connect(running.address) as client:
             for topic, (_, partitions, config) in _TOPICS.items():
                 client.create_topic(topic, partitions, config)
-        with Load(running.address, ledgers) as load:
+        with UsualLoad(running.address, ledgers) as load:
             for number in range(KILLS):
                 load.wait_for_acks(dice.randrange(1, 400))
                 if number % 5 == 0:  # a machine that is busy may not get so far by itself between two kills
@@ -229,13 +129,13 @@ def test_two_hundred_kills_under_load_lose_and_duplicate_nothing_and_leave_no_un
                 with seglog.connect(running.address) as client:
                     recognised += client.metrics()["duplicates_total"]
                 try:
-                    interrupted += _kill_and_look(running, load, tmp_path / "copy", aside)
+                    interrupted += kill_and_look(running, load, tmp_path / "copy", aside)
                 except BaseException as error:
                     error.add_note(f"after kill {number + 1}; {tmp_path / 'copy'} is what was found")
                     raise
             load.finish()
         assert running.stop() == 0
-    _look(tmp_path / "data", ledgers)
+    look(tmp_path / "data", ledgers)
     seconds = time.monotonic() - began
     print(
         f"{KILLS} kills in {seconds:.0f} s, {interrupted} amid a compaction: {load.summary()}; "

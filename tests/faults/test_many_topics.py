@@ -20,8 +20,8 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.storage.log.partition_files import make_partition
 from tests.faults.asking import Asking
+from tests.faults.besieged import BUSY_REFERENCES_MAX, BUSY_SECONDS_MAX, reference_seconds
 from tests.faults.hostile_peer import plain_batch
-from tests.faults.test_hostile_requests import BUSY_REFERENCES_MAX, BUSY_SECONDS_MAX, reference_seconds
 from tests.processes import daemon
 
 SETTINGS: Final = {

@@ -1,5 +1,6 @@
 """Reading records: Kafka's own, every way of being damaged, and any bytes at all."""
 
+import contextlib
 import random
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,7 +13,14 @@ from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError, DecompressionError
 from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, parse_header, verify_crc, why_implausible
-from seglog_protocol.records import Record, RecordReader, decode_records, encode_record, iter_records
+from seglog_protocol.records import (
+    Record,
+    RecordReader,
+    decode_records,
+    encode_record,
+    first_record_at,
+    iter_records,
+)
 from tests.protocol import golden
 from tests.protocol.batches import batch_of, read
 
@@ -188,6 +196,53 @@ def test_however_many_are_read_at_a_time_the_records_and_the_error_after_them_ar
     one_by_one = read_by(1, batch)
     assert [read_by(size, batch) for size in (2, 3, 1000)] == [one_by_one] * 3
     assert [record.offset for record in one_by_one[0]] == list(range(len(one_by_one[0])))
+
+
+@given(
+    times=st.lists(st.integers(-300, 300) | st.integers(INT64_MIN // 2, INT64_MAX // 2), max_size=8),
+    sizes=st.lists(st.integers(0, 200), min_size=8, max_size=8),
+    moment=st.integers(-301, 301),
+    offset_min=st.integers(0, 9),
+    damage=st.none() | st.tuples(st.integers(0, 200), st.integers(0, 255)),
+    is_stamped=st.booleans(),
+)
+def test_the_first_record_at_a_time_is_the_one_that_reading_all_of_them_finds(
+    times: list[int],
+    sizes: list[int],
+    moment: int,
+    offset_min: int,
+    damage: tuple[int, int] | None,
+    is_stamped: bool,
+) -> None:
+    records = [encode_record(at, number, b"k", b"v" * sizes[number]) for number, at in enumerate(times)]
+    payload = bytearray(b"".join(records))
+    if damage is not None and damage[0] < len(payload):
+        payload[damage[0]] = damage[1]
+    batch = batch_of(bytes(payload), len(times), attributes=8 * is_stamped)
+    header = parse_header(batch)
+    try:
+        wanted = next(
+            (
+                (record.timestamp, record.offset)
+                for record in decode_records(header, batch)
+                if record.timestamp >= moment and record.offset >= offset_min
+            ),
+            None,
+        )
+    except CorruptRecordError:
+        with contextlib.suppress(CorruptRecordError):
+            first_record_at(header, batch, moment, offset_min)
+    else:
+        assert first_record_at(header, batch, moment, offset_min) == wanted
+
+
+@given(st.binary(max_size=300), st.integers(0, 50), st.integers(0, 0x7F), st.integers(INT64_MIN, INT64_MAX))
+def test_in_any_record_bytes_there_is_a_first_record_or_none_or_corruption(
+    payload: bytes, count: int, attributes: int, base_timestamp: int
+) -> None:
+    batch = batch_of(payload, count, attributes=attributes, base_timestamp=base_timestamp)
+    with contextlib.suppress(CorruptRecordError):
+        first_record_at(parse_header(batch), batch, INT64_MAX, 0)
 
 
 def test_records_are_made_as_the_kind_that_is_asked_for_with_what_is_to_stand_before_their_fields() -> None:

@@ -216,9 +216,9 @@ class AppendService:
         refused: Mapping[str, SeglogError],
     ) -> Writing:
         gathered = _Gathered(self._clock.now_ms())
+        self._table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
         for number, request in enumerate(requests):
             effort_before = pending.effort
-            self._table.suggestions.renew()
             counts = request.partition_counts
             results = pending.begin_request(None if counts is None else self._table.counts_differing(counts))
             items = request.partitions

@@ -137,6 +137,7 @@ class PendingAppends:
             self._stopped_for = self._writing.send(outcome)
         except StopIteration:
             self.is_written = True
+            self._payloads.clear()  # their buffers may be large, and an ack takes its time
 
     # --- Answering ----------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         if partition is not None:
             return partition
         known = self.topic(topic)
-        if number >= known.partitions:
+        if not 0 <= number < known.partitions:  # Kafka's wire can have negative ones
             raise UnknownPartitionError(
                 f"topic {topic} has {known.partitions} partition{'s' * (known.partitions != 1)}, numbered from 0: "
                 f"there is no {number}",

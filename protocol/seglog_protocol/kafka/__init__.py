@@ -14,6 +14,7 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.codec import (
     Chunks,
     RequestHeader,
+    RequestHeaderReader,
     is_flexible,
     read_message,
     read_request,
@@ -33,6 +34,7 @@ __all__ = [
     "Message",
     "Request",
     "RequestHeader",
+    "RequestHeaderReader",
     "Response",
     "Struct",
     "UnsupportedVersion",

@@ -44,6 +44,7 @@ DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
         "log.dir": PLACES,
         "log.dirs": PLACES,
         "listeners": PLACES,
+        "advertised.listeners": PLACES,
         "listener.security.protocol.map": CONTROLLER,
         "controller.listener.names": CONTROLLER,
         "controller.quorum.bootstrap.servers": CONTROLLER,

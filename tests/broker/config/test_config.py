@@ -782,6 +782,8 @@ def other_value(key: Key) -> str:
         "json",
         "debug",
         "empty",
+        "os",
+        "PLAINTEXT://127.0.0.1:1",
     ]
     for text in [*candidates, "LogAppendTime"]:
         try:

@@ -12,8 +12,8 @@ from tests.support import REPOSITORY
 
 TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
 
-OTHER_DEFAULTS = {"log.dir", "listeners"}
-"""Broker keys with a default of seglog's own: a directory that stays, and an address of this machine alone."""
+OTHER_DEFAULTS = {"log.dir", "listeners", "advertised.listeners"}
+"""Broker keys with a default of seglog's own: a directory that stays, and addresses of this machine alone."""
 
 
 def test_the_table_names_its_origin_and_its_licence() -> None:

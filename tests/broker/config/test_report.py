@@ -37,7 +37,7 @@ def test_every_key_stands_there_once_with_value_and_origin() -> None:
     assert "flag --set log.retention.hours" in lines["log.retention.ms"][2]
     assert lines["log.retention.ms"][2].endswith("at a reload")
     assert lines["seglog.handles.max"][2].endswith("at a restart")
-    assert lines["listeners"][2].endswith("has no effect yet")
+    assert lines["seglog.http.listen"][2].endswith("has no effect yet")
     assert lines["log.dir.failure.timeout.ms"][2].endswith("has no effect here")
 
 
@@ -81,8 +81,8 @@ def test_a_file_that_cannot_be_read_is_one_mistake_among_others() -> None:
 
 def test_what_can_be_used_is_said_so() -> None:
     assert verdict_lines(examine_config(None, "", {}, []), []) == ["The configuration can be used."]
-    [warning, last] = verdict_lines(examine_config(None, "", {}, ["listeners=PLAINTEXT://a:1"]), [])
-    assert warning.startswith("warning: listeners")
+    [warning, last] = verdict_lines(examine_config(None, "", {}, ["seglog.http.listen=a:1"]), [])
+    assert warning.startswith("warning: seglog.http.listen")
     assert last == "The configuration can be used (1 warning)."
 
 

@@ -9,7 +9,6 @@ from typing import Any, Self
 import trio
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.listeners.native import serve_native
 from seglog_broker.listeners.serving.acceptor import open_listeners
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
@@ -347,8 +346,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(broker: BrokerApi) -> AsyncIterator[Served]:
-    """A native listener in front of ``broker`` on a port of its own."""
+async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_native) -> AsyncIterator[Served]:
+    """A listener, the native one unless another is named, in front of ``broker`` on a port of its own."""
     listeners = await open_listeners("127.0.0.1:0")
     ready = ReadySockets()
     async with trio.open_nursery() as nursery:
@@ -365,7 +364,7 @@ async def serving(broker: BrokerApi) -> AsyncIterator[Served]:
                     task_status.started(served)
 
             with scope:
-                await serve_native(broker, listeners, ready, task_status=Started())  # type: ignore[arg-type] # has what is used
+                await serve(broker, listeners, ready, task_status=Started())
             assert served is not None
             served.ended.set()
 

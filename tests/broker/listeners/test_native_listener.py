@@ -739,8 +739,8 @@ async def test_a_port_in_use_is_an_error_that_names_the_address() -> None:
     [listener] = await open_listeners("127.0.0.1:0")
     async with listener:
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
-        with pytest.raises(ListenError, match=f"{address}: another program"):
-            await open_listeners(address)
+        with pytest.raises(ListenError, match=rf"{address} \(listeners\): another program"):
+            await open_listeners(address, "listeners")
 
 
 # --- Stopping ---------------------------------------------------------------------------------------------------------

@@ -234,7 +234,12 @@ async def replies_and_files(pieces: Sequence[bytes], *, noise: bool) -> tuple[An
                     await wait_all_tasks_blocked(0.0005)
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await peer.stream.send_eof()
-    files = {
+    return what_was_said(bytes(received)), files_of(fs)
+
+
+def files_of(fs: ForgetfulFileSystem) -> dict[str, bytes]:
+    """The files of the partitions, but for those of ``noise`` and those that are written at times of their own."""
+    return {
         path: content
         for path, content in fs.snapshot().items()
         if path.count("/") == 3
@@ -242,7 +247,6 @@ async def replies_and_files(pieces: Sequence[bytes], *, noise: bool) -> tuple[An
         and "checkpoint" not in path
         and "partition.metadata" not in path
     }
-    return what_was_said(bytes(received)), files
 
 
 def pieces_of(data: bytes, cuts: Sequence[int]) -> list[bytes]:

@@ -6,12 +6,15 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.protocol.api_message import ApiMessage
 
 from seglog_protocol.kafka import (
     Malformed,
     Request,
     RequestHeader,
+    RequestHeaderReader,
     Response,
     UnsupportedVersion,
     is_flexible,
@@ -125,6 +128,34 @@ def test_a_header_that_is_cut_off_is_malformed() -> None:
     for end in range(body):
         with pytest.raises(Malformed, match="RequestHeader"):
             read_request_header(frame[:end])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([(3, 12), (3, 1), (18, 3), (0, 9)]),
+            st.none() | st.sampled_from(["", "a", "b", "ab", "x" * 300]),
+            st.integers(0, 1000),
+            st.integers(0, 40),
+        ),
+        max_size=12,
+    )
+)
+def test_a_reader_of_headers_finds_what_reading_each_anew_finds(
+    requests: list[tuple[tuple[int, int], str | None, int, int]],
+) -> None:
+    reader = RequestHeaderReader()
+    for (key, version), client_id, correlation_id, cut in requests:
+        request = getattr(messages, apis()[key].request)()
+        frame = frame_of(write_request(correlation_id, client_id, request, version))
+        for part in (frame[:cut], frame):
+            found: list[RequestHeader | str] = []
+            for read in (reader.read, read_request_header):
+                try:
+                    found.append(read(part))
+                except Malformed as error:
+                    found.append(str(error))
+            assert found[0] == found[1]
 
 
 def test_records_are_slices_of_the_frame_and_chunks_of_their_own() -> None:

@@ -23,22 +23,8 @@ from seglog_protocol.kafka.definitions import definition
 from seglog_protocol.kafka.structs import Message
 from seglog_protocol.kafka.varints import varint
 from tests.protocol.kafka.instances import MESSAGES, VERSIONS, Instances
+from tests.protocol.kafka.mutations import HOSTILE, mutated
 from tests.support import soak_scaled, soak_seed
-
-HOSTILE: Final = [
-    bytes.fromhex(text)
-    for text in (
-        "7fffffff",
-        "ffffffff",
-        "80000000",
-        "7fff",
-        "ffff",
-        "ffffffff0f",
-        "ffffffff7f",
-        "ffffffffffffffffffff01",
-    )
-]
-"""Counts, lengths and varints that are as large as can be, or negative."""
 
 
 def written(name: str, version: int, seed: int = 0) -> bytes:
@@ -102,24 +88,6 @@ def test_mutated_bytes_are_a_message_or_malformed_at_length() -> None:
     for _ in range(count):
         name, version = random.choice(VERSIONS)
         check(name, version, mutated(random, written(name, version, random.randrange(1000))))
-
-
-def mutated(random: Random, data: bytes) -> bytes:
-    """Some of its bytes changed, left out, or replaced by hostile ones."""
-    changed = bytearray(data)
-    for _ in range(random.choice([1, 1, 2, 5])):
-        at = random.randrange(len(changed) + 1)
-        match random.randrange(4):
-            case 0:
-                changed[at : at + 1] = random.randbytes(1)
-            case 1:
-                hostile = random.choice(HOSTILE)
-                changed[at : at + random.choice([0, len(hostile)])] = hostile
-            case 2:
-                del changed[at : at + random.randrange(1, 8)]
-            case 3:
-                changed[at:at] = random.randbytes(random.randrange(8))
-    return bytes(changed)
 
 
 def check(name: str, version: int, data: bytes) -> None:

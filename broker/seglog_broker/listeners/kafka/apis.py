@@ -1,6 +1,8 @@
 """The apis that the Kafka listener serves: their versions, and what serves them."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +67,12 @@ def unsupported_api_versions() -> messages.ApiVersionsResponse:
     )
 
 
+@cache
+def counter_name(api_name: str) -> str:
+    """The name under which requests of an api are counted: ``kafka_list_offsets`` for ListOffsets."""
+    return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
+
+
 def accepted(header: RequestHeader) -> Api:
     """The api of a request. Raises UnsupportedVersion for one that is not served in this version."""
     api = APIS.get(header.api_key)
@@ -89,10 +97,10 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         20: Api("DeleteTopics", range(1, 7), serve=topics.delete_topics),
         21: Api("DeleteRecords", range(3), serve=offsets.delete_records),
         22: Api("InitProducerId", range(6), serve=producer_ids.init_producer_id),
-        23: Api("OffsetForLeaderEpoch", range(2, 5), at_once=offsets.offsets_for_leader_epoch),
+        23: Api("OffsetForLeaderEpoch", range(2, 5), serve=offsets.offsets_for_leader_epoch),
         37: Api("CreatePartitions", range(4), serve=topics.create_partitions),
         60: Api("DescribeCluster", range(3), at_once=cluster.describe_cluster),
-        75: Api("DescribeTopicPartitions", range(1), at_once=topics.describe_topic_partitions),
+        75: Api("DescribeTopicPartitions", range(1), serve=topics.describe_topic_partitions),
     }
 )
 """By api key."""

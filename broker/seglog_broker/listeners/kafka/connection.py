@@ -21,10 +21,12 @@ from seglog_broker.listeners.broker_api import Acknowledged, Answer, Pending
 from seglog_broker.listeners.kafka import apis, fetch
 from seglog_broker.listeners.kafka.door import Caller, Endpoint
 from seglog_broker.listeners.kafka.engine import KafkaEngine
-from seglog_broker.listeners.kafka.produce import Part, Produce, encode_responses, errors_of
-from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses, errors_of
+from seglog_broker.listeners.kafka.produce_size import LARGE_BYTES, PARTITIONS_MAX, partitions_of
+from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
 from seglog_broker.listeners.serving.intake import Intake
+from seglog_broker.listeners.serving.peer_left import wait_until_left
 from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import Chunk, FileShrankError, Sender
 from seglog_broker.partitions.fetch_purgatory import Waiter
@@ -33,11 +35,11 @@ from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError, S
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
+    RequestHeaderReader,
     UnsupportedVersion,
     WireError,
     messages,
     read_request,
-    read_request_header,
     write_response,
 )
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
@@ -49,6 +51,9 @@ EFFORT_A_TURN: Final = 32
 
 EFFORT_OF_APPEND: Final = 0.25
 EFFORT_OF_OTHERS: Final = 4
+
+APPENDS_AT_ONCE: Final = 64
+"""Partitions of a Produce request that are written before other connections have their turn."""
 
 log = structlog.get_logger()
 
@@ -78,6 +83,8 @@ class KafkaConnection:
             memory.request_bytes_max, receive_buffer=run.buffer, pool=memory.pool, asks=True
         )
         self._intake = Intake(sock, self._reader, memory)
+        self._headers = RequestHeaderReader()
+        self._latest_caller: Caller | None = None
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
         self._acks: AckQueue[Part] = AckQueue(
@@ -95,6 +102,7 @@ class KafkaConnection:
         self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
         self._waiter: Waiter | None = None  # of the fetch that waits for records
         self._is_over = False  # nothing more is read or served
+        self._has_left = False  # the peer
         self._stopping = False
         self._log = log.bind(peer=peer, listener="kafka")
 
@@ -109,7 +117,7 @@ class KafkaConnection:
                 await self._serve_requests()
                 self._acks.finish()
             await self._sender.flush()
-            if self._stopping:
+            if not self._has_left:
                 await close_gracefully(self._sock)
         except* OSError as lost:
             self._log.debug("connection_lost", error=str(lost.exceptions[0]))
@@ -229,7 +237,7 @@ class KafkaConnection:
         if received is None:
             return False
         self._intake.quiet_since = float("inf")  # until it waits for bytes again
-        self._is_over = not received
+        self._has_left = self._is_over = not received
         self._has_frames = not self._is_over
         return self._has_frames
 
@@ -253,26 +261,30 @@ class KafkaConnection:
             and self._failure is None
             and not self._is_blocked
         ):
+            frame, self._in_hand = self._in_hand, None
             try:
-                frame, self._in_hand = self._in_hand, None
                 if frame is None:
                     frame = self._reader.next_frame()
                 if frame is None:
                     self._has_frames = False
                     break
-                header = read_request_header(frame)
+                header = self._headers.read(frame)
                 if header.api_key == PRODUCE:
                     self._produce(header, frame)
                 else:
                     self._serve(header, frame)
             except UnsupportedVersion as error:
-                if error.api_key == apis.API_VERSIONS and not self._gathered and not len(self._acks):
+                if error.api_key != apis.API_VERSIONS:
+                    self._failure = error
+                elif frame is not None and not self._is_behind_acks(frame):
                     response = apis.unsupported_api_versions()
                     self._sender.queue(b"".join(write_response(error.correlation_id, response, 0)))
-                else:
-                    self._failure = error
             except (RemoteProtocolError, WireError) as error:
                 self._failure = error
+            except OSError:
+                raise  # the connection is lost
+            except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+                self._give_up("Kafka request", error)
 
     @property
     def _is_blocked(self) -> bool:
@@ -284,20 +296,30 @@ class KafkaConnection:
         return memoryview(bytearray(frame)) if self._run.buffer.has(frame) else frame
 
     def _caller(self, header: RequestHeader) -> Caller:
-        assert self._endpoint is not None
-        return Caller(self._engine, self._endpoint, header.client_id)
+        if self._latest_caller is None or self._latest_caller.client_id != header.client_id:
+            assert self._endpoint is not None
+            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id)
+        return self._latest_caller
 
     # --- Produce ------------------------------------------------------------------------------------------------------
 
     def _produce(self, header: RequestHeader, frame: memoryview) -> None:
+        if len(frame) > LARGE_BYTES and partitions_of(header, frame) > PARTITIONS_MAX:
+            raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        produce = Produce(self._caller(header), header.correlation_id, header.version, request)
-        if produce.is_silent and produce.problem is not None:
-            self._log.warning("append_failed", ack="none", error=produce.problem)
-            self._is_over = True  # as Kafka tells the producer
+        topics = request.topic_data
+        if sum([len(topic.partition_data) for topic in topics]) > APPENDS_AT_ONCE:
+            self._write_gathered()
+            self._effort = EFFORT_A_TURN
+            if self._run.buffer.has(frame):
+                frame = self._kept(frame)
+                request = read_request(header, frame)
+                assert isinstance(request, messages.ProduceRequest)
+            self._job = partial(self._produce_in_turns, header, request, frame)
             return
-        appends = produce.appends
+        produce = Produce(self._caller(header), header.correlation_id, header.version, request)
+        appends = produce.take_appends()
         is_large = self._intake.has_share and has_own_buffer(frame)
         if appends and not is_large and all(self._engine.is_plain(append) for _, append, _ in appends):
             for part, append, records in appends:
@@ -307,11 +329,49 @@ class KafkaConnection:
             self._effort += EFFORT_OF_APPEND if len(appends) == 1 else len(appends)
             return
         self._write_gathered()
-        if not appends:
+        self._note_refused(produce)
+        if appends:
+            self._append(produce, appends, frame)
+        else:
             self._effort += EFFORT_OF_OTHERS
-            self.answer_appends([Part(produce, None)], produce.ack, [AppendReply([])], 0)
-            return
-        self._append([part for part, _, _ in appends], [append for _, append, _ in appends], frame, produce)
+            self._answer_refused(produce)
+
+    async def _produce_in_turns(
+        self, header: RequestHeader, request: messages.ProduceRequest, frame: memoryview
+    ) -> None:
+        """Serve a Produce request for many partitions, some of them at a time."""
+        if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
+            await self._intake.take(len(frame))
+        await self._sender.flush()
+        await self._engine.turn()
+        produce = Produce(self._caller(header), header.correlation_id, header.version, request)
+        appends = produce.take_appends()
+        self._note_refused(produce)
+        if not appends:
+            self._answer_refused(produce)
+        while appends:
+            await self._engine.turn()
+            some, appends = appends[:APPENDS_AT_ONCE], appends[APPENDS_AT_ONCE:]
+            parts = [part for part, _, _ in some]
+            outcome: Acknowledged | list[AppendOutcome]
+            self._engine.metrics.requests[AppendRequest.api] += 1
+            try:
+                outcome = pending = self._engine.append([asked for _, asked, _ in some], [data for _, _, data in some])
+                await pending.write_rest()
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                outcome = [as_seglog_error(error, AppendRequest.api)] * len(parts)
+            self.answer_appends(parts, produce.ack, outcome, sum([len(data) for _, _, data in some]))
+        self._intake.give_back(frame)
+
+    def _note_refused(self, produce: Produce) -> None:
+        """End the connection if a batch was refused that gets no response: that is how its sender learns of it."""
+        if produce.is_silent and produce.problem is not None:
+            self._log.warning("append_failed", ack="none", error=produce.problem)
+            self._is_over = True
+
+    def _answer_refused(self, produce: Produce) -> None:
+        """Answer a request of which nothing is to be appended."""
+        self.answer_appends([Part(produce, None)], produce.ack, [AppendReply([])], 0)
 
     def _write_gathered(self) -> None:
         """Write what was gathered: it comes first."""
@@ -319,12 +379,12 @@ class KafkaConnection:
             self._run.write()
             self._gathered = self._gathered_size = 0
 
-    def _append(self, parts: list[Part], requests: list[AppendRequest], frame: memoryview, produce: Produce) -> None:
+    def _append(self, produce: Produce, appends: list[Append], frame: memoryview) -> None:
         """Serve a Produce request alone."""
         self._engine.metrics.requests[AppendRequest.api] += 1
-        payloads = [records for _, _, records in produce.appends]
+        parts = [part for part, _, _ in appends]
         try:
-            pending = self._engine.append(requests, payloads)
+            pending = self._engine.append([asked for _, asked, _ in appends], [data for _, _, data in appends])
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._effort = EFFORT_A_TURN
             failed: list[AppendOutcome] = [as_seglog_error(error, AppendRequest.api)] * len(parts)
@@ -383,25 +443,35 @@ class KafkaConnection:
 
     def _serve(self, header: RequestHeader, frame: memoryview) -> None:
         """Serve anything but Produce: at once if possible, else it is a job of the task."""
-        self._write_gathered()
-        if len(self._acks):
-            self._in_hand = self._kept(frame)
-            self._job = self._wait_for_acks
+        if self._is_behind_acks(frame):
             return
         api = apis.accepted(header)
         request = read_request(header, frame)
-        self._engine.metrics.requests[api.name] += 1
+        self._engine.metrics.requests[apis.counter_name(api.name)] += 1
         self._effort += EFFORT_OF_OTHERS
         if isinstance(request, messages.FetchRequest):
             self._fetch(header, request)
             return
         if api.at_once is not None:
-            response = api.at_once(self._caller(header), request, header.version)
-            if response is not None:
-                self._queue_response(header, response)
+            try:
+                response = api.at_once(self._caller(header), request, header.version)
+                if response is not None:
+                    self._queue_response(header, response)
+                    return
+            except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+                self._give_up(api.name, error)
                 return
         self._effort = EFFORT_A_TURN
         self._job = partial(self._serve_slowly, api, header, request)
+
+    def _is_behind_acks(self, frame: memoryview) -> bool:
+        """Whether Produce requests are to be answered before this one, which is then served later."""
+        self._write_gathered()
+        if not len(self._acks):
+            return False
+        self._in_hand = self._kept(frame)
+        self._job = self._wait_for_acks
+        return True
 
     async def _wait_for_acks(self) -> None:
         """Wait until all Produce requests are answered: responses have the order of requests."""
@@ -411,8 +481,17 @@ class KafkaConnection:
     async def _serve_slowly(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
         await self._sender.flush()
         assert api.serve is not None
-        response = await api.serve(self._caller(header), request, header.version)
-        self._queue_response(header, response)
+        try:
+            self._queue_response(header, await api.serve(self._caller(header), request, header.version))
+        except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+            self._give_up(api.name, error)
+
+    def _give_up(self, api: str, error: Exception) -> None:
+        """End the connection when those before it are answered: there is no response to a request that failed so."""
+        failure = as_seglog_error(error, api)
+        self._engine.metrics.request_errors[failure.code] += 1
+        self._log.error("connection_refused", reason=f"{api} failed: {failure.message}")
+        self._is_over = True
 
     def _queue_response(self, header: RequestHeader, response: Response) -> None:
         self._sender.queue(b"".join(write_response(header.correlation_id, response, header.version)))
@@ -421,15 +500,29 @@ class KafkaConnection:
 
     def _fetch(self, header: RequestHeader, request: messages.FetchRequest) -> None:
         """Answer a fetch now, or have the task wait for its records."""
+        if sum([len(topic.partitions) for topic in request.topics]) > fetch.PARTITIONS_MAX:
+            raise RemoteProtocolError(f"a Fetch request for more than {fetch.PARTITIONS_MAX} partitions")
         asked = fetch.Fetch(self._caller(header), header.version, request)
-        self._effort += len(asked.request.partitions)
-        answer = self._engine.fetch_now(asked.request) if asked.may_be_answered_now else None
+        self._effort += asked.effort
+        if asked.has_only_errors:
+            refusal = write_response(header.correlation_id, asked.empty_response(), header.version)
+            self._job = partial(self._send_errors, asked, refusal)
+            return
+        try:
+            answer = self._engine.fetch_now(asked.request)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self._effort = EFFORT_A_TURN
+            self._queue_response(header, asked.failed_response(as_seglog_error(error, "Fetch")))
+            return
         if answer is None:
             self._job = partial(self._fetch_slowly, header, asked)
             return
         try:
-            chunks = write_response(header.correlation_id, asked.response(answer), header.version)
-            self._engine.metrics.fetch_bytes += answer.size
+            chunks = self._encoded(header, asked, answer)
+            if asked.has_only_errors:
+                answer.close()
+                self._job = partial(self._send_errors, asked, chunks)
+                return
             left = self._sender.begin_frame(chunks)
         except BaseException:
             answer.close()
@@ -439,6 +532,13 @@ class KafkaConnection:
         else:
             self._job = partial(self._send_rest, answer, chunks, left)
 
+    def _encoded(self, header: RequestHeader, asked: fetch.Fetch, answer: Answer) -> Sequence[Chunk]:
+        """The frame of a response with what was found, which is counted."""
+        chunks = write_response(header.correlation_id, asked.response(answer), header.version)
+        self._engine.metrics.fetch_bytes += answer.size
+        count_errors(self._engine.metrics.request_errors, answer.reply)
+        return chunks
+
     async def _send_rest(self, answer: Answer, chunks: Sequence[Chunk], left: int | None) -> None:
         with answer:
             if left is None:
@@ -446,24 +546,42 @@ class KafkaConnection:
             else:
                 await self._sender.end_frame(chunks, left)
 
+    async def _send_errors(self, asked: fetch.Fetch, chunks: Sequence[Chunk]) -> None:
+        """Send a response of nothing but errors, a little later."""
+        await self._sender.flush()
+        await asked.hold_errors()
+        await self._sender.send_frame(chunks)
+
     async def _fetch_slowly(self, header: RequestHeader, asked: fetch.Fetch) -> None:
         """Wait for the answer to a fetch and send it."""
         await self._sender.flush()
-        await asked.hold_errors()
-        self._waiter = Waiter()
+        self._waiter = waiter = Waiter()
         if self._stopping:
-            self._waiter.end()
+            waiter.end()
+        watching = trio.CancelScope()
+        self.start_soon(partial(self._watch_peer, waiter, watching))
         try:
-            answer = await self._engine.fetch(asked.request, self._waiter)
-        except RequestCancelledError:  # the broker is stopping
-            self._queue_response(header, asked.empty_response())
+            answer = await self._engine.fetch(asked.request, waiter)
+        except RequestCancelledError:
+            if self._stopping:
+                self._queue_response(header, asked.empty_response())
+            else:
+                self._has_left = self._is_over = True
             return
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._queue_response(header, asked.failed_response(as_seglog_error(error, "Fetch")))
             return
         finally:
             self._waiter = None
+            watching.cancel()
         with answer:
-            chunks = write_response(header.correlation_id, asked.response(answer), header.version)
-            self._engine.metrics.fetch_bytes += answer.size
+            chunks = self._encoded(header, asked, answer)
+            if asked.has_only_errors:
+                await asked.hold_errors()
             await self._sender.send_frame(chunks)
+
+    async def _watch_peer(self, waiter: Waiter, scope: trio.CancelScope) -> None:
+        """End the wait of a fetch when its peer leaves."""
+        with scope:
+            await wait_until_left(self._sock)
+            waiter.end()

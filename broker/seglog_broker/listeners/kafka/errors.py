@@ -30,6 +30,15 @@ other codes are final for some of them. What needs an operator is KAFKA_STORAGE_
 """
 
 
+MESSAGE_CHARACTERS_MAX: Final = 1_000
+"""Of an error in a response. A string has at most 32,767 bytes there, and a topic's name in a request may have them."""
+
+
+def error_message(error: errors.SeglogError) -> str:
+    """The sentence of ``error``, no longer than a response can have it."""
+    return error.message[:MESSAGE_CHARACTERS_MAX]
+
+
 def error_code(error: errors.SeglogError) -> ErrorCode:
     """Kafka's code for ``error``."""
     own = _OWN.get(type(error))

@@ -17,6 +17,9 @@ from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult
 TOPIC_ID_VERSION_MIN: Final = 13
 """The first version of Fetch that names topics by their ids."""
 
+PARTITIONS_MAX: Final = 10_000
+"""The most partitions in a Fetch request, as in one on the native port."""
+
 ERRORS_HELD_SECONDS: Final = 0.1
 """A response of nothing but errors is held for so long: some clients ask again at once, thousands of times a second."""
 
@@ -72,14 +75,19 @@ class Fetch:
         )
 
     @property
-    def may_be_answered_now(self) -> bool:
-        """Whether it asks for records: else its response is of errors alone, which are held."""
-        return bool(self._places) or self._session_refused or not self._response.responses
+    def effort(self) -> int:
+        """The partitions that it names."""
+        return sum(len(topic.partitions) for topic in self._response.responses)
+
+    @property
+    def has_only_errors(self) -> bool:
+        """Whether every partition in the response has an error, and there are some: then it is held."""
+        partitions = [data for topic in self._response.responses for data in topic.partitions]
+        return bool(partitions) and all(data.error_code for data in partitions)
 
     async def hold_errors(self) -> None:
         """Wait before a response of nothing but errors."""
-        if not self.may_be_answered_now:
-            await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
+        await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
 
     def response(self, answer: Answer) -> messages.FetchResponse:
         """The response with what the engine found."""

@@ -28,6 +28,12 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 """Moments with a meaning of their own (Kafka's ListOffsetsRequest). Here nothing is tiered, all is local."""
 
+PARTITIONS_A_TURN: Final = 500
+"""Partitions that are looked at before other tasks run."""
+
+SEGMENTS_A_TURN: Final = 20_000
+"""Segments whose largest timestamps are compared before other tasks run."""
+
 _HIGH_WATERMARK: Final = -1
 _NO_OFFSET: Final = -1
 
@@ -43,6 +49,7 @@ async def list_offsets(
     response = messages.ListOffsetsResponse()
     wanted: list[OffsetsPartition] = []
     places: list[tuple[_OffsetsPartition, int]] = []
+    effort = 0.0
     for topic in request.topics:
         answered = _OffsetsTopic(name=topic.name)
         response.topics.append(answered)
@@ -50,6 +57,12 @@ async def list_offsets(
             place = _OffsetsPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
             partition = caller.engine.partitions.find_readable(topic.name, item.partition_index)
+            effort += 1 / PARTITIONS_A_TURN
+            if partition is not None and item.timestamp == MAX_TIMESTAMP:
+                effort += len(partition.log.segments) / SEGMENTS_A_TURN
+            if effort > 1:
+                effort = 0
+                await caller.engine.turn()
             if partition is not None:
                 refusal = epoch_error(item.current_leader_epoch, partition.log.leader_epoch)
                 if refusal is not None:
@@ -103,18 +116,22 @@ def _largest_timestamp(partition: Partition) -> int | None:
     return None if largest == NO_TIMESTAMP else largest
 
 
-def offsets_for_leader_epoch(
+async def offsets_for_leader_epoch(
     caller: Caller, request: messages.OffsetForLeaderEpochRequest, version: int
 ) -> messages.OffsetForLeaderEpochResponse:
     """Where the leader epochs that clients know end in the log."""
     del version
     response = messages.OffsetForLeaderEpochResponse()
+    count = 0
     for topic in request.topics:
         answered = messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(answered)
         for item in topic.partitions:
             result = messages.OffsetForLeaderEpochResponse.EpochEndOffset(partition=item.partition)
             answered.partitions.append(result)
+            count += 1
+            if count % PARTITIONS_A_TURN == 0:
+                await caller.engine.turn()
             try:
                 partition = caller.engine.partitions.partition(topic.topic, item.partition)
             except SeglogError as error:
@@ -137,6 +154,7 @@ async def delete_records(
     response = messages.DeleteRecordsResponse()
     wanted: list[TruncatePartition] = []
     places: list[messages.DeleteRecordsResponse.DeleteRecordsPartitionResult] = []
+    count = 0
     for topic in request.topics:
         answered = messages.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(answered)
@@ -145,6 +163,9 @@ async def delete_records(
                 partition_index=item.partition_index, low_watermark=_NO_OFFSET
             )
             answered.partitions.append(place)
+            count += 1
+            if count % PARTITIONS_A_TURN == 0:
+                await caller.engine.turn()
             if item.partition_index < 0:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif item.offset < _HIGH_WATERMARK:

@@ -1,13 +1,14 @@
 """Produce: requests to appends, and the results of appends to responses."""
 
+import struct
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
-from seglog_broker.listeners.replies import AppendOutcome
+from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages, write_response
@@ -21,8 +22,10 @@ ZSTD_VERSION_MIN: Final = 7
 TOPIC_ID_VERSION_MIN: Final = 13
 """The first version of Produce that names topics by their ids."""
 
+_LENGTH_MAGIC_ATTRIBUTES: Final = struct.Struct(">8xi4xb4xh")
+"""The beginning of a batch header: how long the batch is from its twelfth byte on, magic, attributes."""
+
 _MAGIC_POSITION: Final = 16
-_ATTRIBUTES_POSITION: Final = 21
 _MAGIC: Final = 2
 
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
@@ -32,7 +35,7 @@ _TopicResponse = messages.ProduceResponse.TopicProduceResponse
 class Produce:
     """A Produce request in progress: its appends, and the response that grows with their results."""
 
-    __slots__ = ("_correlation_id", "_missing", "_response", "_version", "ack", "appends", "is_silent", "problem")
+    __slots__ = ("_appends", "_correlation_id", "_missing", "_response", "_version", "ack", "is_silent", "problem")
 
     def __init__(self, caller: Caller, correlation_id: int, version: int, request: messages.ProduceRequest) -> None:
         self._correlation_id = correlation_id
@@ -40,7 +43,7 @@ class Produce:
         self.is_silent = request.acks == 0
         """Whether it gets no response: an error then ends the connection."""
         self.ack = _ack(caller, request.acks)
-        self.appends: list[tuple[Part, AppendRequest, memoryview]] = []
+        self._appends: list[Append] = []
         self.problem: str | None = None
         """Why a batch was refused before it came to the engine."""
         self._response = messages.ProduceResponse()
@@ -55,32 +58,39 @@ class Produce:
                 result = _PartitionResponse(index=item.index, base_offset=-1)
                 answered.partition_responses.append(result)
                 if not name:
-                    self._refuse(result, unknown, "no topic has this id")
+                    self._refuse(caller, result, unknown, "no topic has this id")
                 elif self.ack is None:
-                    self._refuse(result, ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {request.acks}")
+                    why = f"acks is -1, 0 or 1, not {request.acks}"
+                    self._refuse(caller, result, ErrorCode.INVALID_REQUIRED_ACKS, why)
                 elif (refusal := why_no_batch(item.records, version)) is not None:
-                    self._refuse(result, *refusal)
+                    self._refuse(caller, result, *refusal)
                 else:
                     assert item.records is not None
                     append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
-                    self.appends.append((Part(self, result), append, item.records))
-        self._missing = len(self.appends)
+                    self._appends.append((Part(self, result), append, item.records))
+        self._missing = len(self._appends)
 
-    def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
+    def _refuse(self, caller: Caller, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
         result.error_code, result.error_message = code, why
         self.problem = why
+        caller.engine.metrics.request_errors[code.name] += 1
+
+    def take_appends(self) -> "list[Append]":
+        """The appends, once: kept here, they would hold the memory of the frame until their ack."""
+        appends, self._appends = self._appends, []
+        return appends
 
     def note(self, result: _PartitionResponse, outcome: AppendOutcome) -> None:
         """Put the outcome of one append into the response."""
         self._missing -= 1
         error = outcome if isinstance(outcome, SeglogError) else outcome.partitions[0].error
         if error is not None:
-            result.error_code, result.error_message = error_code(error), error.message
-            record = getattr(error, "record", None)
-            if record is not None:
+            result.error_code, result.error_message = error_code(error), error_message(error)
+            record = getattr(error, "record", -1)
+            if record >= 0:
                 result.record_errors = [
                     messages.ProduceResponse.BatchIndexAndErrorMessage(
-                        batch_index=record, batch_index_error_message=error.message
+                        batch_index=record, batch_index_error_message=error_message(error)
                     )
                 ]
             return
@@ -96,7 +106,16 @@ class Produce:
         return not self._missing
 
     def encode(self) -> bytes:
-        """The frame of the response."""
+        """The frame of the response. Raises nothing: it is called for the requests of many connections."""
+        try:
+            return b"".join(write_response(self._correlation_id, self._response, self._version))
+        except Exception as error:  # noqa: BLE001 - a bug in one response must not end the others
+            code = error_code(as_seglog_error(error, "Produce"))
+        for topic in self._response.responses:
+            topic.partition_responses = [
+                _PartitionResponse(index=result.index, error_code=code, base_offset=-1)
+                for result in topic.partition_responses
+            ]
         return b"".join(write_response(self._correlation_id, self._response, self._version))
 
 
@@ -115,12 +134,16 @@ class Part:
             self.produce.note(self._result, outcome)
 
 
+Append = tuple[Part, AppendRequest, memoryview]
+"""One append of a Produce request, with its batch."""
+
+
 def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], error_counts: Counter[str]) -> bytearray:
     """The frames of the responses that are complete with these outcomes; errors are counted, by code."""
     frames = bytearray()
     for part, outcome in zip(parts, outcomes, strict=False):
-        for error in errors_of(outcome):
-            error_counts[error.code] += 1
+        if errors := errors_of(outcome):
+            error_counts.update(error.code for error in errors)
         part.note(outcome)
         if part.produce.is_complete:
             frames += part.produce.encode()
@@ -143,16 +166,16 @@ def why_no_batch(records: memoryview | None, version: int) -> tuple[ErrorCode, s
         if records is not None and len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != _MAGIC:
             return _old_format(records[_MAGIC_POSITION])
         return ErrorCode.INVALID_RECORD, "each partition must have exactly one record batch, this one has none"
-    if records[_MAGIC_POSITION] != _MAGIC:
-        return _old_format(records[_MAGIC_POSITION])
-    size = LOG_OVERHEAD + int.from_bytes(records[8:12], "big", signed=True)
+    length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records)
+    if magic != _MAGIC:
+        return _old_format(magic)
+    size = LOG_OVERHEAD + length
     if size < len(records):
         return (
             ErrorCode.INVALID_RECORD,
             f"each partition must have exactly one record batch: the first has {size} of {len(records)} bytes",
         )
-    codec = int.from_bytes(records[_ATTRIBUTES_POSITION : _ATTRIBUTES_POSITION + 2], "big") & CODEC_MASK
-    if codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
+    if version < ZSTD_VERSION_MIN and attributes & CODEC_MASK == Codec.ZSTD:
         return (
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs version {ZSTD_VERSION_MIN} of Produce or a newer one, this is version {version}",

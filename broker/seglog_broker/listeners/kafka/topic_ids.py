@@ -1,10 +1,9 @@
 """Topic ids as Kafka's wire has them: sixteen bytes, where the engine has 22 characters."""
 
 import base64
-from collections.abc import Mapping
 from functools import lru_cache
 
-from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.directory.topic_registry import Topic, Topics
 
 
 @lru_cache(maxsize=10_000)
@@ -18,7 +17,6 @@ def id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
-def topic_with_id(topics: Mapping[str, Topic], topic_id: bytes) -> Topic | None:
+def topic_with_id(topics: Topics, topic_id: bytes) -> Topic | None:
     """The topic that has this id."""
-    text = id_text(topic_id)
-    return next((topic for topic in topics.values() if topic.id == text), None)
+    return topics.with_id(id_text(topic_id))

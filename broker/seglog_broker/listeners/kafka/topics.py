@@ -1,6 +1,7 @@
 """Topics and their partitions: described, created, deleted, enlarged."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKED
@@ -23,8 +24,12 @@ from seglog_protocol.messages import (
 DEFAULT_COUNT: Final = -1
 """Stands for the broker's default number of partitions or replicas."""
 
-TOPICS_A_TURN: Final = 50
-"""Topics that are described before other tasks run."""
+EFFORT_A_TURN: Final = 500
+"""Partitions that are described, or topics named, before other tasks run; a topic counts as ten."""
+
+_EFFORT_OF_TOPIC: Final = 10
+_EFFORT_OF_CHANGE: Final = 100
+"""Of a topic that is created or enlarged, or refused: its name is compared with all others."""
 
 PARTITIONS_PER_PAGE: Final = 2_000
 """The most partitions in a response to DescribeTopicPartitions. Source: Kafka's max.request.partition.size.limit."""
@@ -32,6 +37,7 @@ PARTITIONS_PER_PAGE: Final = 2_000
 _NO_ID: Final = bytes(16)
 _NO_LEADER: Final = -1
 _DELETE_BY_ID_VERSION_MIN: Final = 6
+_METADATA_BY_ID_VERSION_MIN: Final = 12
 
 _MetadataTopic = messages.MetadataResponse.MetadataResponseTopic
 _MetadataPartition = messages.MetadataResponse.MetadataResponsePartition
@@ -55,18 +61,26 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
         cluster_authorized_operations=AUTHORIZED_OPERATIONS_NOT_ASKED,
     )
     topics = caller.engine.directory.registry.topics
+    turns = _Turns(caller)
     if request.topics is None or (version == 0 and not request.topics):
-        for number, name in enumerate(sorted(topics)):
-            if number % TOPICS_A_TURN == TOPICS_A_TURN - 1:
-                await caller.engine.turn()
+        for name in sorted(topics):
             topic = topics.get(name)
+            await turns.work(1 if topic is None else topic.partitions)
             if topic is not None:  # else it was deleted meanwhile
                 response.topics.append(_described(caller, topic))
         return response
+    if version < _METADATA_BY_ID_VERSION_MIN and any(
+        item.name is None or item.topic_id != _NO_ID for item in request.topics
+    ):
+        response.topics = [
+            _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
+            for item in request.topics
+        ]
+        return response
     may_create = caller.config.auto_create_topics_enable and request.allow_auto_topic_creation
-    for number, item in enumerate(request.topics):
-        if number % TOPICS_A_TURN == TOPICS_A_TURN - 1:
-            await caller.engine.turn()
+    for item in {(item.name, item.topic_id): item for item in request.topics}.values():  # each once, as in Kafka
+        known = topics.get(item.name) if item.name is not None else topic_with_id(topics, item.topic_id)
+        await turns.work(1 if known is None else known.partitions)
         if item.name is None:
             found = topic_with_id(topics, item.topic_id)
             if found is None:
@@ -84,6 +98,22 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
         described.topic_authorized_operations = AUTHORIZED_OPERATIONS_NOT_ASKED
         response.topics.append(described)
     return response
+
+
+class _Turns:
+    """Lets other tasks run between the parts of a request with much work."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._engine = caller.engine
+        self._effort = 0
+
+    async def work(self, effort: int) -> None:
+        """Wait for a turn, if what was done in this one would become too much with ``effort`` more."""
+        effort += _EFFORT_OF_TOPIC
+        self._effort += effort
+        if self._effort > EFFORT_A_TURN:
+            self._effort = effort
+            await self._engine.turn()
 
 
 async def _created(caller: Caller, name: str) -> _MetadataTopic:
@@ -129,7 +159,7 @@ def _leader_epoch(caller: Caller, topic: Topic, number: int) -> int | None:
     return None if partition is None else partition.log.leader_epoch
 
 
-def describe_topic_partitions(
+async def describe_topic_partitions(
     caller: Caller, request: messages.DescribeTopicPartitionsRequest, version: int
 ) -> messages.DescribeTopicPartitionsResponse:
     """Topics by name, in that order, a page of partitions at a time."""
@@ -142,7 +172,9 @@ def describe_topic_partitions(
     if request.cursor is not None:
         first, first_partition = request.cursor.topic_name, request.cursor.partition_index
     nodes = [caller.node_id]
+    turns = _Turns(caller)
     for name in names:
+        await turns.work(0)
         if name < first:
             continue
         topic = topics.get(name)
@@ -198,8 +230,10 @@ async def create_topics(
     """Topics are created, each with its own result."""
     del version
     response = messages.CreateTopicsResponse()
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
+    turns = _Turns(caller)
     for wanted in request.topics:
+        await turns.work(_EFFORT_OF_CHANGE)
         result = messages.CreateTopicsResponse.CreatableTopicResult(
             name=wanted.name, num_partitions=-1, replication_factor=-1, configs=[]
         )
@@ -225,8 +259,8 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
         self.why = why
 
 
-def _check_once(name: str, names: Sequence[str]) -> None:
-    if names.count(name) > 1:
+def _check_once(name: str, names: Mapping[str, int]) -> None:
+    if names[name] > 1:
         raise _Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
@@ -315,8 +349,10 @@ async def create_partitions(
     """Partitions are added to topics, each with its own result."""
     del version
     response = messages.CreatePartitionsResponse()
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
+    turns = _Turns(caller)
     for wanted in request.topics:
+        await turns.work(_EFFORT_OF_CHANGE)
         result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult(name=wanted.name)
         response.results.append(result)
         try:
@@ -367,7 +403,9 @@ async def delete_topics(
         if version >= _DELETE_BY_ID_VERSION_MIN
         else [(name, _NO_ID) for name in request.topic_names]
     )
+    turns = _Turns(caller)
     for name, topic_id in wanted:
+        await turns.work(_EFFORT_OF_CHANGE)
         result = messages.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
         topics = caller.engine.directory.registry.topics

@@ -33,17 +33,52 @@ class Topic:
     notes: list[str] = field(default_factory=list)
 
 
+class Topics(dict[str, Topic]):
+    """Topics by name, and by id."""
+
+    def __init__(self, topics: Mapping[str, Topic]) -> None:
+        super().__init__(topics)
+        self._by_id = {topic.id: topic for topic in topics.values()}
+
+    def __setitem__(self, name: str, topic: Topic) -> None:
+        self._forget_id(name)
+        super().__setitem__(name, topic)
+        self._by_id[topic.id] = topic
+
+    def __delitem__(self, name: str) -> None:
+        self._forget_id(name)
+        super().__delitem__(name)
+
+    def with_id(self, topic_id: str) -> Topic | None:
+        """The topic that has this id."""
+        return self._by_id.get(topic_id)
+
+    def _forget_id(self, name: str) -> None:
+        topic = self.get(name)
+        if topic is not None and self._by_id.get(topic.id) is topic:
+            del self._by_id[topic.id]
+
+
 class TopicRegistry:
     """The topics of one log directory, by name. Changes are on disk when ``save`` returns."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self.path = path
-        self.topics: dict[str, Topic] = {}
+        self._topics = Topics({})
         self.deleting: list[str] = []  # ids of deleted topics whose directories may still exist
         self._texts: dict[str, tuple[Topic, str]] = {}  # encoded entries, by name
         self.kafka_metadata: dict[str, int] | None = None
         """The files of Kafka's metadata log and their sizes when seglog last looked; None if it never did."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics, to be changed in place."""
+        return self._topics
+
+    @topics.setter
+    def topics(self, topics: Mapping[str, Topic]) -> None:
+        self._topics = Topics(topics)
 
     def load(self) -> None:
         """Read the file. Raises LogDirectoryError when it is malformed: without it no topic can be served."""

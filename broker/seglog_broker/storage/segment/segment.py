@@ -29,7 +29,7 @@ from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
 from seglog_protocol.header_scan import LocatedBatch, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
-from seglog_protocol.records import iter_records
+from seglog_protocol.records import first_record_at
 
 RECORDS_A_TURN: Final = 4
 """Batches whose records are searched in one turn, where they lack the timestamp that their headers announce."""
@@ -499,12 +499,10 @@ def first_at(
     """
     size_limit = DECOMPRESSED_BATCH_BYTES_MAX if size_max is None else size_max
     try:
-        for record in iter_records(header, data, size_limit=size_limit):
-            if record.timestamp >= timestamp and record.offset >= offset_min:
-                return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
+        found = first_record_at(header, data, timestamp, offset_min, size_limit=size_limit)
     except CorruptRecordError as error:
         if size_max is not None and isinstance(error, DecompressedTooLargeError):
             raise
         # A producer's unreadable records under a right checksum: the batch as a whole is the answer.
         return FoundTimestamp(header.max_timestamp, max(header.base_offset, offset_min), header.leader_epoch)
-    return None
+    return None if found is None else FoundTimestamp(*found, header.leader_epoch)

@@ -44,6 +44,23 @@ def test_the_content_with_one_topic_more_changes_nothing() -> None:
     assert _loaded(content).topics == {"a": Topic("a", _ID, 2)}
 
 
+def test_a_topic_is_found_by_its_id_until_it_is_deleted_or_made_again() -> None:
+    registry = _loaded(json.dumps({"version": 1, "topics": [{"name": "a", "id": _ID, "partitions": 1}]}).encode())
+    assert registry.topics.with_id(_ID) == Topic("a", _ID, 1)
+    registry.topics["a"] = altered = Topic("a", _ID, 2)
+    assert registry.topics.with_id(_ID) is altered
+    registry.topics["a"] = Topic("a", other := "AAAAAAAAAAAAAAAAAAAAZQ", 1)
+    assert registry.topics.with_id(_ID) is None
+    assert registry.topics.with_id(other) == Topic("a", other, 1)
+    registry.topics["b"] = Topic("b", other, 1)  # a directory that was copied by hand
+    del registry.topics["a"]
+    assert registry.topics.with_id(other) == Topic("b", other, 1)
+    del registry.topics["b"]
+    assert registry.topics.with_id(other) is None
+    registry.topics = {"c": Topic("c", _ID, 1)}
+    assert registry.topics.with_id(_ID) == Topic("c", _ID, 1)
+
+
 def test_an_older_file_without_notes_and_deletions_is_read() -> None:
     found = _loaded(json.dumps({"version": 1, "topics": [{"name": "a", "id": _ID, "partitions": 1}]}).encode())
     assert found.topics == {"a": Topic("a", _ID, 1)}

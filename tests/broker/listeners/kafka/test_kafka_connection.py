@@ -1,0 +1,612 @@
+"""One Kafka connection: requests in their order, responses in the same order, and when it is closed.
+
+Sources: Kafka's SocketServer and RequestContext, and what its clients do.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from seglog_broker.api.pending_appends import PendingAppends
+from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.kafka.connection import KafkaConnection
+from seglog_broker.listeners.kafka.produce import Part
+from seglog_broker.listeners.kafka.produce_size import PARTITIONS_MAX
+from seglog_protocol.errors import StorageError
+from seglog_protocol.frame_receiver import RECEIVE_BYTES
+from seglog_protocol.kafka import messages, read_response
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.frames import SMALL_FRAME_BYTES_MAX
+from tests.broker.listeners.kafka.kafka_peer import (
+    KafkaServed,
+    codes,
+    fetch,
+    found,
+    kafka,
+    latest,
+    produce,
+    results,
+)
+from tests.logs import batch
+
+pytestmark = pytest.mark.trio
+
+BATCH = batch(b"value")
+PRODUCED = messages.ProduceResponse
+FETCHED = messages.FetchResponse
+LISTED = messages.ListOffsetsResponse
+
+
+def raw(api_key: int, version: int, body: bytes, *, correlation_id: int = 7, length: int | None = None) -> bytes:
+    """A frame of any content, with a header of version 1; ``length`` is what it says of itself."""
+    content = struct.pack(">hhih", api_key, version, correlation_id, -1) + body
+    return struct.pack(">i", len(content) if length is None else length) + content
+
+
+async def is_alive(served: KafkaServed) -> None:
+    """Another client is served as ever."""
+    peer = await served.connect()
+    await peer.send(produce(("plain", 2, BATCH)), 9)
+    [(code, _)] = results(await peer.receive(PRODUCED))
+    assert code == 0
+    await peer.stream.aclose()
+
+
+def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
+    return [entry["reason"] for entry in logged if entry["event"] == event]
+
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+
+async def test_responses_have_the_order_of_requests_whatever_those_wait_for() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        requests: list[tuple[Any, int]] = [
+            (produce(("plain", 0, BATCH)), 9),  # waits for an fsync
+            (produce(("plain", 0, BATCH), acks=1), 3),
+            (fetch(("plain", 0, 0)), 12),
+            (produce(("plain", 0, BATCH), ("keyed", 0, batch(b"v", key=b"k"))), 8),
+            (messages.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4),
+            (latest("plain", 0), 5),
+            (produce(("plain", 1, BATCH), ("missing", 0, BATCH), acks=1), 12),
+            (messages.MetadataRequest(topics=None), 12),
+            (fetch(("plain", 0, 3), max_wait_ms=20), 11),
+            (produce(("plain", 0, b"nonsense")), 9),
+        ]
+        await peer.stream.send_all(b"".join(peer.frame(request, version) for request, version in requests))
+        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        assert results(await peer.receive(PRODUCED)) == [(0, 1)]
+        assert found(await peer.receive(FETCHED)) == [(0, 2, 2 * len(BATCH))]
+        assert results(await peer.receive(PRODUCED)) == [(0, 2), (0, 0)]
+        assert (await peer.receive(messages.ApiVersionsResponse)).error_code == 0
+        assert [item.offset for topic in (await peer.receive(LISTED)).topics for item in topic.partitions] == [3]
+        assert results(await peer.receive(PRODUCED)) == [(0, 0), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+        assert len((await peer.receive(messages.MetadataResponse)).topics) == 4
+        assert found(await peer.receive(FETCHED)) == [(0, 3, 0)]
+        assert results(await peer.receive(PRODUCED)) == [(ErrorCode.INVALID_RECORD, -1)]
+
+
+async def test_appends_of_a_request_that_is_written_in_two_parts_get_one_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seglog_broker.listeners.append_run.BATCHES_AT_ONCE", 4)
+    async with kafka() as served:
+        peer = await served.connect()
+        many = produce(*[("plain", number % 3, BATCH) for number in range(11)])
+        await peer.stream.send_all(b"".join(peer.frame(many, 9) for _ in range(3)))
+        for base in (0, 4, 8):
+            told = results(await peer.receive(PRODUCED))
+            assert [code for code, _ in told] == [0] * 11
+            assert told[0] == (0, base)
+
+
+@pytest.mark.parametrize("size", [1, 70_000])  # in the shared buffer, and in one of its own
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+async def test_a_request_for_very_many_partitions_is_written_in_parts_and_answered_once(size: int, acks: int) -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        data = batch(bytes(size))
+        count = 300 if size == 1 else 70
+        wanted = [("plain", number % 3, data) for number in range(count - 1)]
+        await peer.send(produce(*wanted, acks=acks), 9, silent=acks == 0)
+        await peer.send(latest("plain", 0, 1, 2), 5)
+        if acks:
+            told = results(await peer.receive(PRODUCED))
+            assert max(told) == (0, (count + 1) // 3 - 1)
+            assert len(told) == count - 1
+        ends = [item.offset for topic in (await peer.receive(LISTED)).topics for item in topic.partitions]
+        assert sum(ends) == count - 1
+        await peer.send(fetch(("plain", 0, 0)), 12)
+        assert found(await peer.receive(FETCHED))[0][2] >= len(data)
+
+
+async def test_a_long_poll_holds_up_what_follows_on_its_connection_and_nobody_else() -> None:
+    async with kafka() as served:
+        waiting, other = await served.connect(), await served.connect()
+        await waiting.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
+        await waiting.send(latest("plain", 0), 5)
+        await wait_all_tasks_blocked()
+        assert waiting.held == b""
+        await other.send(produce(("plain", 0, BATCH)), 9)
+        assert results(await other.receive(PRODUCED)) == [(0, 0)]
+        assert found(await waiting.receive(FETCHED)) == [(0, 1, len(BATCH))]
+        assert (await waiting.receive(LISTED)).topics[0].partitions[0].offset == 1
+
+
+# --- ApiVersions, and what is not known -------------------------------------------------------------------------------
+
+
+async def test_api_versions_in_an_unknown_version_is_answered_in_version_0_and_the_client_tries_again() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.stream.send_all(raw(18, 99, b"what nobody knows"))
+        correlation_id, response = read_response(18, 0, memoryview(await peer.receive_frame()))
+        assert correlation_id == 7
+        assert isinstance(response, messages.ApiVersionsResponse)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        [offered] = response.api_keys
+        assert (offered.api_key, offered.min_version, offered.max_version) == (18, 0, 4)
+        ask = messages.ApiVersionsRequest(client_software_name="client", client_software_version="1.0")
+        await peer.send(ask, offered.max_version)
+        answer = await peer.receive(messages.ApiVersionsResponse)
+        assert answer.error_code == 0
+        assert {item.api_key for item in answer.api_keys} == set(apis.APIS)
+
+
+async def test_api_versions_in_an_unknown_version_waits_for_its_turn() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9) + raw(18, 99, b""))
+        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        assert read_response(18, 0, memoryview(await peer.receive_frame()))[0] == 7
+
+
+@pytest.mark.parametrize("name", ["", "-client", "two words", "client."])
+async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(name: str) -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(messages.ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
+        assert (await peer.receive(messages.ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        raw(999, 0, b""),
+        raw(-1, 0, b""),
+        raw(0, 2, bytes(100)),  # Produce is offered from version 0 on, and accepted from 3 on
+        raw(0, 99, bytes(100)),
+        raw(1, 3, bytes(100)),
+        raw(3, 99, bytes(100)),
+        raw(17, 0, b"\0\5PLAIN"),
+        raw(3, 12, b"\xff" * 20),  # malformed
+        raw(0, 9, b"\0" * 5),
+        raw(0, 3, b"\xff\xff\0\1\0\0\0\0\x7f\xff\xff\xff"),
+        raw(1, 4, b"", length=2**31 - 1),
+        raw(1, 4, b"", length=-1),
+        raw(1, 4, b"", length=0),
+        raw(1, 4, b"", length=7),
+        raw(0, 9, b"", length=100 * 1024 * 1024 + 1),
+        raw(3, 12, b"", length=SMALL_FRAME_BYTES_MAX + 1),
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),  # TLS
+    ],
+)
+async def test_what_cannot_be_understood_closes_its_connection_with_a_line_in_the_log_and_no_other(data: bytes) -> None:
+    async with kafka() as served:
+        peer, beside = await served.connect(), await served.connect()
+        await beside.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
+        with capture_logs() as logged:
+            before = peer.frame(produce(("plain", 1, BATCH)), 9)
+            await peer.stream.send_all(before + data)
+            assert results(await peer.receive(PRODUCED)) == [(0, 0)], "what came before is answered"
+            assert await peer.rest() == b""
+        assert len(reasons(logged)) == 1
+        assert [entry["log_level"] for entry in logged if entry["event"] == "connection_refused"] == ["warning"]
+        assert served.broker.metrics.request_errors["INVALID_REQUEST"] == 1
+        await is_alive(served)
+        await wait_all_tasks_blocked()
+        assert beside.held == b""
+
+
+async def test_what_is_unread_when_a_connection_is_closed_does_not_cost_the_responses_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closing a socket with unread bytes resets the connection."""
+    monkeypatch.setattr("seglog_broker.runtime.request_memory.RECEIVE_BYTES_MAX", RECEIVE_BYTES)
+    async with kafka() as served:
+        peer = await served.connect()
+        before = peer.frame(produce(("plain", 0, BATCH)), 9)
+        data = before + raw(999, 0, b"") + bytes(200_000)
+        assert os.write(peer.stream.socket.fileno(), data) > RECEIVE_BYTES + 1_000, "more than is read at once"
+        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        assert await peer.stream.receive_some() == b"", "not reset"
+
+
+async def test_one_unknown_name_of_a_request_gets_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+
+    def nearest_name(name: str, _known: object) -> str:
+        looked_for.append(name)
+        return ""
+
+    monkeypatch.setattr("seglog_broker.partitions.suggestions.nearest_name", nearest_name)
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(produce(*[(f"missing{number}", 0, BATCH) for number in range(50)]), 9)
+        assert results(await peer.receive(PRODUCED)) == [(3, -1)] * 50
+    assert looked_for == ["missing0"]
+
+
+@pytest.mark.parametrize("end", [1, 3, 5, 7, 20, -1])
+async def test_a_frame_that_is_cut_off_is_not_served(end: int) -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        with capture_logs() as logged:
+            await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9)[:end])
+            await peer.stream.send_eof()
+            assert await peer.rest() == b""
+        assert reasons(logged) == []
+        assert served.broker.partitions["plain", 0].log.log_end_offset == 0
+        await is_alive(served)
+
+
+async def test_a_produce_request_may_have_more_than_a_mebibyte_and_no_other() -> None:
+    async with kafka("message.max.bytes=4000000") as served:
+        peer = await served.connect()
+        await peer.send(produce(("plain", 0, batch(bytes(2_000_000)))), 9)
+        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        names = [messages.MetadataRequest.MetadataRequestTopic(name=f"{number:030000}") for number in range(60)]
+        await peer.send(messages.MetadataRequest(topics=names[:30], allow_auto_topic_creation=False), 8)
+        response = await peer.receive(messages.MetadataResponse)
+        assert codes(response.topics) == [ErrorCode.INVALID_TOPIC_EXCEPTION] * 30
+        with suppress(trio.BrokenResourceError):  # it is closed before all is sent
+            await peer.send(messages.MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
+        assert await peer.rest() == b""
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+async def test_a_produce_request_for_millions_of_partitions_closes_the_connection(version: int) -> None:
+    cls = messages.ProduceRequest
+    async with kafka() as served:
+        peer = await served.connect()
+        most = cls(
+            acks=1,
+            topic_data=[
+                cls.TopicProduceData(
+                    name="missing", partition_data=[cls.PartitionProduceData()] * (PARTITIONS_MAX // 2)
+                )
+            ]
+            * 2,
+        )
+        await peer.send(most, version)
+        assert len(results(await peer.receive(PRODUCED))) == PARTITIONS_MAX
+        most.topic_data.append(cls.TopicProduceData(name="missing"))
+        with capture_logs() as logged:
+            await peer.send(most, version)
+            assert await peer.rest() == b""
+        assert reasons(logged) == ["a Produce request for more than 10000 partitions"]
+        await is_alive(served)
+
+
+MANY: list[tuple[Any, int, int]] = [
+    (fetch(*[("plain", 0, 0)] * (PARTITIONS_MAX + 1)), 12, -1),
+    (latest("plain", *range(5_000)), 5, 10),
+    (
+        messages.OffsetForLeaderEpochRequest(
+            topics=[
+                messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic="plain",
+                    partitions=[messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition()] * 5_000,
+                )
+            ]
+        ),
+        4,
+        10,
+    ),
+    (
+        messages.DeleteRecordsRequest(
+            topics=[
+                messages.DeleteRecordsRequest.DeleteRecordsTopic(
+                    name="plain",
+                    partitions=[messages.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=-1)] * 5_000,
+                )
+            ]
+        ),
+        2,
+        10,
+    ),
+    (
+        messages.MetadataRequest(
+            topics=[messages.MetadataRequest.MetadataRequestTopic(name=f"n{number}") for number in range(5_000)],
+            allow_auto_topic_creation=False,
+        ),
+        12,
+        100,
+    ),
+    (messages.CreateTopicsRequest(topics=[messages.CreateTopicsRequest.CreatableTopic(name="a")] * 5_000), 7, 1_000),
+    (
+        messages.CreatePartitionsRequest(
+            topics=[messages.CreatePartitionsRequest.CreatePartitionsTopic(name="a")] * 5_000
+        ),
+        3,
+        1_000,
+    ),
+    (
+        messages.DeleteTopicsRequest(
+            topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"x")] * 5_000
+        ),
+        6,
+        1_000,
+    ),
+    (
+        messages.DescribeTopicPartitionsRequest(
+            topics=[messages.DescribeTopicPartitionsRequest.TopicRequest(name=f"n{number}") for number in range(5_000)]
+        ),
+        0,
+        100,
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "version", "turns"), MANY, ids=lambda value: type(value).__name__)
+async def test_a_request_for_very_much_lets_others_have_their_turns(request_: Any, version: int, turns: int) -> None:
+    taken = 0
+    async with kafka() as served:
+        plain = served.broker.turn
+
+        async def turn() -> None:
+            nonlocal taken
+            taken += 1
+            await plain()
+
+        served.broker.turn = turn
+        peer = await served.connect()
+        await peer.send(request_, version)
+        if turns < 0:
+            assert await peer.rest() == b""
+        else:
+            await peer.receive_frame()
+            assert taken >= turns - 1
+
+
+# --- Peers that leave, rest, or hold something up; and the stop of the broker -----------------------------------------
+
+
+@pytest.mark.parametrize("more", [0, 1])  # requests that wait behind it
+async def test_a_fetch_that_waits_ends_when_its_peer_leaves(more: int) -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(fetch(("plain", 0, 0), max_wait_ms=2**31 - 1), 12)
+        for _ in range(more):
+            await peer.send(latest("plain", 0), 5)
+        while not served.broker.partitions["plain", 0].waiters:
+            await wait_all_tasks_blocked()
+        await peer.stream.aclose()
+        while served.broker.partitions["plain", 0].waiters or served.broker.metrics.connections_open:
+            await wait_all_tasks_blocked()
+
+
+async def test_a_stop_answers_a_long_poll_at_once_and_what_was_sent_before_it() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(produce(("plain", 0, BATCH)), 9)
+        await peer.send(fetch(("plain", 0, 1), max_wait_ms=60_000), 12)
+        while not served.broker.partitions["plain", 0].waiters:
+            await wait_all_tasks_blocked()
+        served.stop()
+        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        assert found(await peer.receive(FETCHED)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0)]
+        assert await peer.rest() == b""
+        await served.ended.wait()
+
+
+async def test_an_idle_connection_is_closed_and_one_that_waits_for_records_is_not(autojump_clock: MockClock) -> None:
+    async with kafka("connections.max.idle.ms=10000") as served:
+        idle, waiting = await served.connect(), await served.connect()
+        await waiting.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
+        with capture_logs() as logged:
+            assert await idle.rest() == b""
+        assert [entry["event"] for entry in logged].count("connection_idle") == 1
+        assert 10 <= trio.current_time() < 20
+        assert found(await waiting.receive(FETCHED)) == [(0, 0, 0)]
+
+
+async def test_a_peer_that_stalls_in_the_middle_of_a_request_is_cut(autojump_clock: MockClock) -> None:
+    async with kafka("seglog.connections.max.stall.ms=5000") as served:
+        peer = await served.connect()
+        await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9)[:30])
+        with capture_logs() as logged:
+            assert await peer.rest() == b""
+        [reason] = reasons(logged, "connection_cut")
+        assert reason.startswith("it sent half a request")
+
+
+async def test_a_peer_that_reads_nothing_is_cut_and_gives_back_what_it_was_to_get(
+    autojump_clock: MockClock,
+) -> None:
+    async with kafka("seglog.connections.max.stall.ms=5000") as served:
+        peer = await served.connect()
+        for _ in range(20):
+            await peer.send(produce(("plain", 0, batch(bytes(900_000)))), 9)
+            assert results(await peer.receive(PRODUCED))[0][0] == 0
+        with capture_logs() as logged:
+            more = fetch(("plain", 0, 0))
+            more.max_bytes = more.topics[0].partitions[0].partition_max_bytes = 50_000_000
+            await peer.send(more, 12)
+            while served.broker.metrics.connections_open:  # noqa: ASYNC110 - the broker has no event for it
+                await trio.sleep(1)
+        assert reasons(logged, "connection_cut") == ["it read nothing for 5 s"]
+
+
+# --- What fails inside ------------------------------------------------------------------------------------------------
+
+
+def failing(error: Callable[[], Exception]) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> Any:
+        raise error()
+
+    return fail
+
+
+ERRORS: list[Callable[[], Exception]] = [
+    lambda: RuntimeError("a bug"),
+    lambda: OSError(5, "Input/output error"),
+    lambda: StorageError("the disk is broken"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("api_key", [18, 3])  # one that is served at once, and one in a task
+async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those_before_it_are_answered(
+    error: Callable[[], Exception], api_key: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = apis.APIS[api_key]
+    failed = failing(error)
+
+    async def fail(*_: object) -> Any:
+        failed()
+
+    broken = api._replace(at_once=failed) if api.at_once else api._replace(serve=fail)
+    monkeypatch.setattr(apis, "APIS", {**apis.APIS, api_key: broken})
+    async with kafka() as served:
+        peer = await served.connect()
+        request = messages.ApiVersionsRequest() if api_key == 18 else messages.MetadataRequest(topics=[])
+        with capture_logs() as logged:
+            await peer.stream.send_all(
+                peer.frame(produce(("plain", 0, BATCH)), 9) + peer.frame(request, 1) + peer.frame(latest("plain", 0), 5)
+            )
+            assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+            assert await peer.rest() == b""
+        [entry] = [entry for entry in logged if entry["event"] == "connection_refused"]
+        assert entry["log_level"] == "error"
+        assert entry["reason"].startswith(f"{api.name} failed: ")
+        assert sum(served.broker.metrics.request_errors.values()) == 1
+        await is_alive(served)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failure_does(
+    at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = messages.MetadataResponse
+    nameless = cls(topics=[cls.MetadataResponseTopic(name=None)])
+
+    async def serve(*_: object) -> Any:
+        return nameless
+
+    odd = apis.Api("Metadata", range(14), serve=serve)
+    if at_once:
+        odd = apis.Api("Metadata", range(14), at_once=lambda *_: nameless)
+    monkeypatch.setattr(apis, "APIS", {**apis.APIS, 3: odd})
+    async with kafka() as served:
+        peer = await served.connect()
+        with capture_logs() as logged:
+            await peer.stream.send_all(
+                peer.frame(produce(("plain", 0, BATCH)), 9) + peer.frame(messages.MetadataRequest(topics=[]), 1)
+            )
+            assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+            assert await peer.rest() == b""
+        assert reasons(logged) == ["Metadata failed: internal error while handling Metadata; see the broker log"]
+        await is_alive(served)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(version: int) -> None:
+    cls = messages.MetadataRequest.MetadataRequestTopic
+    async with kafka() as served:
+        peer = await served.connect()
+        for topic in (
+            cls(name=None, topic_id=served.id_of("plain")),
+            cls(name="plain", topic_id=served.id_of("plain")),
+        ):
+            await peer.send(messages.MetadataRequest(topics=[topic, cls(name="keyed")]), version)
+            response = await peer.receive(messages.MetadataResponse)
+            assert codes(response.topics) == [ErrorCode.INVALID_REQUEST] * 2
+            assert [item.name for item in response.topics] == [topic.name or "", "keyed"]
+        await peer.send(messages.MetadataRequest(topics=[cls(name=None, topic_id=served.id_of("plain"))]), 12)
+        [found_] = (await peer.receive(messages.MetadataResponse)).topics
+        assert (found_.name, found_.error_code) == ("plain", 0)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("name", ["fetch_now", "fetch"])
+async def test_a_fetch_that_fails_is_answered(
+    error: Callable[[], Exception], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = failing(error)
+
+    async def fail(*_: object) -> Any:
+        failed()
+
+    async with kafka() as served:
+        peer = await served.connect()
+        with monkeypatch.context() as patch, capture_logs():
+            patch.setattr(served.broker, name, failed if name == "fetch_now" else fail)
+            await peer.send(fetch(("plain", 0, 0), max_wait_ms=10), 12)
+            [(code, high_watermark, size)] = found(await peer.receive(FETCHED))
+        assert code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert (high_watermark, size) == (-1, 0)
+        await peer.send(latest("plain", 0), 5)
+        assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 0
+
+
+@pytest.mark.parametrize("error", ERRORS)
+async def test_an_append_that_fails_is_answered_also_amid_those_of_others(
+    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kafka() as served:
+        peers = [await served.connect() for _ in range(3)]
+        with monkeypatch.context() as patch, capture_logs():
+            patch.setattr(served.broker, "append", failing(error))
+            for peer in peers:
+                os.write(peer.stream.socket.fileno(), peer.frame(produce(("plain", 0, BATCH), ("plain", 1, BATCH)), 9))
+            for peer in peers:
+                told = results(await peer.receive(PRODUCED))
+                assert [offset for _, offset in told] == [-1, -1]
+                assert told[0][0] in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+        for number, peer in enumerate(peers):
+            await peer.send(produce(("plain", 0, BATCH)), 9)
+            assert results(await peer.receive(PRODUCED)) == [(0, number)]
+
+
+async def test_a_response_that_cannot_be_written_becomes_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seglog_broker.listeners.kafka.produce.error_message", lambda _error: "x" * 40_000)
+    async with kafka() as served:
+        peers = [await served.connect() for _ in range(3)]
+        with capture_logs() as logged:
+            for peer in peers:
+                data = produce(("plain", 0, BATCH), ("plain", 3, BATCH), acks=1)
+                os.write(peer.stream.socket.fileno(), peer.frame(data, 9))
+            for peer in peers:
+                assert results(await peer.receive(PRODUCED)) == [(ErrorCode.UNKNOWN_SERVER_ERROR, -1)] * 2
+        assert [entry["event"] for entry in logged].count("request_crashed") == 3
+        for peer in peers:
+            await peer.send(latest("plain", 0), 5)
+            assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 3
+
+
+async def test_frames_are_not_kept_until_their_ack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred mebibytes may wait for an fsync, and their buffers are wanted for other requests."""
+    kept: list[list[Any]] = []
+    plain = KafkaConnection.answer_appends
+
+    def look(self: KafkaConnection, parts: Sequence[Part], ack: object, outcome: PendingAppends, size: int) -> None:
+        kept.append([parts[0].produce.take_appends(), outcome._payloads])
+        plain(self, parts, ack, outcome, size)
+
+    monkeypatch.setattr(KafkaConnection, "answer_appends", look)
+    async with kafka() as served:
+        peer = await served.connect()
+        for size in (10, 300_000):
+            await peer.send(produce(("plain", 0, batch(bytes(size)))), 9)
+            assert results(await peer.receive(PRODUCED))[0][0] == 0
+    assert kept == [[[], []]] * 2

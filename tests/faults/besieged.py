@@ -1,0 +1,158 @@
+"""Hostile peers beside a healthy client: what the tests of the native port and of Kafka's port share.
+
+The effect on other clients is measured by ``loop_busy_seconds``: the most *processor time* that the loop took between
+two polls of the network. The limit is 0.1 s, or the processor time of a reference task that is measured all the time,
+if that is longer. So the test does not depend on the clock, nor on other load of the machine, which makes processors up
+to three times slower. The stall by the clock and the latencies of the healthy client are printed, without a limit.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import seglog
+from seglog_protocol.frames import decode_map, encode_value
+from seglog_protocol.messages import decode_request
+from tests.processes import Daemon, clean_environment
+
+BUSY_SECONDS_MAX: Final = 0.1
+BUSY_REFERENCES_MAX: Final = 5
+"""In decodings of the largest ordinary request: 10,000 partitions in a fetch, some 10 ms on a quiet machine."""
+MUTATING_PEERS: Final = 2
+SETTINGS: Final = ("--set", "auto.create.topics.enable=false", "--set", "num.partitions=4")
+
+
+class Healthy(threading.Thread):
+    """A client that appends a record and fetches it, again and again, and notes how long that took (seconds)."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.latencies: list[float] = []
+        self.error: BaseException | None = None
+        self.is_wanted = True
+
+    def run(self) -> None:
+        """Go round until it is not wanted any more, and keep the error that ends it."""
+        try:
+            while self.is_wanted:
+                began = time.perf_counter()
+                self.append_and_fetch()
+                self.latencies.append(time.perf_counter() - began)
+                time.sleep(0.002)
+        except BaseException as error:  # noqa: BLE001 - the test tells it
+            self.error = error
+        finally:
+            self.close()
+
+    def p99(self, since: int) -> float:
+        """Milliseconds, of what was measured after so many."""
+        measured = sorted(self.latencies[since:])
+        return measured[len(measured) * 99 // 100] * 1000 if measured else float("nan")
+
+    def append_and_fetch(self) -> None:
+        """Append to the topic ``healthy``, and fetch that, in a subclass."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close its connection, in a subclass."""
+        raise NotImplementedError
+
+
+def reference_seconds() -> float:
+    """Processor time to decode the largest ordinary request, now."""
+    began = time.thread_time()
+    decode_request(decode_map(LARGEST, "header"))
+    return time.thread_time() - began
+
+
+LARGEST: Final = encode_value(
+    {
+        "id": 1,
+        "api": "fetch",
+        "v": 1,
+        "partitions": [{"topic": "target", "partition": number, "offset": number} for number in range(10_000)],
+    }
+)
+
+
+def make_topics(running: Daemon) -> None:
+    """Make the topics that the peers use."""
+    with seglog.connect(running.address) as client:
+        client.create_topic("healthy", partitions=1)
+        client.create_topic("target", partitions=4, config={"segment.bytes": 1_048_576})
+        client.create_topic("keyed", partitions=4, config={"cleanup.policy": "compact"})
+        client.create_topic("dated", partitions=4, config={"message.timestamp.before.max.ms": 10**15})
+
+
+def beset(
+    running: Daemon, healthy: Healthy, peer: Sequence[str], mutated: int, hostile: int, seed: int
+) -> dict[str, Any]:
+    """Send so many requests of both kinds beside a healthy client; returns the results.
+
+    ``peer`` is the command, but for the kind, the number and the seed, of the processes that send them.
+    """
+    with seglog.connect(running.address) as client:
+        healthy.start()
+        time.sleep(2)
+        alone, before = healthy.p99(0), len(healthy.latencies)
+        began = time.monotonic()
+        peers = [("mutated", mutated // MUTATING_PEERS)] * MUTATING_PEERS + [("hostile", hostile)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", *peer, kind, str(count), str(seed + at)],
+                stdout=subprocess.PIPE,
+                env=clean_environment(PYTHONPATH=os.pathsep.join(["broker", "protocol", "clients", "."])),
+            )
+            for at, (kind, count) in enumerate(peers)
+        ]
+        references = [reference_seconds()]
+        while any(process.poll() is None for process in processes):
+            time.sleep(0.5)
+            references.append(reference_seconds())
+        told = [json.loads(process.communicate()[0]) for process in processes]
+        seconds = time.monotonic() - began
+        healthy.is_wanted = False
+        healthy.join(60)
+        metrics = client.metrics()
+    assert running.process is not None
+    answers: Counter[str] = Counter()
+    for one in told:
+        answers.update(one["answers"])
+    status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="ascii")
+    found = {
+        "seed": seed,
+        "seconds": round(seconds),
+        "sent": sum(one["sent"] for one in told),
+        "connections": sum(one["connections"] for one in told),
+        "answers": dict(answers.most_common()),
+        "reference, ms of processor time at most": round(max(references) * 1000, 1),
+        "longest stall, ms of processor time": round(metrics["loop_busy_seconds"] * 1000, 1),
+        "longest stall, ms by the clock": round(metrics["loop_stall_seconds"] * 1000, 1),
+        "healthy client, round trips": len(healthy.latencies),
+        "its p99 alone, ms": round(alone, 2),
+        "its p99 beside them, ms": round(healthy.p99(before), 2),
+        "memory at peak, MiB": int(status.partition("VmHWM:")[2].split()[0]) // 1024,
+    }
+    assert healthy.error is None, healthy.error
+    assert found["sent"] == mutated // MUTATING_PEERS * MUTATING_PEERS + hostile
+    return found
+
+
+def judge(running: Daemon, found: dict[str, Any]) -> None:
+    """Print what was found, and check it."""
+    for what, value in found.items():
+        print(f"  {what}: {value}")
+    logged = running.log_text()
+    for bug in ("Traceback", "request_crashed", "connection_crashed"):
+        assert bug not in logged, logged[logged.index(bug) - 500 :][:3000]
+    assert "UNKNOWN_SERVER_ERROR" not in found["answers"]
+    reference = found["reference, ms of processor time at most"]
+    assert found["longest stall, ms of processor time"] < max(BUSY_SECONDS_MAX * 1000, BUSY_REFERENCES_MAX * reference)
+    assert running.stop() == 0

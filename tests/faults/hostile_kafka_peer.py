@@ -1,0 +1,442 @@
+"""A hostile Kafka client: ``python -m tests.faults.hostile_kafka_peer PORT KIND COUNT SEED``.
+
+``mutated`` sends requests of all apis and versions with bytes changed. ``hostile`` sends well-formed requests that are
+excessive: long lists, unknown names, announced bytes that never come, batches that decompress to a thousand times their
+size. It uses the topics ``target``, ``keyed`` and ``dated`` and unknown ones, and prints a line of JSON at the end: the
+number of requests, of connections, and of error codes in responses.
+"""
+
+import json
+import random
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from seglog_broker.listeners.kafka.apis import APIS
+from seglog_protocol.kafka import (
+    WireError,
+    messages,
+    read_request,
+    read_request_header,
+    read_response,
+    versions,
+    write_request,
+)
+from seglog_protocol.kafka.frames import KafkaFrameReader
+from seglog_protocol.kafka.structs import Request, Struct
+from tests.faults.hostile_peer import BOMBS, BURST, PATIENCE_SECONDS, TOPICS, bomb, many, name, plain_batch
+from tests.protocol.kafka.instances import Instances
+from tests.protocol.kafka.mutations import mutated
+
+KEYS: Final = tuple(APIS)
+LAST: Final = 2**31 - 1
+"""The correlation id of the request at the end of a burst, which is answered when all before it are."""
+
+_HEADER: Final = struct.Struct(">hhi")
+_WAIT_MS_MAX: Final = 100
+_PARTITIONS_MADE_MAX: Final = 20
+_MEBIBYTE: Final = 1024 * 1024
+
+
+def topic_ids(port: int) -> dict[str, bytes]:
+    """The ids of TOPICS."""
+    peer = Peer(port)
+    try:
+        [response] = peer.ask(messages.MetadataRequest(topics=None), 12)
+        assert isinstance(response, messages.MetadataResponse)
+        return {topic.name or "": topic.topic_id for topic in response.topics}
+    finally:
+        peer.close()
+
+
+# --- Ordinary requests ------------------------------------------------------------------------------------------------
+
+
+def ordinary(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
+    """A request that a client may well send, and its version."""
+    topic, partition = dice.choice(TOPICS), dice.randrange(4)
+    m = messages
+    batch = plain_batch()
+    choices: list[tuple[int, Callable[[], Request]]] = [
+        (30, lambda: produce([(topic, partition, batch)], ids, dice.choice([-1, -1, 1, 1, 0]))),
+        (5, lambda: produce([(topic, number % 4, batch) for number in range(7)], ids, 1)),
+        (20, lambda: fetch([(topic, partition, dice.randrange(50))], ids, dice.choice([0, 20]))),
+        (8, lambda: list_offsets([(topic, partition)] * 3, dice.choice([-1, -2, -3, -4, 0, 10**12]))),
+        (5, lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])),
+        (1, lambda: m.MetadataRequest(topics=[])),
+        (2, lambda: m.ApiVersionsRequest(client_software_name="client", client_software_version="1")),
+        (2, lambda: create(["new"], validate_only=True)),
+        (1, m.DescribeClusterRequest),
+        (1, lambda: m.InitProducerIdRequest(transactional_id=None)),
+        (2, lambda: epochs([(topic, partition)] * 2)),
+        (1, lambda: delete_records([(topic, partition)])),
+    ]
+    request = dice.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+    return request, dice.choice(list(APIS[request.API_KEY].versions))
+
+
+def produce(batches: list[tuple[str, int, bytes]], ids: dict[str, bytes], acks: int) -> Request:
+    cls = messages.ProduceRequest
+    topics = [
+        cls.TopicProduceData(
+            name=topic,
+            topic_id=ids.get(topic, bytes(16)),
+            partition_data=[cls.PartitionProduceData(index=partition, records=memoryview(data))],
+        )
+        for topic, partition, data in batches
+    ]
+    return cls(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+def fetch(places: list[tuple[str, int, int]], ids: dict[str, bytes], max_wait_ms: int = 0) -> Request:
+    cls = messages.FetchRequest
+    topics = [
+        cls.FetchTopic(
+            topic=topic,
+            topic_id=ids.get(topic, bytes(16)),
+            partitions=[cls.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)],
+        )
+        for topic, partition, offset in places
+    ]
+    return cls(topics=topics, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 22)
+
+
+def list_offsets(places: list[tuple[str, int]], timestamp: int) -> Request:
+    cls = messages.ListOffsetsRequest
+    return cls(
+        topics=[
+            cls.ListOffsetsTopic(
+                name=topic, partitions=[cls.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)]
+            )
+            for topic, partition in places
+        ]
+    )
+
+
+def epochs(places: list[tuple[str, int]]) -> Request:
+    cls = messages.OffsetForLeaderEpochRequest
+    return cls(
+        topics=[
+            cls.OffsetForLeaderTopic(topic=topic, partitions=[cls.OffsetForLeaderPartition(partition=partition)])
+            for topic, partition in places
+        ]
+    )
+
+
+def delete_records(places: list[tuple[str, int]]) -> Request:
+    cls = messages.DeleteRecordsRequest
+    return cls(
+        topics=[
+            cls.DeleteRecordsTopic(name=topic, partitions=[cls.DeleteRecordsPartition(partition_index=partition)])
+            for topic, partition in places
+        ]
+    )
+
+
+def create(names: list[str], *, validate_only: bool) -> Request:
+    cls = messages.CreateTopicsRequest
+    topics = [cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return cls(topics=topics, validate_only=validate_only, timeout_ms=1000)
+
+
+# --- Changed ----------------------------------------------------------------------------------------------------------
+
+
+def a_mutated_frame(
+    correlation_id: int, dice: random.Random, ids: dict[str, bytes], instances: Instances
+) -> tuple[bytes, bool]:
+    """A frame, and whether its connection may well end with it."""
+    while True:
+        if dice.random() < 0.7:
+            request, version = ordinary(dice, ids)
+        else:
+            api_key = dice.choice(KEYS)
+            version = dice.choice(list(versions()[api_key]))
+            made = instances.message(_request_name(api_key), version)
+            assert isinstance(made, Request)
+            request = made
+        what = dice.random()
+        if what < 0.7:
+            change(request, dice)
+        try:
+            content = b"".join(write_request(correlation_id, "peer", request, version))[4:]
+        except (struct.error, ValueError, TypeError, AttributeError, OverflowError):
+            continue  # nothing that a frame can have
+        if what >= 0.97:
+            content = mutated(dice, content)
+        elif what >= 0.7:
+            content = content[:8] + mutated(dice, content[8:])
+        outcome = _outcome_of(content, dice)
+        if outcome is None:
+            continue
+        size = len(content) if dice.random() < 0.99 else dice.choice([0, 7, len(content) + 1, 2**31 - 1, -1])
+        return struct.pack(">i", size) + content, outcome or size != len(content) or what >= 0.97
+
+
+def change(part: Any, dice: random.Random) -> None:
+    """Change one value in a request, or in a struct of it, to another of its type."""
+    field = dice.choice(part.__slots__) if part.__slots__ else None
+    if field is None:
+        return
+    value = getattr(part, field)
+    if isinstance(value, list) and value and isinstance(value[0], Struct) and dice.random() < 0.9:
+        change(dice.choice(value), dice)
+    else:
+        setattr(part, field, _other(value, dice))
+
+
+def _other(value: Any, dice: random.Random) -> Any:
+    if dice.random() < 0.05:
+        return None
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return dice.choice([0, 1, -1, value + 1, value - 1, 127, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**63 - 1])
+    if isinstance(value, str):
+        return dice.choice(["", "x", "target", "keyed", "t" * 300, "\u00fc" * 100, "a/b", "..", "\0", "n" * 32_000])
+    if isinstance(value, memoryview):
+        return memoryview(mutated(dice, bytes(value)))
+    if isinstance(value, bytes):
+        return dice.randbytes(len(value))
+    return value * dice.choice([0, 2, 3]) if isinstance(value, list) else value
+
+
+@cache
+def _request_name(api_key: int) -> str:
+    return next(
+        name
+        for name in messages.__dir__()
+        if name.endswith("Request") and getattr(getattr(messages, name), "API_KEY", None) == api_key
+    )
+
+
+def _outcome_of(content: bytes, dice: random.Random) -> bool | None:
+    """Whether a connection may end with this; None if it would only hold up the test."""
+    frame = memoryview(content)
+    try:
+        header = read_request_header(frame)
+        request: Any = read_request(header, frame)
+    except WireError:
+        return True
+    if isinstance(request, messages.FetchRequest) and request.max_wait_ms > _WAIT_MS_MAX:
+        return True if dice.random() < 0.02 else None
+    if isinstance(request, (messages.CreateTopicsRequest, messages.CreatePartitionsRequest)):
+        counts = [getattr(topic, "num_partitions", getattr(topic, "count", 0)) for topic in request.topics]
+        if not request.validate_only and (dice.random() > 0.02 or max(counts, default=0) > _PARTITIONS_MADE_MAX):
+            return None
+    if isinstance(request, messages.DeleteTopicsRequest) and {topic.name for topic in request.topics} & {*TOPICS}:
+        return None
+    silent = isinstance(request, messages.ProduceRequest) and request.acks == 0
+    return silent or header.version not in (APIS[header.api_key].versions if header.api_key in APIS else ())
+
+
+# --- Well-formed, and much --------------------------------------------------------------------------------------------
+
+
+def places(dice: random.Random) -> list[tuple[str, int]]:
+    """As many partitions as there may be: unknown names, unknown numbers, or the same one repeated."""
+    count = many(dice)
+    return dice.choice(
+        [
+            [(name(dice), 0) for _ in range(min(count, 3000))],
+            [("target", number) for number in range(count)],
+            [("targte", 0)] * count,
+            [("target", number % 4) for number in range(count)],
+        ]
+    )
+
+
+def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
+    """A request for very much, and its version."""
+    m = messages
+    batch = plain_batch()
+    if dice.random() < 0.005:
+        kind, codec = dice.choice(BOMBS)
+        return produce([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))], ids, 1), 9
+    names = [name(dice) for _ in range(min(many(dice), 3000))]
+    choices: list[Callable[[], Request]] = [
+        lambda: produce([(*place, b"") for place in places(dice)], ids, dice.choice([-1, 1, 5])),
+        lambda: produce([(*place, batch) for place in places(dice)[:2000]], ids, dice.choice([-1, 0, 1])),
+        lambda: fetch([(*place, dice.choice([0, 2**40, -5])) for place in places(dice)], ids, dice.choice([0, 20])),
+        lambda: list_offsets(places(dice), dice.choice([-1, -3, -9, 0, 10**12, 2**63 - 1])),
+        lambda: epochs(places(dice)),
+        lambda: delete_records(places(dice)),
+        lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=item) for item in names]),
+        lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="target")] * many(dice) * 5),
+        lambda: create(names * dice.choice([1, 3]), validate_only=True),
+        lambda: create(["x" * 250] * many(dice), validate_only=False),
+        lambda: m.DeleteTopicsRequest(
+            topics=[m.DeleteTopicsRequest.DeleteTopicState(name=item) for item in names], topic_names=names
+        ),
+        lambda: m.DeleteTopicsRequest(
+            topics=[m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(16))] * many(dice)
+        ),
+        lambda: m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=item, count=2**31 - 1) for item in names]
+        ),
+        lambda: m.DescribeTopicPartitionsRequest(
+            topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name=item) for item in names]
+        ),
+        lambda: m.ApiVersionsRequest(client_software_name="x" * many(dice), client_software_version="-"),
+    ]
+    request = dice.choice(choices)()
+    return request, dice.choice(list(APIS[request.API_KEY].versions))
+
+
+# --- The peer ---------------------------------------------------------------------------------------------------------
+
+
+class Peer:
+    """One connection at a time; a new one whenever the broker has closed it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.connections = 0
+        self.answers: Counter[str] = Counter()
+        self._sock: socket.socket | None = None
+        self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE)
+        self._asked: dict[int, tuple[int, int]] = {}  # api and version, by correlation id
+
+    def connected(self) -> socket.socket:
+        if self._sock is None:
+            self.connections += 1
+            self._sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE)
+            self._asked.clear()
+        return self._sock
+
+    def send(self, *frames: bytes) -> bool:
+        sock = self.connected()
+        for frame in frames:
+            if len(frame) >= 4 + _HEADER.size:
+                api_key, version, correlation_id = _HEADER.unpack_from(frame, 4)
+                self._asked[correlation_id] = api_key, version
+        try:
+            sock.sendall(b"".join(frames))
+        except (BrokenPipeError, ConnectionResetError):
+            self.close()
+            return False
+        return True
+
+    def ask(self, request: Request, version: int) -> list[Struct]:
+        """The response; none if the broker closed the connection."""
+        if self.send(b"".join(write_request(1, "peer", request, version))):
+            return self.wait_for(1)
+        return []
+
+    def wait_for(self, correlation_id: int) -> list[Struct]:
+        """Read until a response; none if the broker closed the connection. Raises TimeoutError if it hangs."""
+        while self._sock is not None:
+            while (frame := self._reader.next_frame()) is not None:
+                got = int.from_bytes(frame[:4], "big", signed=True)
+                response = self._understood(got, frame)
+                if got == correlation_id:
+                    return [response]
+            try:
+                data = self._sock.recv(256 * 1024)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self.close()
+                return []
+            self._reader.receive_data(data)
+        return []
+
+    def _understood(self, correlation_id: int, frame: memoryview) -> Struct:
+        """The response, whose error codes are counted. A broker that answers nonsense fails the test here."""
+        api_key, version = self._asked[correlation_id]
+        if api_key == messages.ApiVersionsRequest.API_KEY and version not in APIS[api_key].versions:
+            version = 0
+        _, response = read_response(api_key, version, frame)
+        self._count(response)
+        return response
+
+    def _count(self, part: Any) -> None:
+        for field in part.__slots__:
+            value = getattr(part, field)
+            if field == "error_code":
+                self.answers[str(value)] += 1
+            elif isinstance(value, list) and value and isinstance(value[0], Struct):
+                for item in value:
+                    self._count(item)
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
+    ids = topic_ids(peer.port)
+    instances = Instances(dice.randrange(1 << 30))
+    end = b"".join(write_request(LAST, None, messages.ApiVersionsRequest(), 0))
+    sent = 0
+    while sent < count:
+        burst: list[bytes] = []
+        may_end = False
+        size = min(BURST, count - sent)
+        while size and not may_end:
+            data, may_end = a_mutated_frame(sent + 1, dice, ids, instances)
+            burst.append(data)
+            sent, size = sent + 1, size - 1
+        if dice.random() < 0.01:
+            data = b"".join(burst)
+            peer.send(data[: dice.randrange(len(data))])
+            peer.close()
+        elif peer.send(*burst, end) and not answered(peer, 0.1 if may_end else PATIENCE_SECONDS):
+            assert may_end, "the broker closed a connection that it should not have closed"
+            peer.close()
+    return sent
+
+
+def answered(peer: Peer, seconds: float) -> bool:
+    """Whether the last request of a burst gets a response; not if a changed length makes the broker wait for more."""
+    sock = peer.connected()
+    sock.settimeout(seconds)
+    try:
+        return bool(peer.wait_for(LAST))
+    except TimeoutError:
+        return False
+    finally:
+        if peer._sock is not None:
+            sock.settimeout(PATIENCE_SECONDS)
+
+
+def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
+    ids = topic_ids(peer.port)
+    announcing: list[Peer] = []
+    for _ in range(count):
+        what = dice.random()
+        if what < 0.002:
+            if len(announcing) >= 12:
+                announcing.pop(0).close()
+            other = Peer(peer.port)
+            other.send(struct.pack(">ihh", 60_000_000, 0, 9) + bytes(dice.choice([0, 100, 65_536, 1_000_000])))
+            announcing.append(other)
+            continue
+        request, version = hostile(dice, ids)
+        if isinstance(request, messages.ProduceRequest) and request.acks == 0:  # it gets no response
+            peer.send(b"".join(write_request(2, "peer", request, version)))
+            request, version = messages.ApiVersionsRequest(), 0
+        peer.ask(request, version)
+    for other in announcing:
+        other.close()
+    return count
+
+
+def main() -> None:
+    port, kind, count, seed = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    peer = Peer(port)
+    send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
+    sent = send(peer, count, random.Random(seed))
+    peer.close()
+    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Hostile requests on Kafka's port beside a healthy client: it is not affected, and the broker reports no bug.
+
+SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many in the soak; otherwise its minutes do.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.kafka import messages
+from tests.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
+from tests.faults.hostile_kafka_peer import Peer, fetch, produce
+from tests.processes import Daemon, daemon
+from tests.support import soak_scaled, soak_seed
+
+KAFKA: Final = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
+MEMORY_MIB_MAX: Final = 700
+"""A budget of 256 MiB for requests, what they are decoded to, and what a broker takes anyway."""
+
+
+class HealthyKafkaClient(Healthy):
+    """It speaks Kafka's protocol."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._peer = Peer(port)
+
+    def append_and_fetch(self) -> None:
+        batch = encode_batch([(-1, b"key", b"value", ())])
+        [response] = self._peer.ask(produce([("healthy", 0, batch)], {}, 1), 9)
+        assert isinstance(response, messages.ProduceResponse)
+        [result] = response.responses[0].partition_responses
+        assert result.error_code == 0, result
+        [fetched] = self._peer.ask(fetch([("healthy", 0, result.base_offset)], {}), 12)
+        assert isinstance(fetched, messages.FetchResponse)
+        [found] = fetched.responses[0].partitions
+        assert (found.error_code, len(found.records or b"")) == (0, len(batch)), found
+        assert self._peer.connections == 1
+
+    def close(self) -> None:
+        self._peer.close()
+
+
+def beset_on_kafkas_port(running: Daemon, mutated: int, hostile: int, seed: int) -> dict[str, Any]:
+    make_topics(running)
+    peer = ("tests.faults.hostile_kafka_peer", str(running.kafka_port))
+    found = beset(running, HealthyKafkaClient(running.kafka_port), peer, mutated, hostile, seed)
+    assert "-1" not in found["answers"], "an unknown server error"
+    assert found["memory at peak, MiB"] < MEMORY_MIB_MAX
+    return found
+
+
+def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
+        judge(running, beset_on_kafkas_port(running, mutated=600, hostile=10, seed=2))
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_few_thousand_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
+        judge(running, beset_on_kafkas_port(running, mutated=4_000, hostile=200, seed=1))
+
+
+@pytest.mark.soak
+@pytest.mark.alone
+@pytest.mark.timeout(14_400)
+def test_very_many_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
+    mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or soak_scaled(250_000))
+    hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or soak_scaled(5_000))
+    with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
+        judge(running, beset_on_kafkas_port(running, mutated=mutated, hostile=hostile, seed=soak_seed()))
