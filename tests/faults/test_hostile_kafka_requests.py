@@ -17,6 +17,8 @@ from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
 KAFKA: Final = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
+MUTATING: Final = 8
+"""Peers: they wait for much of their time, because fetches of nothing but errors are answered late."""
 MEMORY_MIB_MAX: Final = 700
 """A budget of 256 MiB for requests, what they are decoded to, and what a broker takes anyway."""
 
@@ -47,7 +49,7 @@ class HealthyKafkaClient(Healthy):
 def beset_on_kafkas_port(running: Daemon, mutated: int, hostile: int, seed: int) -> dict[str, Any]:
     make_topics(running)
     peer = ("tests.faults.hostile_kafka_peer", str(running.kafka_port))
-    found = beset(running, HealthyKafkaClient(running.kafka_port), peer, mutated, hostile, seed)
+    found = beset(running, HealthyKafkaClient(running.kafka_port), peer, mutated, hostile, seed, mutating=MUTATING)
     assert "-1" not in found["answers"], "an unknown server error"
     assert found["memory at peak, MiB"] < MEMORY_MIB_MAX
     return found
