@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
-.PHONY: run test test-core test-spark soak soak-core soak-alone soak-spark check fmt bench constraints clean
+.PHONY: run test test-core test-spark soak soak-core soak-alone soak-spark interop check fmt bench constraints clean
 
 run: $(RUN_STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
@@ -49,28 +49,33 @@ soak: soak-core soak-spark soak-alone
 test-core: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,core,$(BIN)/pytest -m 'not spark and not slow and not soak' -n auto --dist worksteal)
+	$(call lane,core,$(BIN)/pytest -m 'not spark and not slow and not soak and not interop' -n auto --dist worksteal)
 
 # On pip's Java, whatever the machine has; nothing is skipped for want of it. Other files have no test of this lane, and
 # collecting them takes longer than most tests; a test in `make soak` sees to that.
 test-spark: $(SPARK_STAMP)
-	$(call lane,spark,$(WITH_SPARK) -m 'spark and not slow and not soak' \
+	$(call lane,spark,$(WITH_SPARK) -m 'spark and not slow and not soak and not interop' \
 	  $$(grep -rl --include='test_*.py' 'mark[.]spark' tests | sort))
 
 # One test at a time for each core, the longest first.
 soak-core: $(STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-core,$(SOAKING) $(BIN)/pytest -m 'not spark and not alone and (slow or soak or hypothesis)' \
+	$(call lane,soak-core,$(SOAKING) $(BIN)/pytest -m 'not spark and not alone and not interop and (slow or soak or hypothesis)' \
 	  -n auto --dist load --maxschedchunk 1 $(DEEP))
 
 soak-spark: $(SPARK_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-spark,$(SOAKING) $(WITH_SPARK) -m 'spark and (slow or soak or hypothesis)' -n auto --dist loadfile $(DEEP))
+	$(call lane,soak-spark,$(SOAKING) $(WITH_SPARK) -m 'spark and not interop and (slow or soak or hypothesis)' -n auto --dist loadfile $(DEEP))
 
 # What measures a daemon has nothing beside it.
 soak-alone: $(STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest -m 'not spark and alone and (slow or soak)' $(DEEP) --capture=no)
+	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest -m 'not spark and alone and not interop and (slow or soak)' $(DEEP) --capture=no)
+
+# Clients and suites of others against our listeners. They come from their registries, into build/interop, the first time;
+# what cannot be had is skipped by name, unless SEGLOG_REQUIRE names it.
+interop: $(STAMP)
+	$(call lane,interop,$(BIN)/pytest -m 'interop' tests/interop)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from seglog_broker.listeners.kafka import cluster, offsets, producer_ids, topics
+from seglog_broker.listeners.kafka import cluster, coordinators, offsets, producer_ids, topics
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -91,6 +91,7 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         1: Api("Fetch", range(4, 19)),
         2: Api("ListOffsets", range(1, 12), serve=offsets.list_offsets),
         3: Api("Metadata", range(14), serve=topics.metadata),
+        10: Api("FindCoordinator", range(7), at_once=coordinators.find_coordinator),
         API_VERSIONS: Api("ApiVersions", range(5), at_once=api_versions),
         19: Api("CreateTopics", range(2, 8), serve=topics.create_topics),
         20: Api("DeleteTopics", range(1, 7), serve=topics.delete_topics),

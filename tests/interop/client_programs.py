@@ -1,0 +1,390 @@
+"""Foreign clients: each is installed from its registry, in a folder of its own, and runs as a process.
+
+What is installed stays in ``build/interop`` until its pins change. Where a toolchain is absent, or a registry cannot be
+reached, the test is skipped by name.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.interop.clients.conversation import (
+    TIMEOUT_SECONDS,
+    Consumed,
+    Record,
+    pack_record,
+    unpack_consumed,
+)
+from tests.support import REPOSITORY, missing
+
+CLIENTS: Final = Path(__file__).with_name("clients")
+INSTALLED: Final = REPOSITORY / "build" / "interop"
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_INSTALL_SECONDS: Final = 180
+_TRIES: Final = 2
+_ANSWER_SECONDS: Final = 2 * TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True)
+class Program:
+    """A client, and what it can do: everything, unless it says otherwise."""
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    """Installs it, and gives the command, with SERVER in the place of the server. Raises AbsentError."""
+    codecs: Sequence[str] = CODECS
+    produces_binary_keys: bool = True
+    """Whether it can be given any bytes as keys, no bytes included; else some text."""
+    produces_null_headers: bool = True
+    has_binary_headers: bool = True
+    sets_timestamps: bool = True
+    consumes: bool = True
+    """Whether it can consume without being a member of a group."""
+    has_admin: bool = True
+    group_error: str = "authoriz"
+    """What it says, in lower case, where there are no groups."""
+
+
+class RefusedError(Exception):
+    """A client said no, in its words."""
+
+
+class Client:
+    """A running client: a step at a time."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def finish(self) -> None:
+        """Ask for nothing more: the program ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def close(self) -> None:
+        """Close the pipes of a program that has ended."""
+        self.finish()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _ask(self, do: str, **arguments: Any) -> Any:
+        """The result of a step. Raises RefusedError."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self._process.stdin.flush()
+        try:
+            line = self._lines.get(timeout=_ANSWER_SECONDS)
+        except queue.Empty:
+            raise AssertionError(f"no answer to {do} {arguments} in {_ANSWER_SECONDS} s") from None
+        assert line, f"the client ended with {self._process.wait(10)}"
+        told = json.loads(line)
+        if "error" in told:
+            raise RefusedError(told["error"])
+        return told["result"]
+
+    def produce(
+        self, topic: str, partition: int, records: Sequence[Record], *, acks: str, codec: str, idempotent: bool = False
+    ) -> int | None:
+        """The offset of the first record; None with acks "0"."""
+        packed = [pack_record(record) for record in records]
+        offset = self._ask(
+            "produce", topic=topic, partition=partition, acks=acks, codec=codec, idempotent=idempotent, records=packed
+        )
+        return None if offset is None else int(offset)
+
+    def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+        """``count`` records from ``offset`` on."""
+        found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count)
+        return [unpack_consumed(record) for record in found]
+
+    def offset_for_time(self, topic: str, partition: int, time: int) -> int | None:
+        """The offset of the first record at or after an epoch ms; None if there is none."""
+        found = self._ask("offset_for_time", topic=topic, partition=partition, time=time)
+        return None if found is None else int(found)
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The earliest and the latest offset."""
+        earliest, latest = self._ask("ends", topic=topic, partition=partition)
+        return earliest, latest
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a topic."""
+        self._ask("create", topic=topic, partitions=partitions, config=config)
+
+    def describe(self, topic: str) -> int:
+        """The number of partitions."""
+        return int(self._ask("describe", topic=topic))
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._ask("topics"))
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        self._ask("delete", topic=topic)
+
+    def join_group(self, topic: str, group: str) -> None:
+        """Subscribe as a member of a group, and poll once."""
+        self._ask("group", topic=topic, group=group)
+
+
+@contextmanager
+def client(program: Program, server: str) -> Iterator[Client]:
+    """The client as a process that speaks to ``server``; gone afterwards. Skips the test where it cannot be had."""
+    try:
+        command = [*program.command()]
+    except AbsentError as error:
+        missing(f"{program.name}: {error}")
+        raise
+    at = command.index("SERVER")
+    command[at] = server
+    process = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    running = Client(process)
+    try:
+        yield running
+        running.finish()
+        assert process.wait(_ANSWER_SECONDS) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        running.close()
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEGLOG_", "PYTEST_"))}
+    return kept | {"PYTHONPATH": str(REPOSITORY), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+
+
+# --- How each is installed --------------------------------------------------------------------------------------------
+
+
+class AbsentError(Exception):
+    """What cannot be had here, and why."""
+
+
+def tools(*names: str) -> None:
+    """Raises AbsentError unless these programs are on the machine."""
+    absent = [name for name in names if shutil.which(name) is None]
+    if absent:
+        raise AbsentError(f"no {', '.join(absent)}")
+
+
+def installed(name: str, pins: Sequence[Path], make: Callable[[Path], None]) -> Path:
+    """The folder that ``make`` fills, once for the same ``pins``. Raises AbsentError when it failed twice."""
+    folder = INSTALLED / name
+    wanted = hashlib.sha256(b"\0".join(path.read_bytes() for path in (Path(__file__), *pins))).hexdigest()
+    stamp = folder / ".installed"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return folder
+    why = ""
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            make(folder)
+        except subprocess.CalledProcessError as error:
+            why = f"{error.cmd[0]} ended with {error.returncode}: {(error.stderr or error.stdout)[-500:]}"
+        except subprocess.TimeoutExpired as error:
+            why = f"{error.cmd[0]} took more than {error.timeout} s"
+            break
+        else:
+            stamp.write_text(wanted)
+            return folder
+    raise AbsentError(f"could not be installed: {why}")
+
+
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
+    """What a command of an installation prints. Raises CalledProcessError and TimeoutExpired."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_INSTALL_SECONDS,
+        check=True,
+    )
+    return done.stdout
+
+
+@functools.cache
+def _tried(name: str) -> Path | AbsentError:
+    try:
+        return _INSTALLERS[name]()
+    except AbsentError as error:
+        return error
+
+
+def _installed_once(name: str) -> Path:
+    """The folder of an installation, tried once in a run. Raises AbsentError."""
+    found = _tried(name)
+    if isinstance(found, AbsentError):
+        raise found
+    return found
+
+
+def python_environment() -> Path:
+    """The Python of an environment with all clients in Python, and nothing of seglog."""
+    return _installed_once("python") / "bin" / "python"
+
+
+def _python() -> Path:
+    pins = CLIENTS / "requirements.txt"
+
+    def make(folder: Path) -> None:
+        run(sys.executable, "-m", "venv", folder)
+        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", pins)
+
+    return installed("python", [pins], make)
+
+
+def _in_python(module: str) -> Sequence[str]:
+    return str(python_environment()), "-m", f"tests.interop.clients.{module}", "SERVER"
+
+
+def _kcat() -> Path:
+    """Debian's kcat, in a folder of its own where it is not on the machine: only its libraries come with it."""
+
+    def make(folder: Path) -> None:
+        debs = folder / "archives"
+        (debs / "partial").mkdir(parents=True)
+        options = ["-o", "Debug::NoLocking=1", "-o", f"Dir::Cache::archives={debs}"]
+        command = ["apt-get", "install", "--download-only", "--yes", "--no-install-recommends", *options, "kcat"]
+        try:
+            run(*command)
+        except subprocess.CalledProcessError:
+            run("apt-get", "update")  # without lists there is no package of that name
+            run(*command)
+        for deb in debs.glob("*.deb"):
+            run("dpkg", "-x", deb, folder)
+
+    tools("apt-get", "dpkg")
+    return installed("kcat", [], make)
+
+
+def kcat_command() -> list[str]:
+    """The command kcat."""
+    found = shutil.which("kcat")
+    if found is not None:
+        return [found]
+    folder = _installed_once("kcat")
+    libraries = os.pathsep.join(map(str, folder.glob("usr/lib/*-linux-gnu")))
+    wrapper = folder / "kcat"
+    wrapper.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{libraries}" exec "{folder}/usr/bin/kcat" "$@"\n')
+    wrapper.chmod(0o755)
+    return [str(wrapper)]
+
+
+def _kcat_client() -> Sequence[str]:
+    return sys.executable, "-m", "tests.interop.clients.kcat_client", "SERVER", *kcat_command()
+
+
+def _java() -> Path:
+    pom, source = CLIENTS / "pom.xml", CLIENTS / "JavaClient.java"
+
+    def make(folder: Path) -> None:
+        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
+        run("javac", "-cp", f"{folder}/*", "-d", folder, source)
+
+    tools("mvn", "javac", "java")
+    return installed("java", [pom, source], make)
+
+
+def _java_client() -> Sequence[str]:
+    folder = _installed_once("java")
+    return "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", "JavaClient", "SERVER"
+
+
+def _go() -> Path:
+    modules = CLIENTS / "go"
+
+    def make(folder: Path) -> None:
+        run("go", "build", "-o", f"{folder}/", "./franz", "./sarama", cwd=modules, GOTOOLCHAIN="local")
+
+    tools("go")
+    return installed("go", sorted(path for path in modules.rglob("*") if path.is_file()), make)
+
+
+def _in_go(name: str) -> Sequence[str]:
+    return str(_installed_once("go") / name), "SERVER"
+
+
+def _npm() -> Path:
+    pins = CLIENTS / "package.json"
+
+    def make(folder: Path) -> None:
+        shutil.copy(pins, folder)
+        run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
+
+    tools("npm", "node")
+    return installed("npm", [pins], make)
+
+
+def _kafkajs() -> Sequence[str]:
+    return "node", str(CLIENTS / "kafkajs_client.js"), "SERVER", str(_installed_once("npm"))
+
+
+_INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
+    "python": _python,
+    "kcat": _kcat,
+    "java": _java,
+    "go": _go,
+    "npm": _npm,
+}
+
+PROGRAMS: Final = (
+    Program("kafka-python", lambda: _in_python("kafka_python_client"), produces_null_headers=False),
+    Program("confluent-kafka", lambda: _in_python("confluent_client")),
+    Program("aiokafka", lambda: _in_python("aiokafka_client"), produces_null_headers=False),
+    Program(
+        "kcat",
+        _kcat_client,
+        produces_binary_keys=False,
+        has_binary_headers=False,
+        sets_timestamps=False,
+        group_error="no consumer groups",
+        has_admin=False,
+    ),
+    Program("java", _java_client),
+    Program("franz-go", lambda: _in_go("franz")),
+    Program("sarama", lambda: _in_go("sarama")),
+    Program(
+        "kafkajs",
+        _kafkajs,
+        codecs=("none", "gzip", "snappy"),  # others are bindings to be compiled
+        consumes=False,
+        produces_null_headers=False,
+        group_error="group coordinator",
+    ),
+)

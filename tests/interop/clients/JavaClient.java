@@ -1,0 +1,169 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Kafka's own client for Java, as conversation.py has it. Argument: the server. */
+public final class JavaClient {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int TIMEOUT_SECONDS = 30;
+  private static String server;
+
+  public static void main(String[] arguments) throws Exception {
+    server = arguments[0];
+    BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+    try (Admin admin = Admin.create(settings())) {
+      for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+        Map<String, Object> told = new HashMap<>();
+        try {
+          told.put("result", done(admin, JSON.readTree(line)));
+        } catch (Exception error) {
+          Throwable cause = error instanceof ExecutionException ? error.getCause() : error;
+          told.put("error", cause.toString());
+        }
+        System.out.println(JSON.writeValueAsString(told));
+      }
+    }
+  }
+
+  private static Object done(Admin admin, JsonNode step) throws Exception {
+    String topic = step.path("topic").asText();
+    TopicPartition place = new TopicPartition(topic, step.path("partition").asInt());
+    switch (step.get("do").asText()) {
+      case "produce":
+        return produce(place, step);
+      case "consume":
+        return consume(place, step.get("offset").asLong(), step.get("count").asInt());
+      case "offset_for_time":
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(null)) {
+          OffsetAndTimestamp found = consumer.offsetsForTimes(Map.of(place, step.get("time").asLong())).get(place);
+          return found == null ? null : found.offset();
+        }
+      case "ends":
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(null)) {
+          return List.of(
+              consumer.beginningOffsets(List.of(place)).get(place), consumer.endOffsets(List.of(place)).get(place));
+        }
+      case "create":
+        Map<String, String> config = new HashMap<>();
+        step.get("config").fields().forEachRemaining(each -> config.put(each.getKey(), each.getValue().asText()));
+        NewTopic wanted = new NewTopic(topic, Optional.of(step.get("partitions").asInt()), Optional.empty());
+        admin.createTopics(List.of(wanted.configs(config))).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+        return null;
+      case "describe":
+        return admin.describeTopics(List.of(topic)).allTopicNames().get(TIMEOUT_SECONDS, TimeUnit.SECONDS)
+            .get(topic).partitions().size();
+      case "topics":
+        return admin.listTopics().names().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+      case "delete":
+        admin.deleteTopics(List.of(topic)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+        return null;
+      case "group":
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(step.get("group").asText())) {
+          consumer.subscribe(List.of(topic));
+          consumer.poll(Duration.ofSeconds(TIMEOUT_SECONDS));
+        }
+        return null;
+      default:
+        throw new IllegalArgumentException(step.toString());
+    }
+  }
+
+  private static Long produce(TopicPartition place, JsonNode step) throws Exception {
+    Map<String, Object> settings = settings();
+    settings.put("acks", step.get("acks").asText());
+    settings.put("compression.type", step.get("codec").asText());
+    settings.put("enable.idempotence", step.get("idempotent").asBoolean());
+    settings.put("linger.ms", 100);
+    settings.put("key.serializer", ByteArraySerializer.class);
+    settings.put("value.serializer", ByteArraySerializer.class);
+    try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings)) {
+      List<Future<RecordMetadata>> sent = new ArrayList<>();
+      for (JsonNode record : step.get("records")) {
+        List<Header> headers = new ArrayList<>();
+        for (JsonNode header : record.get(2)) {
+          headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
+        }
+        sent.add(producer.send(new ProducerRecord<>(place.topic(), place.partition(), record.get(3).asLong(),
+            bytes(record.get(0)), bytes(record.get(1)), headers)));
+      }
+      producer.flush();
+      RecordMetadata first = sent.get(0).get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+      return first.hasOffset() ? first.offset() : null;
+    }
+  }
+
+  private static List<Object> consume(TopicPartition place, long offset, int count) {
+    List<Object> found = new ArrayList<>();
+    try (KafkaConsumer<byte[], byte[]> consumer = consumer(null)) {
+      consumer.assign(List.of(place));
+      consumer.seek(place, offset);
+      long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS);
+      while (found.size() < count && System.nanoTime() < end) {
+        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1))) {
+          if (found.size() < count) {
+            List<Object> headers = new ArrayList<>();
+            for (Header header : record.headers()) {
+              headers.add(listOf(header.key(), text(header.value())));
+            }
+            found.add(listOf(record.offset(), text(record.key()), text(record.value()), headers, record.timestamp()));
+          }
+        }
+      }
+    }
+    return found;
+  }
+
+  private static KafkaConsumer<byte[], byte[]> consumer(String group) {
+    Map<String, Object> settings = settings();
+    if (group != null) {
+      settings.put("group.id", group);
+    }
+    settings.put("key.deserializer", ByteArrayDeserializer.class);
+    settings.put("value.deserializer", ByteArrayDeserializer.class);
+    return new KafkaConsumer<>(settings);
+  }
+
+  private static Map<String, Object> settings() {
+    return new HashMap<>(Map.of("bootstrap.servers", server));
+  }
+
+  private static byte[] bytes(JsonNode node) {
+    return node.isNull() ? null : Base64.getDecoder().decode(node.asText());
+  }
+
+  private static String text(byte[] bytes) {
+    return bytes == null ? null : Base64.getEncoder().encodeToString(bytes);
+  }
+
+  private static List<Object> listOf(Object... values) {
+    List<Object> list = new ArrayList<>();
+    for (Object value : values) {
+      list.add(value); // which may be null
+    }
+    return list;
+  }
+}

@@ -1,0 +1,117 @@
+"""aiokafka, as ``conversation`` has it."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
+
+SERVER = sys.argv[1]
+
+
+async def produce(
+    topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]
+) -> int | None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=SERVER,
+        acks=acks if acks == "all" else int(acks),
+        compression_type=None if codec == "none" else codec,
+        enable_idempotence=idempotent,
+        linger_ms=100,
+    )
+    async with producer:
+        sent = [
+            await producer.send(topic, value, key, partition, timestamp, headers)
+            for key, value, headers, timestamp in records
+        ]
+        await producer.flush()
+        first = await sent[0]
+        return None if acks == "0" else int(first.offset)
+
+
+async def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+    async with AIOKafkaConsumer(bootstrap_servers=SERVER) as consumer:
+        place = TopicPartition(topic, partition)
+        consumer.assign([place])
+        consumer.seek(place, offset)
+        found: list[Consumed] = []
+        while len(found) < count:
+            record = await consumer.getone()
+            found.append((record.offset, record.key, record.value, list(record.headers), record.timestamp))
+        return found
+
+
+async def offset_for_time(topic: str, partition: int, time: int) -> int | None:
+    async with AIOKafkaConsumer(bootstrap_servers=SERVER) as consumer:
+        place = TopicPartition(topic, partition)
+        found = (await consumer.offsets_for_times({place: time}))[place]
+        return None if found is None else int(found.offset)
+
+
+async def ends(topic: str, partition: int) -> list[int]:
+    async with AIOKafkaConsumer(bootstrap_servers=SERVER) as consumer:
+        place = TopicPartition(topic, partition)
+        return [(await consumer.beginning_offsets([place]))[place], (await consumer.end_offsets([place]))[place]]
+
+
+@asynccontextmanager
+async def _admin() -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=SERVER)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def create(topic: str, partitions: int, config: dict[str, str]) -> None:
+    async with _admin() as admin:
+        _check(await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)]))
+
+
+async def describe(topic: str) -> int:
+    async with _admin() as admin:
+        (described,) = await admin.describe_topics([topic])
+        return len(described["partitions"])
+
+
+async def topics() -> list[str]:
+    async with _admin() as admin:
+        return list(await admin.list_topics())
+
+
+async def delete(topic: str) -> None:
+    async with _admin() as admin:
+        _check(await admin.delete_topics([topic]))
+
+
+def _check(response: Any) -> None:
+    """Raises RuntimeError for an error in a response, which aiokafka returns as it came."""
+    errors = [entry[1] for entry in getattr(response, "topic_errors", None) or response.topic_error_codes]
+    if any(errors):
+        raise RuntimeError(str(response))
+
+
+async def group(topic: str, group: str) -> None:
+    async with AIOKafkaConsumer(topic, bootstrap_servers=SERVER, group_id=group) as consumer:
+        await consumer.getone()
+
+
+def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    def run(**arguments: Any) -> Any:
+        async def bounded() -> Any:
+            return await asyncio.wait_for(step(**arguments), TIMEOUT_SECONDS)
+
+        return asyncio.run(bounded())
+
+    return run
+
+
+if __name__ == "__main__":
+    steps = (produce, consume, offset_for_time, ends, create, describe, topics, delete, group)
+    serve({step.__name__: _waited(step) for step in steps})

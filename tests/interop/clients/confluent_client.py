@@ -1,0 +1,126 @@
+"""confluent-kafka, which is librdkafka, as ``conversation`` has it."""
+
+import sys
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
+
+SERVER = {"bootstrap.servers": sys.argv[1]}
+
+
+def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]) -> int | None:
+    producer = Producer(
+        SERVER
+        | {"acks": acks, "compression.type": codec, "enable.idempotence": idempotent, "linger.ms": 100}
+        | {"message.timeout.ms": TIMEOUT_SECONDS * 1000}
+    )
+    offsets: list[int] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            raise KafkaException(error)
+        offsets.append(message.offset())
+
+    for key, value, headers, timestamp in records:
+        producer.produce(topic, value, key, partition, on_delivery=delivered, timestamp=timestamp, headers=headers)
+    left = producer.flush(TIMEOUT_SECONDS)
+    if left:
+        raise TimeoutError(f"{left} records are not delivered")
+    return None if acks == "0" else min(offsets)
+
+
+def _consumer(group: str = "none") -> Any:
+    """A consumer; librdkafka wants the name of a group even if there is none."""
+    return Consumer(SERVER | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"})
+
+
+def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+    consumer = _consumer()
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        found: list[Consumed] = []
+        while len(found) < count:
+            message = consumer.poll(TIMEOUT_SECONDS)
+            if message is None:
+                break
+            error = message.error()
+            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # an assigned partition does not need the group
+            if error is not None:
+                raise KafkaException(error)
+            kind, timestamp = message.timestamp()
+            found.append(
+                (
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    message.headers() or [],
+                    -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+                )
+            )
+        return found
+    finally:
+        consumer.close()
+
+
+def offset_for_time(topic: str, partition: int, time: int) -> int | None:
+    consumer = _consumer()
+    try:
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, time)], TIMEOUT_SECONDS)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return None if found.offset < 0 else int(found.offset)
+    finally:
+        consumer.close()
+
+
+def ends(topic: str, partition: int) -> list[int]:
+    consumer = _consumer()
+    try:
+        return list(consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_SECONDS))
+    finally:
+        consumer.close()
+
+
+def group(topic: str, group: str) -> None:
+    consumer = _consumer(group)
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(TIMEOUT_SECONDS)
+        if message is not None and message.error() is not None:
+            raise KafkaException(message.error())
+    finally:
+        consumer.close()
+
+
+def main() -> None:
+    admin = AdminClient(SERVER)
+
+    def create(topic: str, partitions: int, config: dict[str, str]) -> None:
+        for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
+            future.result(TIMEOUT_SECONDS)
+
+    def delete(topic: str) -> None:
+        for future in admin.delete_topics([topic]).values():
+            future.result(TIMEOUT_SECONDS)
+
+    serve(
+        {
+            "produce": produce,
+            "consume": consume,
+            "offset_for_time": offset_for_time,
+            "ends": ends,
+            "create": create,
+            "describe": lambda topic: len(admin.list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions),
+            "topics": lambda: list(admin.list_topics(timeout=TIMEOUT_SECONDS).topics),
+            "delete": delete,
+            "group": group,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+// franz-go, as conversation.py has it. Argument: the server.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"interop/conversation"
+)
+
+var server = os.Args[1]
+
+func client(options ...kgo.Opt) *kgo.Client {
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(server))...)
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+func main() { conversation.Serve(do) }
+
+func do(step *conversation.Step) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), conversation.Timeout)
+	defer cancel()
+	switch step.Do {
+	case "produce":
+		return produce(ctx, step)
+	case "consume":
+		return consume(ctx, step)
+	case "group":
+		return group(ctx, step)
+	}
+	own := client()
+	defer own.Close()
+	admin := kadm.NewClient(own)
+	switch step.Do {
+	case "offset_for_time":
+		listed, err := admin.ListOffsetsAfterMilli(ctx, step.Time, step.Topic)
+		if err != nil {
+			return nil, err
+		}
+		found, _ := listed.Lookup(step.Topic, step.Partition)
+		if found.Err != nil || found.Timestamp < 0 { // kadm gives the end of the partition where there is none
+			return nil, found.Err
+		}
+		return found.Offset, nil
+	case "ends":
+		starts, err := admin.ListStartOffsets(ctx, step.Topic)
+		if err != nil {
+			return nil, err
+		}
+		ends, err := admin.ListEndOffsets(ctx, step.Topic)
+		if err != nil {
+			return nil, err
+		}
+		start, _ := starts.Lookup(step.Topic, step.Partition)
+		end, _ := ends.Lookup(step.Topic, step.Partition)
+		return []int64{start.Offset, end.Offset}, nil
+	case "create":
+		config := map[string]*string{}
+		for name, value := range step.Config {
+			config[name] = &value
+		}
+		_, err := admin.CreateTopic(ctx, step.Partitions, -1, config, step.Topic)
+		return nil, err
+	case "describe":
+		topics, err := admin.ListTopics(ctx, step.Topic)
+		return len(topics[step.Topic].Partitions), err
+	case "topics":
+		topics, err := admin.ListTopics(ctx)
+		return topics.Names(), err
+	case "delete":
+		_, err := admin.DeleteTopic(ctx, step.Topic)
+		return nil, err
+	}
+	return nil, fmt.Errorf("no step %q", step.Do)
+}
+
+func produce(ctx context.Context, step *conversation.Step) (any, error) {
+	codecs := map[string]kgo.CompressionCodec{
+		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
+		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+	}
+	acks := map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
+	options := []kgo.Opt{
+		kgo.RequiredAcks(acks[step.Acks]),
+		kgo.ProducerBatchCompression(codecs[step.Codec]),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(100 * time.Millisecond),
+	}
+	if !step.Idempotent {
+		options = append(options, kgo.DisableIdempotentWrite())
+	}
+	producer := client(options...)
+	defer producer.Close()
+	var records []*kgo.Record
+	for _, each := range step.Records() {
+		record := &kgo.Record{
+			Topic: step.Topic, Partition: step.Partition, Key: each.Key, Value: each.Value,
+			Timestamp: time.UnixMilli(each.Timestamp),
+		}
+		for _, header := range each.Headers {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: header.Name, Value: header.Value})
+		}
+		records = append(records, record)
+	}
+	first, err := producer.ProduceSync(ctx, records...).First()
+	if err != nil || step.Acks == "0" {
+		return nil, err
+	}
+	return first.Offset, nil
+}
+
+func consume(ctx context.Context, step *conversation.Step) (any, error) {
+	place := map[string]map[int32]kgo.Offset{step.Topic: {step.Partition: kgo.NewOffset().At(step.Offset)}}
+	consumer := client(kgo.ConsumePartitions(place))
+	defer consumer.Close()
+	var found []conversation.Record
+	for len(found) < step.Count {
+		fetches := consumer.PollRecords(ctx, step.Count-len(found))
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		for _, each := range fetches.Records() {
+			record := conversation.Record{
+				Offset: each.Offset, Key: each.Key, Value: each.Value, Timestamp: each.Timestamp.UnixMilli(),
+			}
+			for _, header := range each.Headers {
+				record.Headers = append(record.Headers, conversation.Header{Name: header.Key, Value: header.Value})
+			}
+			found = append(found, record)
+		}
+	}
+	return conversation.Packed(found), nil
+}
+
+func group(ctx context.Context, step *conversation.Step) (any, error) {
+	consumer := client(kgo.ConsumerGroup(step.Group), kgo.ConsumeTopics(step.Topic))
+	defer consumer.Close()
+	return nil, consumer.PollFetches(ctx).Err()
+}

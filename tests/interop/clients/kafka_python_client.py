@@ -1,0 +1,103 @@
+"""kafka-python, as ``conversation`` has it."""
+
+import sys
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
+
+SERVER = sys.argv[1]
+
+
+def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]) -> int | None:
+    producer = KafkaProducer(
+        bootstrap_servers=SERVER,
+        acks=acks if acks == "all" else int(acks),
+        compression_type=None if codec == "none" else codec,
+        enable_idempotence=idempotent,
+        linger_ms=100,
+    )
+    try:
+        sent = [
+            producer.send(topic, value, key, headers, partition, timestamp)
+            for key, value, headers, timestamp in records
+        ]
+        producer.flush(TIMEOUT_SECONDS)
+        first = sent[0].get(TIMEOUT_SECONDS)
+        return None if acks == "0" else int(first.offset)
+    finally:
+        producer.close()
+
+
+def _consumer() -> Any:
+    return KafkaConsumer(bootstrap_servers=SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000)
+
+
+def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+    consumer = _consumer()
+    try:
+        place = TopicPartition(topic, partition)
+        consumer.assign([place])
+        consumer.seek(place, offset)
+        found: list[Consumed] = []
+        for record in consumer:
+            found.append((record.offset, record.key, record.value, list(record.headers), record.timestamp))
+            if len(found) == count:
+                break
+        return found
+    finally:
+        consumer.close()
+
+
+def offset_for_time(topic: str, partition: int, time: int) -> int | None:
+    consumer = _consumer()
+    try:
+        place = TopicPartition(topic, partition)
+        found = consumer.offsets_for_times({place: time})[place]
+        return None if found is None else int(found.offset)
+    finally:
+        consumer.close()
+
+
+def ends(topic: str, partition: int) -> list[int]:
+    consumer = _consumer()
+    try:
+        place = TopicPartition(topic, partition)
+        return [consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]]
+    finally:
+        consumer.close()
+
+
+def group(topic: str, group: str) -> None:
+    consumer = KafkaConsumer(topic, bootstrap_servers=SERVER, group_id=group)
+    try:
+        consumer.poll(TIMEOUT_SECONDS * 1000)
+    finally:
+        consumer.close()
+
+
+def main() -> None:
+    admin = KafkaAdminClient(bootstrap_servers=SERVER)
+
+    def create(topic: str, partitions: int, config: dict[str, str]) -> None:
+        admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
+
+    serve(
+        {
+            "produce": produce,
+            "consume": consume,
+            "offset_for_time": offset_for_time,
+            "ends": ends,
+            "create": create,
+            "describe": lambda topic: len(admin.describe_topics([topic])[0]["partitions"]),
+            "topics": lambda: list(admin.list_topics()),
+            "delete": lambda topic: print(admin.delete_topics([topic]), file=sys.stderr),
+            "group": group,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

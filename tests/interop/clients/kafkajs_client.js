@@ -1,0 +1,112 @@
+// kafkajs, as conversation.py has it. Arguments: the server, and the folder with its packages.
+// Its consumers are always members of a group, so there is no step that consumes.
+'use strict'
+
+const path = require('node:path')
+const readline = require('node:readline')
+
+const [server, folder] = process.argv.slice(2)
+const load = (name) => require(path.join(folder, 'node_modules', name))
+const { Kafka, CompressionTypes, CompressionCodecs, Partitioners, logLevel } = load('kafkajs')
+CompressionCodecs[CompressionTypes.Snappy] = load('kafkajs-snappy')
+
+const TIMEOUT_MS = 30000
+const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
+const ACKS = { 0: 0, 1: 1, all: -1 }
+const kafka = new Kafka({ brokers: [server], clientId: 'kafkajs', logLevel: logLevel.NOTHING, retry: { retries: 2 } })
+
+const unpack = (text) => (text === null ? null : Buffer.from(text, 'base64'))
+
+function unpackHeaders(pairs) {
+  const headers = {}
+  for (const [name, value] of pairs) {
+    const before = headers[name]
+    headers[name] = before === undefined ? unpack(value) : [].concat(before, [unpack(value)])
+  }
+  return headers
+}
+
+async function withAdmin(use) {
+  const admin = kafka.admin()
+  await admin.connect()
+  try {
+    return await use(admin)
+  } finally {
+    await admin.disconnect()
+  }
+}
+
+const steps = {
+  async produce({ topic, partition, acks, codec, idempotent, records }) {
+    const producer = kafka.producer({
+      idempotent,
+      createPartitioner: Partitioners.DefaultPartitioner,
+      ...(idempotent ? { maxInFlightRequests: 1 } : {})
+    })
+    await producer.connect()
+    try {
+      const messages = records.map(([key, value, headers, timestamp]) => ({
+        key: unpack(key), value: unpack(value), headers: unpackHeaders(headers), timestamp: String(timestamp), partition
+      }))
+      const [sent] = await producer.send({ topic, messages, acks: ACKS[acks], compression: CODECS[codec] })
+      return acks === '0' ? null : Number(sent.baseOffset)
+    } finally {
+      await producer.disconnect()
+    }
+  },
+  offset_for_time: ({ topic, partition, time }) => withAdmin(async (admin) => {
+    const ends = await admin.fetchTopicOffsets(topic)
+    const found = await admin.fetchTopicOffsetsByTimestamp(topic, time)
+    const at = Number(found.find((one) => one.partition === partition).offset)
+    return at === Number(ends.find((one) => one.partition === partition).high) ? null : at // it gives the end for none
+  }),
+  ends: ({ topic, partition }) => withAdmin(async (admin) => {
+    const found = (await admin.fetchTopicOffsets(topic)).find((one) => one.partition === partition)
+    return [Number(found.low), Number(found.high)]
+  }),
+  create: ({ topic, partitions, config }) => withAdmin(async (admin) => {
+    const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }))
+    const created = await admin.createTopics({ topics: [{ topic, numPartitions: partitions, configEntries }] })
+    if (!created) throw new Error('the topic exists')
+    return null
+  }),
+  describe: ({ topic }) => withAdmin(async (admin) => {
+    const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+    return topics[0].partitions.length
+  }),
+  topics: () => withAdmin((admin) => admin.listTopics()),
+  delete: ({ topic }) => withAdmin(async (admin) => {
+    await admin.deleteTopics({ topics: [topic] })
+    return null
+  }),
+  async group({ topic, group }) {
+    const consumer = kafka.consumer({ groupId: group, retry: { retries: 1, restartOnFailure: async () => false } })
+    const crashed = new Promise((resolve, reject) => {
+      consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+      setTimeout(resolve, TIMEOUT_MS).unref()
+    })
+    await consumer.connect()
+    try {
+      await consumer.subscribe({ topic })
+      await Promise.all([consumer.run({ eachMessage: async () => {} }), crashed])
+      return null
+    } finally {
+      await consumer.disconnect()
+    }
+  }
+}
+
+async function main() {
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const { do: name, ...step } = JSON.parse(line)
+    let told
+    try {
+      told = { result: await steps[name](step) }
+    } catch (error) {
+      told = { error: `${error.name}: ${error.message}` }
+    }
+    process.stdout.write(`${JSON.stringify(told)}\n`)
+  }
+}
+
+main()

@@ -1,0 +1,175 @@
+"""Kafka's clients, as they come from their registries, against the Kafka listener; beside them seglog's own.
+
+What one of them produces the other consumes: keys, values, headers and timestamps are the same bytes.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+import seglog
+from seglog_protocol.compression import Codec
+from seglog_protocol.record_batch import BatchHeader, iter_batches
+from tests.interop.client_programs import CODECS, PROGRAMS, Client, Program, RefusedError, client
+from tests.interop.clients.conversation import Headers, Record
+from tests.processes import Daemon, daemon
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+START_MS: Final = 1_700_000_000_000
+WAITS: Final = 400
+ACKS: Final = ("0", "1", "all")
+
+
+def records(program: Program) -> list[Record]:
+    """Four records with whatever is special, as far as the client can produce it."""
+    null_header: Headers = [("none", None)] if program.produces_null_headers else []
+    keys = (b"key\x00\xff\n", b"") if program.produces_binary_keys else (b"key", b"k")
+    headers: Headers = [("a", b"1"), ("a", b"2\x00\xff" if program.has_binary_headers else b"2"), ("b", b"")]
+    return [
+        (keys[0], bytes(range(256)) * 20, headers, START_MS),
+        (None, b"" if program.produces_binary_keys else b"-", null_header, START_MS + 1000),
+        (keys[1], None, [], START_MS + 2000),
+        ("ключ".encode(), b"value " * 1000, [], START_MS + 3000),
+    ]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with daemon(tmp_path_factory.mktemp("clients") / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
+        yield running
+        assert "connection_crashed" not in running.log_text()
+        assert "Traceback" not in running.log_text()
+        assert running.stop() == 0
+
+
+@pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
+def program(request: pytest.FixtureRequest) -> Program:
+    assert isinstance(request.param, Program)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def foreign(program: Program, broker: Daemon) -> Iterator[Client]:
+    (ready,) = [event for event in broker.logged if event["event"] == "broker_ready"]
+    with client(program, ready["kafka"]) as running:
+        yield running
+
+
+@contextmanager
+def topic(broker: Daemon, name: str, partitions: int) -> Iterator[str]:
+    with seglog.connect(broker.address) as own:
+        own.create_topic(name, partitions)
+    yield name
+
+
+def stored(broker: Daemon, name: str, partition: int) -> list[BatchHeader]:
+    """The headers of the batches in a partition's only segment."""
+    (path,) = (broker.directory / f"{name}-{partition}").glob("*.log")
+    return [header for header, _ in iter_batches(memoryview(path.read_bytes()))]
+
+
+def consumed_by_seglog(broker: Daemon, name: str, partition: int, count: int) -> list[seglog.Record]:
+    """All records. What was produced with acks "0" may be on its way: ``count`` are waited for."""
+    with seglog.connect(broker.address) as own:
+        for _ in range(WAITS):
+            ends = {offsets.partition: offsets.latest for offsets in own.offsets(name)}
+            if ends[partition] >= count:
+                break
+            time.sleep(0.05)
+        with own.consumer(name, partitions=[partition], start="earliest") as consumer:
+            return list(consumer)
+
+
+def assert_same(found: Sequence[seglog.Record], sent: Sequence[Record], program: Program) -> None:
+    assert [record.offset for record in found] == list(range(len(sent)))
+    for record, (key, value, headers, timestamp) in zip(found, sent, strict=True):
+        assert (record.key, record.value, list(record.headers)) == (key, value, headers)
+        assert record.timestamp == timestamp or not program.sets_timestamps
+
+
+def test_what_it_produces_with_each_codec_and_acks_seglog_consumes(
+    program: Program, foreign: Client, broker: Daemon
+) -> None:
+    sent = records(program)
+    ways = [(codec, acks) for codec in program.codecs for acks in ACKS]
+    with topic(broker, f"{program.name}-codecs", len(ways)) as name:
+        for partition, (codec, acks) in enumerate(ways):
+            offset = foreign.produce(name, partition, sent, acks=acks, codec=codec)
+            assert offset == (None if acks == "0" else 0)
+            assert_same(consumed_by_seglog(broker, name, partition, len(sent)), sent, program)
+            batches = stored(broker, name, partition)
+            assert Codec[codec.upper()] in {batch.codec for batch in batches}, codec
+            assert all(batch.producer_id == -1 for batch in batches)
+
+
+def test_an_idempotent_producer(program: Program, foreign: Client, broker: Daemon) -> None:
+    sent = records(program)
+    with topic(broker, f"{program.name}-idempotent", 1) as name:
+        assert foreign.produce(name, 0, sent, acks="all", codec="none", idempotent=True) == 0
+        assert foreign.produce(name, 0, sent, acks="all", codec="none", idempotent=True) == len(sent)
+        assert_same(consumed_by_seglog(broker, name, 0, 2 * len(sent))[: len(sent)], sent, program)
+        assert all(batch.producer_id >= 0 and batch.base_sequence >= 0 for batch in stored(broker, name, 0))
+
+
+def test_what_seglog_produces_with_each_codec_it_consumes_by_offset_and_by_time(
+    program: Program, foreign: Client, broker: Daemon
+) -> None:
+    able = replace(program, produces_null_headers=True, produces_binary_keys=True)
+    sent = records(able)
+    with topic(broker, f"{program.name}-consumed", len(program.codecs)) as name:
+        for partition, codec in enumerate(program.codecs):
+            with (
+                seglog.connect(broker.address) as own,
+                own.producer(name, compression=codec) as producer,
+            ):
+                for key, value, headers, timestamp in sent:
+                    producer.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition)
+            assert [batch.codec for batch in stored(broker, name, partition)] == [Codec[codec.upper()]]
+            expected = [(offset, *record) for offset, record in enumerate(sent)]
+            if program.consumes:
+                assert foreign.consume(name, partition, 0, len(sent)) == expected
+                assert foreign.consume(name, partition, 2, 2) == expected[2:]
+            assert foreign.ends(name, partition) == (0, len(sent))
+            at = foreign.offset_for_time(name, partition, START_MS + 1500)
+            assert at == 2
+            assert not program.consumes or foreign.consume(name, partition, at, 1) == [expected[2]]
+            assert foreign.offset_for_time(name, partition, START_MS + 3001) is None
+
+
+def test_topics_created_described_listed_and_deleted(program: Program, foreign: Client, broker: Daemon) -> None:
+    name = f"{program.name}-admin"
+    if program.has_admin:
+        foreign.create(name, 3, {"retention.ms": "86400000"})
+    else:
+        with seglog.connect(broker.address) as own:
+            own.create_topic(name, 3)
+    with seglog.connect(broker.address) as own:
+        described = own.describe_topic(name)
+    assert described.partitions == 3
+    assert described.config is not None
+    assert not program.has_admin or described.config["retention.ms"].value == "86400000"
+    assert foreign.describe(name) == 3
+    assert name in foreign.topics()
+    if not program.has_admin:
+        return
+    with pytest.raises(RefusedError, match=r"(?i)exist"):
+        foreign.create(name, 3, {})
+    foreign.delete(name)
+    assert name not in foreign.topics()
+
+
+def test_a_member_of_a_group_is_told_that_there_are_none(program: Program, foreign: Client, broker: Daemon) -> None:
+    with (
+        topic(broker, f"{program.name}-group", 1) as name,
+        pytest.raises(RefusedError, match=f"(?i){program.group_error}"),
+    ):
+        foreign.join_group(name, "readers")
+
+
+def test_every_codec_is_tried() -> None:
+    assert set(CODECS) == {codec.name.lower() for codec in Codec}

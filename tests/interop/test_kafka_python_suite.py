@@ -1,0 +1,155 @@
+"""kafka-python's own integration tests against the Kafka listener: only what is listed here, with its reason, may fail.
+
+They come with kafka-python's source distribution, which is unpacked outside this tree. Two modules that it lacks are
+stubs, and where it names node 0 its copy gets our node's id.
+"""
+
+import os
+import re
+import subprocess
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+from seglog_broker.listeners.kafka.apis import APIS
+from seglog_broker.storage.directory.identity import NODE_ID
+from tests.interop.client_programs import CLIENTS, AbsentError, installed, python_environment, run
+from tests.processes import daemon
+from tests.support import missing
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+TEST_SECONDS: Final = 40
+
+SERVICE: Final = """
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class SpawnedService:
+    pass
+"""
+
+_GROUPS: Final = "consumer groups: not there yet"
+_TRANSACTIONS: Final = "transactions: not there yet"
+_ACLS: Final = "ACLs: there is no authorizer"
+_STARTS_ITS_OWN: Final = "TLS: the suite starts a broker of its own for it, from Kafka's release"
+
+EXPECTED: Final = MappingProxyType(
+    {
+        "test_create_describe_delete_acls": _ACLS,
+        "test_delete_groups": _GROUPS,
+        "test_delete_groups_with_errors": _GROUPS,
+        "test_describe_group_exists": _GROUPS,
+        "test_group": _GROUPS,
+        "test_heartbeat_thread": _GROUPS,
+        "test_kafka_consumer__offset_commit_resume": _GROUPS,
+        "test_kafka_consumer_max_bytes_one_msg": _GROUPS,  # it reads as a member of one
+        "test_legacy_kafka_client_ssl": _STARTS_ITS_OWN,
+        "test_ssl_handshake": _STARTS_ITS_OWN,
+        "test_transactional_producer_messages": _TRANSACTIONS,
+        "test_transactional_producer_offsets": _TRANSACTIONS,
+    }
+)
+"""The tests that fail, and why each does."""
+
+NEEDS: Final = MappingProxyType(
+    {
+        "test_alter_partition_reassignments": 45,
+        "test_alter_replica_log_dirs": 34,
+        "test_describe_configs_broker_resource_returns_configs": 32,
+        "test_describe_configs_mixed_resources_returns_configs": 32,
+        "test_describe_configs_topic_resource_returns_configs": 32,
+        "test_describe_log_dirs": 35,
+        "test_describe_metadata_quorum": 55,
+        "test_elect_leaders": 43,
+        "test_list_config_resources": 74,
+        "test_list_partition_reassignments": 46,
+    }
+)
+"""The tests that fail as long as an api is not served, by its key."""
+
+SKIPPED: Final = 10
+"""Nine of SASL, for which the suite starts its own broker, and one for a Kafka before 0.10.1."""
+
+
+def unpacked() -> Path:
+    """The folder of kafka-python's tests, and of what they are run with."""
+    pins = CLIENTS / "requirements.txt"
+    (pin,) = re.findall(r"^kafka-python==(.+)$", pins.read_text(encoding="utf-8"), re.MULTILINE)
+
+    def make(folder: Path) -> None:
+        python = python_environment()
+        run(python, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", folder, f"kafka-python=={pin}")
+        (archive,) = folder.glob("*.tar.gz")
+        run("tar", "-x", "-f", archive, "--strip-components", "1", cwd=folder)
+        tests = folder / "test"
+        (tests / "__init__.py").touch()
+        (tests / "service.py").write_text(SERVICE, encoding="utf-8")
+        for path in (tests / "integration").glob("test_*.py"):
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text.replace("[[0], [0]]", f"[[{NODE_ID}], [{NODE_ID}]]"), encoding="utf-8")
+
+    return installed("kafka-python-suite", [Path(__file__), pins], make)
+
+
+@pytest.fixture
+def suite() -> Path:
+    try:
+        return unpacked()
+    except AbsentError as error:
+        missing(f"kafka-python: its tests: {error}")
+        raise
+
+
+def outcomes(report: Path) -> Iterator[tuple[str, str]]:
+    """The name and the outcome of each test in a report: passed, failed or skipped."""
+    for case in ET.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        yield str(case.get("name")), outcome
+
+
+def test_only_what_is_listed_fails(suite: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    settings = ("listeners=PLAINTEXT://127.0.0.1:0", "num.partitions=4")
+    given = [argument for setting in settings for argument in ("--set", setting)]
+    with daemon(tmp_path / "data", *given) as broker:
+        (ready,) = [event for event in broker.logged if event["event"] == "broker_ready"]
+        variables = {"KAFKA_URI": f"kafka://{ready['kafka']}", "KAFKA_VERSION": "4.2.0", "KAFKA_ROOT": str(suite)}
+        limits = ["--timeout", str(TEST_SECONDS), "--timeout-method", "signal", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [python_environment(), "-m", "pytest", "-q", *limits, "--junit-xml", report, "test/integration"],
+            cwd=suite,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "SEGLOG"))}
+            | variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=550,
+            check=False,
+        )
+        assert report.exists(), done.stdout[-2000:] + done.stderr[-2000:]
+        assert "Traceback" not in broker.log_text()
+        assert broker.stop() == 0
+    found = dict(outcomes(report))
+    counts = Counter(found.values())
+    print(f"\nkafka-python's own tests: {dict(counts)}")
+    failed = {name for name, outcome in found.items() if outcome == "failed"}
+    expected = EXPECTED.keys() | {name for name, api in NEEDS.items() if api not in APIS}
+    assert failed == expected, done.stdout[-8000:]
+    assert counts["passed"] == len(found) - len(expected) - SKIPPED
+    assert len(found) > 60
+    assert counts["skipped"] == SKIPPED
