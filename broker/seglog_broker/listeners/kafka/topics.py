@@ -6,7 +6,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKED
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
-from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, error_code, error_message
 from seglog_broker.listeners.kafka.topic_ids import id_bytes, topic_with_id
 from seglog_broker.listeners.replies import as_seglog_error
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -246,7 +246,7 @@ async def create_topics(
             result.error_code, result.error_message = refused.code, refused.why
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failure = as_seglog_error(error, "CreateTopics")
-            result.error_code, result.error_message = error_code(failure), failure.message
+            result.error_code, result.error_message = error_code(failure), error_message(failure)
     return response
 
 
@@ -256,7 +256,7 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(why)
         self.code = code
-        self.why = why
+        self.why = why[:MESSAGE_CHARACTERS_MAX]
 
 
 def _check_once(name: str, names: Mapping[str, int]) -> None:
@@ -362,7 +362,7 @@ async def create_partitions(
             result.error_code, result.error_message = refused.code, refused.why
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failure = as_seglog_error(error, "CreatePartitions")
-            result.error_code, result.error_message = error_code(failure), failure.message
+            result.error_code, result.error_message = error_code(failure), error_message(failure)
     return response
 
 
@@ -421,5 +421,5 @@ async def delete_topics(
                 await caller.engine.answer(DeleteTopicRequest(topic.name))
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 failure: SeglogError = as_seglog_error(error, "DeleteTopics")
-                result.error_code, result.error_message = error_code(failure), failure.message
+                result.error_code, result.error_message = error_code(failure), error_message(failure)
     return response

@@ -299,3 +299,36 @@ async def test_there_are_no_transactions(transactional_id: str | None, code: int
         response = await peer.receive(messages.InitProducerIdResponse)
         assert response.error_code == code
         assert (response.producer_id >= 0) == (not code)
+
+
+LONG = "n" * 32_700
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+@pytest.mark.parametrize(
+    ("name", "config", "code"),
+    [
+        (LONG, None, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("new", (LONG, "1"), ErrorCode.INVALID_CONFIG),
+        ("new", (LONG, None), ErrorCode.INVALID_CONFIG),
+        ("new", ("retention.ms", LONG), ErrorCode.INVALID_CONFIG),
+        ("new", ("cleanup.policy", LONG), ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_what_is_said_of_very_long_names_fits_a_response(
+    name: str, config: tuple[str, str | None] | None, code: int, version: int
+) -> None:
+    cls = messages.CreateTopicsRequest
+    configs = [] if config is None else [cls.CreatableTopicConfig(name=config[0], value=config[1])]
+    topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(cls(topics=[topic]), version)
+        assert codes((await peer.receive(messages.CreateTopicsResponse)).topics) == [code]
+        enlarged = messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=7)
+        await peer.send(messages.CreatePartitionsRequest(topics=[enlarged]), 3)
+        response = await peer.receive(messages.CreatePartitionsResponse)
+        assert codes(response.results) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        await peer.send(messages.DeleteTopicsRequest(topic_names=[name]), 5)
+        deleted = await peer.receive(messages.DeleteTopicsResponse)
+        assert codes(deleted.responses) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
