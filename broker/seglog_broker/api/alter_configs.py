@@ -4,35 +4,14 @@ A pure computation of the new settings; values are checked where every alteratio
 """
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.kafka_configs import Alteration, Operation
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.values import split_list
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
-
-
-class Operation(IntEnum):
-    """What an alteration does, with Kafka's numbers."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class Alteration(NamedTuple):
-    """One alteration of a request; ``operation`` is a number that a client sent, perhaps no Operation.
-
-    AlterConfigs has only SET. The value of a DELETE is not looked at.
-    """
-
-    name: str
-    operation: int
-    value: str | None = None
-
 
 _OPERATIONS: Final = frozenset(Operation)
 

@@ -154,6 +154,7 @@ class Broker:
         )
         # The methods of the services under the names of the requests, so that a call goes directly to its service.
         self.turn = self.reads.turn
+        self.learn_sizes = self.reads.learn_sizes
         self.append = appends.append
         self.is_plain = appends.is_plain
         self.sync_now = commits.run_now

@@ -9,17 +9,17 @@ from typing import Final
 
 import structlog
 
-from seglog_broker.api.alter_configs import Alteration, Operation, altered_settings, check_alterations
+from seglog_broker.api.alter_configs import altered_settings, check_alterations
 from seglog_broker.api.describe_configs import (
     ROOT_LOGGER,
-    ConfigEntry,
-    ResourceType,
     check_node_id,
     check_topic_name,
     describe,
+    describe_topic,
     unknown_resource,
 )
 from seglog_broker.api.topics import TopicService
+from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
@@ -57,6 +57,11 @@ class ConfigService:
             node_id=self._node_id,
             actual=actual,
         )
+
+    def describe_new(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
+        """What ``describe`` would say of a topic with these settings. Raises InvalidConfigError."""
+        own, _ = self._config.current.validate_topic_config(settings)
+        return describe_topic(own, self._config.current)
 
     async def alter(
         self,

@@ -3,18 +3,16 @@
 Keys come from Kafka's own table, and after them seglog's. Where seglog has a key, value and default are seglog's; a key
 that only Kafka has is shown with Kafka's default, and has no effect. A value is read-only here if no Kafka client can
 change it: a topic's settings can be changed, everything else comes from the broker's configuration.
-
-Enumerations have Kafka's numbers, as they stand in the answers to DescribeConfigs.
 """
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import IntEnum
 from itertools import dropwhile
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.kafka_configs import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType, ResourceType
 from seglog_broker.config.kafka_keys import KafkaKey, kafka_keys
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Key
 from seglog_broker.config.sources import variable_of
@@ -22,69 +20,6 @@ from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.values import Value
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidRequestError, InvalidTopicError
-
-
-class ResourceType(IntEnum):
-    """What a configuration belongs to."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigType(IntEnum):
-    """The type of a key; a logger has none."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from. seglog has no dynamic settings of brokers, of client metrics and of groups."""
-
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    CLIENT_METRICS_CONFIG = 7
-    GROUP_CONFIG = 8
-
-
-class ConfigSynonym(NamedTuple):
-    """A name under which a value may be set, and the value there."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-class ConfigEntry(NamedTuple):
-    """One key with its value; None for a value that is not set, or not to be shown.
-
-    ``synonyms`` are the values that count or would count if the stronger ones were not set, strongest first.
-    """
-
-    name: str
-    value: str | None
-    type: ConfigType
-    source: ConfigSource
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: tuple[ConfigSynonym, ...]
-    documentation: str
-
 
 ROOT_LOGGER: Final = "root"
 """The one logger of a seglog broker; its level is that of ``seglog.log.level``."""

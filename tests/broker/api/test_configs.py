@@ -9,13 +9,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.api.alter_configs import Alteration, Operation
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.describe_configs import (
-    ConfigEntry,
-    ConfigSource,
-    ConfigType,
-    ResourceType,
     describe_broker,
     describe_defaults,
     describe_loggers,
@@ -23,6 +18,14 @@ from seglog_broker.api.describe_configs import (
 )
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import CONFIG_NAMES
+from seglog_broker.config.kafka_configs import (
+    Alteration,
+    ConfigEntry,
+    ConfigSource,
+    ConfigType,
+    Operation,
+    ResourceType,
+)
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors

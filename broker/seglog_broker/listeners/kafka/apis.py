@@ -6,7 +6,21 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from seglog_broker.listeners.kafka import cluster, coordinators, offsets, producer_ids, topics
+from seglog_broker.listeners.kafka import (
+    cluster,
+    configs,
+    coordinators,
+    features,
+    log_dirs,
+    offsets,
+    producer_ids,
+    producers,
+    quotas,
+    replicas,
+    security,
+    topic_changes,
+    topics,
+)
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -46,6 +60,7 @@ def api_versions(caller: Caller, request: messages.ApiVersionsRequest, version: 
             for key, api in APIS.items()
         ]
     )
+    features.add_features(response)
     if version >= _CLIENT_NAME_VERSION_MIN and not cluster.is_client_name(
         request.client_software_name, request.client_software_version
     ):
@@ -93,13 +108,34 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         3: Api("Metadata", range(14), serve=topics.metadata),
         10: Api("FindCoordinator", range(7), at_once=coordinators.find_coordinator),
         API_VERSIONS: Api("ApiVersions", range(5), at_once=api_versions),
-        19: Api("CreateTopics", range(2, 8), serve=topics.create_topics),
-        20: Api("DeleteTopics", range(1, 7), serve=topics.delete_topics),
+        19: Api("CreateTopics", range(2, 8), serve=topic_changes.create_topics),
+        20: Api("DeleteTopics", range(1, 7), serve=topic_changes.delete_topics),
         21: Api("DeleteRecords", range(3), serve=offsets.delete_records),
         22: Api("InitProducerId", range(6), serve=producer_ids.init_producer_id),
         23: Api("OffsetForLeaderEpoch", range(2, 5), serve=offsets.offsets_for_leader_epoch),
-        37: Api("CreatePartitions", range(4), serve=topics.create_partitions),
+        29: Api("DescribeAcls", range(1, 4), at_once=security.describe_acls),
+        30: Api("CreateAcls", range(1, 4), at_once=security.create_acls),
+        31: Api("DeleteAcls", range(1, 4), at_once=security.delete_acls),
+        32: Api("DescribeConfigs", range(1, 5), serve=configs.describe_configs),
+        33: Api("AlterConfigs", range(2), serve=configs.alter_configs),
+        34: Api("AlterReplicaLogDirs", range(1, 3), at_once=log_dirs.alter_replica_log_dirs),
+        35: Api("DescribeLogDirs", range(1, 6), serve=log_dirs.describe_log_dirs),
+        37: Api("CreatePartitions", range(4), serve=topic_changes.create_partitions),
+        43: Api("ElectLeaders", range(3), serve=replicas.elect_leaders),
+        44: Api("IncrementalAlterConfigs", range(2), serve=configs.incremental_alter_configs),
+        45: Api("AlterPartitionReassignments", range(2), serve=replicas.alter_partition_reassignments),
+        46: Api("ListPartitionReassignments", range(1), at_once=replicas.list_partition_reassignments),
+        48: Api("DescribeClientQuotas", range(2), at_once=quotas.describe_client_quotas),
+        49: Api("AlterClientQuotas", range(2), at_once=quotas.alter_client_quotas),
+        50: Api("DescribeUserScramCredentials", range(1), at_once=security.describe_users),
+        51: Api("AlterUserScramCredentials", range(1), at_once=security.alter_users),
+        55: Api("DescribeQuorum", range(3), at_once=replicas.describe_quorum),
+        57: Api("UpdateFeatures", range(3), at_once=features.update_features),
         60: Api("DescribeCluster", range(3), at_once=cluster.describe_cluster),
+        61: Api("DescribeProducers", range(1), serve=producers.describe_producers),
+        65: Api("DescribeTransactions", range(1), at_once=producers.describe_transactions),
+        66: Api("ListTransactions", range(3), at_once=producers.list_transactions),
+        74: Api("ListConfigResources", range(2), at_once=configs.list_config_resources),
         75: Api("DescribeTopicPartitions", range(1), serve=topics.describe_topic_partitions),
     }
 )

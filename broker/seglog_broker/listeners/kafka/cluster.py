@@ -9,14 +9,29 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 
 AUTHORIZED_OPERATIONS_NOT_ASKED: Final = -2147483648
 
+_CLUSTER_OPERATIONS: Final = 8096
+_TOPIC_OPERATIONS: Final = 3576
+"""Bits for all operations, which is what Kafka lets everyone do without an authorizer."""
+
 _CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
+_NO_CONTROLLER: Final = -1
 
 
 def is_client_name(*names: str) -> bool:
     """Whether these are names and versions of client software, as Kafka has them."""
     return all(_CLIENT_NAME.fullmatch(name) is not None for name in names)
+
+
+def cluster_operations(*, asked: bool) -> int:
+    """What a client may do with the cluster, if it asked for that."""
+    return _CLUSTER_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+
+
+def topic_operations(*, asked: bool) -> int:
+    """What a client may do with a topic, if it asked for that."""
+    return _TOPIC_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
 
 
 def describe_cluster(
@@ -25,19 +40,21 @@ def describe_cluster(
     """The only node."""
     del version
     response = messages.DescribeClusterResponse(
-        cluster_id=caller.engine.directory.cluster_id,
-        controller_id=caller.node_id,
-        cluster_authorized_operations=AUTHORIZED_OPERATIONS_NOT_ASKED,
-        endpoint_type=request.endpoint_type,
+        controller_id=_NO_CONTROLLER, cluster_authorized_operations=AUTHORIZED_OPERATIONS_NOT_ASKED
     )
-    if request.endpoint_type != _BROKERS:
-        response.error_code = (
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            if request.endpoint_type == _CONTROLLERS
-            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    if request.endpoint_type == _CONTROLLERS:
+        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        response.error_message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         )
-        response.error_message = "this is the endpoint of a broker"
         return response
+    if request.endpoint_type != _BROKERS:
+        response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = f"Unsupported endpoint type {request.endpoint_type}"
+        return response
+    response.cluster_id = caller.engine.directory.cluster_id
+    response.controller_id = caller.node_id
+    response.cluster_authorized_operations = cluster_operations(asked=request.include_cluster_authorized_operations)
     response.brokers = [
         messages.DescribeClusterResponse.DescribeClusterBroker(
             broker_id=caller.node_id, host=caller.endpoint.host, port=caller.endpoint.port

@@ -6,8 +6,9 @@ and what Kafka has no code for.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
+from seglog_broker.listeners.replies import as_seglog_error
 from seglog_protocol import errors
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -43,3 +44,26 @@ def error_code(error: errors.SeglogError) -> ErrorCode:
     """Kafka's code for ``error``."""
     own = _OWN.get(type(error))
     return ErrorCode(error.kafka_code) if own is None else own
+
+
+class Failure(NamedTuple):
+    """A code of Kafka's and a sentence, as they stand in many responses."""
+
+    code: ErrorCode
+    message: str | None
+
+
+class Refused(Exception):  # noqa: N818 - answered, never raised to a caller of the listener
+    """A part of a request is refused with a code of Kafka's that no error of the engine has."""
+
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message and message[:MESSAGE_CHARACTERS_MAX])
+
+
+def failure_of(error: Exception, api: str) -> Failure:
+    """What a response says of ``error``; one that is a bug is logged."""
+    if isinstance(error, Refused):
+        return error.failure
+    known = as_seglog_error(error, api)
+    return Failure(error_code(known), error_message(known))

@@ -1,5 +1,7 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved."""
 
+from collections import Counter
+from types import MappingProxyType
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
@@ -34,6 +36,12 @@ PARTITIONS_A_TURN: Final = 500
 SEGMENTS_A_TURN: Final = 20_000
 """Segments whose largest timestamps are compared before other tasks run."""
 
+_NEVER: Final = 1 << 15
+_VERSIONS_MIN: Final = MappingProxyType(
+    {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+)
+"""The versions of ListOffsets since which these are known."""
+
 _HIGH_WATERMARK: Final = -1
 _NO_OFFSET: Final = -1
 
@@ -45,16 +53,24 @@ async def list_offsets(
     caller: Caller, request: messages.ListOffsetsRequest, version: int
 ) -> messages.ListOffsetsResponse:
     """The offsets at moments: the first record at or after a timestamp (ms), or an end of the log."""
-    del version
     response = messages.ListOffsetsResponse()
+    times = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+    topics: dict[str, _OffsetsTopic] = {}
     wanted: list[OffsetsPartition] = []
     places: list[tuple[_OffsetsPartition, int]] = []
     effort = 0.0
     for topic in request.topics:
-        answered = _OffsetsTopic(name=topic.name)
-        response.topics.append(answered)
+        answered = topics.get(topic.name)
+        if answered is None:
+            answered = topics[topic.name] = _OffsetsTopic(name=topic.name)
+            response.topics.append(answered)
         for item in topic.partitions:
             place = _OffsetsPartition(partition_index=item.partition_index)
+            if times[topic.name, item.partition_index] != 1:
+                if times.pop((topic.name, item.partition_index), 0):  # else it was answered
+                    place.error_code = ErrorCode.INVALID_REQUEST
+                    answered.partitions.append(place)
+                continue
             answered.partitions.append(place)
             partition = caller.engine.partitions.find_readable(topic.name, item.partition_index)
             effort += 1 / PARTITIONS_A_TURN
@@ -71,8 +87,8 @@ async def list_offsets(
             if item.partition_index < 0:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            if item.timestamp < EARLIEST_PENDING_UPLOAD:
-                place.error_code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+            if item.timestamp < 0 and version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
+                place.error_code = ErrorCode.UNSUPPORTED_VERSION
                 continue
             moment = item.timestamp if item.timestamp >= 0 else None
             if item.timestamp == MAX_TIMESTAMP and partition is not None:
@@ -132,6 +148,9 @@ async def offsets_for_leader_epoch(
             count += 1
             if count % PARTITIONS_A_TURN == 0:
                 await caller.engine.turn()
+            if item.partition < 0:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
             try:
                 partition = caller.engine.partitions.partition(topic.topic, item.partition)
             except SeglogError as error:

@@ -2,8 +2,12 @@
 
 import base64
 from functools import lru_cache
+from typing import Final
 
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
+
+NO_ID: Final = bytes(16)
+"""Where a topic is not named by its id."""
 
 
 @lru_cache(maxsize=10_000)

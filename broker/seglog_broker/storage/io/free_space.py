@@ -121,6 +121,11 @@ class FreeSpace:
             self.give_up_ballast()
 
     @property
+    def total(self) -> int:
+        """Bytes of the disk."""
+        return self._total
+
+    @property
     def is_full(self) -> bool:
         """Whether appends must be refused."""
         return self.level is SpaceLevel.FULL

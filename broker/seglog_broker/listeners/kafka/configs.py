@@ -1,0 +1,205 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources, answered by the engine."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import Failure, failure_of
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+ENTRIES_MAX: Final = 200_000
+"""The most entries of one response: all keys of about 5,000 topics. Documented entries count more."""
+
+DOCUMENTED_ENTRY: Final = 4
+"""Entries that one with its documentation stands for, by its size."""
+
+RESOURCES_MAX: Final = 10_000
+"""The most resources that one request alters."""
+
+_Described = messages.DescribeConfigsResponse.DescribeConfigsResult
+_Entry = messages.DescribeConfigsResponse.DescribeConfigsResourceResult
+_Synonym = messages.DescribeConfigsResponse.DescribeConfigsSynonym
+_Resource = messages.ListConfigResourcesResponse.ConfigResource
+
+
+# --- Described --------------------------------------------------------------------------------------------------------
+
+
+async def describe_configs(
+    caller: Caller, request: messages.DescribeConfigsRequest, version: int
+) -> messages.DescribeConfigsResponse:
+    """Keys of topics, brokers, loggers, groups and client metrics, each resource with its own result."""
+    del version
+    response = messages.DescribeConfigsResponse()
+    entries = _Entries(synonyms=request.include_synonyms, documentation=request.include_documentation)
+    left = ENTRIES_MAX
+    for wanted in request.resources:
+        await caller.engine.turn()
+        result = _Described(
+            resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message="", configs=[]
+        )
+        response.results.append(result)
+        if left <= 0:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = "one response does not describe so many resources: use several requests"
+            continue
+        left -= 1
+        try:
+            found = caller.engine.configs.describe(
+                wanted.resource_type, wanted.resource_name, wanted.configuration_keys, actual=_places(caller)
+            )
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            result.error_code, result.error_message = failure_of(error, "DescribeConfigs")
+            continue
+        result.configs = [entries.of(entry) for entry in found]
+        left -= len(found) * (DOCUMENTED_ENTRY if request.include_documentation else 1)
+    return response
+
+
+class _Entries:
+    """Entries on the wire. Topics have most of theirs in common: each is made once in a response."""
+
+    def __init__(self, *, synonyms: bool, documentation: bool) -> None:
+        self._synonyms = synonyms
+        self._documentation = documentation
+        self._made: dict[ConfigEntry, _Entry] = {}
+
+    def of(self, entry: ConfigEntry) -> _Entry:
+        made = self._made.get(entry)
+        if made is None:
+            made = self._made[entry] = _Entry(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.is_read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+                synonyms=[
+                    _Synonym(name=synonym.name, value=synonym.value, source=synonym.source)
+                    for synonym in entry.synonyms
+                ]
+                if self._synonyms
+                else [],
+                config_type=entry.type,
+                documentation=entry.documentation if self._documentation else None,
+            )
+        return made
+
+
+def _places(caller: Caller) -> dict[str, str]:
+    """What the process knows better than its configuration: the address that this client is told to use."""
+    host, port = caller.endpoint
+    return {"advertised.listeners": f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"}
+
+
+def list_config_resources(
+    caller: Caller, request: messages.ListConfigResourcesRequest, version: int
+) -> messages.ListConfigResourcesResponse:
+    """The resources of some types, of all if none are named; version 0 asks for client metrics only."""
+    response = messages.ListConfigResourcesResponse()
+    wanted = {ResourceType.CLIENT_METRICS} if version == 0 else set(request.resource_types or ResourceType)
+    if not wanted <= frozenset(ResourceType):
+        response.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return response
+    if ResourceType.TOPIC in wanted:
+        names = caller.engine.directory.registry.topics
+        response.config_resources += [_Resource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
+    response.config_resources += [
+        _Resource(resource_name=str(caller.node_id), resource_type=kind)
+        for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+        if kind in wanted
+    ]
+    return response
+
+
+# --- Altered ----------------------------------------------------------------------------------------------------------
+
+
+async def alter_configs(
+    caller: Caller, request: messages.AlterConfigsRequest, version: int
+) -> messages.AlterConfigsResponse:
+    """Settings of resources are replaced: what is not named gets its default."""
+    del version
+    asked = [
+        _Asked(
+            item.resource_type,
+            item.resource_name,
+            [Alteration(config.name, Operation.SET, config.value) for config in item.configs],
+        )
+        for item in request.resources
+    ]
+    failures = await _alter(caller, asked, "AlterConfigs", replaces=True, validate_only=request.validate_only)
+    return messages.AlterConfigsResponse(
+        responses=[
+            messages.AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=failure.code,
+                error_message=failure.message,
+                resource_type=item.resource,
+                resource_name=item.name,
+            )
+            for item, failure in zip(asked, failures, strict=True)
+        ]
+    )
+
+
+async def incremental_alter_configs(
+    caller: Caller, request: messages.IncrementalAlterConfigsRequest, version: int
+) -> messages.IncrementalAlterConfigsResponse:
+    """Settings of resources are set, deleted, appended to, subtracted from; others stay."""
+    del version
+    asked = [
+        _Asked(
+            item.resource_type,
+            item.resource_name,
+            [Alteration(config.name, config.config_operation, config.value) for config in item.configs],
+        )
+        for item in request.resources
+    ]
+    failures = await _alter(
+        caller, asked, "IncrementalAlterConfigs", replaces=False, validate_only=request.validate_only
+    )
+    return messages.IncrementalAlterConfigsResponse(
+        responses=[
+            messages.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=failure.code,
+                error_message=failure.message,
+                resource_type=item.resource,
+                resource_name=item.name,
+            )
+            for item, failure in zip(asked, failures, strict=True)
+        ]
+    )
+
+
+class _Asked(NamedTuple):
+    """The alterations of one resource."""
+
+    resource: int
+    name: str
+    alterations: list[Alteration]
+
+
+async def _alter(
+    caller: Caller, asked: Sequence[_Asked], api: str, *, replaces: bool, validate_only: bool
+) -> list[Failure]:
+    """The outcome for each resource, in their order."""
+    times = Counter((item.resource, item.name) for item in asked)
+    failures: list[Failure] = []
+    for number, item in enumerate(asked):
+        await caller.engine.turn()
+        if number >= RESOURCES_MAX:
+            failures.append(Failure(ErrorCode.INVALID_REQUEST, f"one request alters at most {RESOURCES_MAX} resources"))
+        elif times[item.resource, item.name] > 1:
+            failures.append(Failure(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."))
+        else:
+            try:
+                await caller.engine.configs.alter(
+                    item.resource, item.name, item.alterations, replaces=replaces, validate_only=validate_only
+                )
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                failures.append(failure_of(error, api))
+            else:
+                failures.append(Failure(ErrorCode.NONE, None))
+    return failures

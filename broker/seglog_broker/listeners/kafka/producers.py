@@ -1,0 +1,107 @@
+"""What is known of producers and transactions: DescribeProducers, ListTransactions, DescribeTransactions."""
+
+import re
+from typing import Final
+
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import failure_of
+from seglog_broker.storage.io.filenames import why_invalid_topic
+from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+PATTERN_CHARACTERS_MAX: Final = 1_000
+"""The longest pattern of transactional ids that is looked at."""
+
+_STATES: Final = frozenset(
+    {
+        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+        "PrepareEpochFence",
+    }
+)  # fmt: skip
+
+_Partition = messages.DescribeProducersResponse.PartitionResponse
+_Producer = messages.DescribeProducersResponse.ProducerState
+
+
+async def describe_producers(
+    caller: Caller, request: messages.DescribeProducersRequest, version: int
+) -> messages.DescribeProducersResponse:
+    """The producers that partitions know, each partition once."""
+    del version
+    response = messages.DescribeProducersResponse()
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        answered = messages.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=[])
+        response.topics.append(answered)
+        for number in topic.partition_indexes:
+            if (topic.name, number) in seen:
+                continue
+            seen.add((topic.name, number))
+            await caller.engine.turn()
+            result = _Partition(partition_index=number, active_producers=[])
+            answered.partitions.append(result)
+            try:
+                result.active_producers = _producers(caller, topic.name, number)
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                result.error_code, result.error_message = failure_of(error, "DescribeProducers")
+    return response
+
+
+def _producers(caller: Caller, topic: str, number: int) -> list[_Producer]:
+    why = why_invalid_topic(topic)
+    if why is not None:
+        raise InvalidTopicError(f"{topic[:60]!r} cannot be a topic's name: {why}", topic=topic[:60])
+    if number < 0:
+        raise UnknownPartitionError(f"there is no partition {number}", topic=topic, partition=number)
+    log = caller.engine.partitions.readable(topic, number).log
+    return [
+        _Producer(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.current_txn_first_offset,
+        )
+        for entry in log.producers.entries()
+    ]
+
+
+def list_transactions(
+    caller: Caller, request: messages.ListTransactionsRequest, version: int
+) -> messages.ListTransactionsResponse:
+    """There are no transactions."""
+    del caller, version
+    response = messages.ListTransactionsResponse()
+    pattern = request.transactional_id_pattern
+    if pattern and not _is_pattern(pattern):
+        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
+        return response
+    response.unknown_state_filters = [state for state in request.state_filters if state not in _STATES]
+    return response
+
+
+def _is_pattern(text: str) -> bool:
+    if len(text) > PATTERN_CHARACTERS_MAX:
+        return False
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def describe_transactions(
+    caller: Caller, request: messages.DescribeTransactionsRequest, version: int
+) -> messages.DescribeTransactionsResponse:
+    """No transactional id is known."""
+    del caller, version
+    return messages.DescribeTransactionsResponse(
+        transaction_states=[
+            messages.DescribeTransactionsResponse.TransactionState(
+                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id, topics=[]
+            )
+            for transactional_id in request.transactional_ids
+        ]
+    )

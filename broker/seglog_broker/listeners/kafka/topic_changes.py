@@ -1,0 +1,300 @@
+"""CreateTopics, CreatePartitions, DeleteTopics: topics made, enlarged, deleted."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NoReturn
+
+from seglog_broker.config.kafka_configs import ConfigEntry, ResourceType
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import Refused, failure_of
+from seglog_broker.listeners.kafka.replicas import check_replicas
+from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
+from seglog_broker.listeners.kafka.topic_names import plain_name
+from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io.filenames import why_invalid_topic
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import AlterTopicRequest, CreateTopicReply, CreateTopicRequest, DeleteTopicRequest
+
+DEFAULT_COUNT: Final = -1
+"""Stands for the broker's default number of partitions or replicas."""
+
+PARTITIONS_MAX: Final = 10_000
+"""The most partitions that one request makes, as in Kafka."""
+
+CHANGES_MAX: Final = 10_000
+"""The most topics that one request deletes."""
+
+_ANSWERED: Final = -1
+_WITH_CONFIGS_VERSION_MIN: Final = 5
+_DELETE_BY_ID_VERSION_MIN: Final = 6
+
+_Created = messages.CreateTopicsResponse.CreatableTopicResult
+_Wanted = messages.CreateTopicsRequest.CreatableTopic
+_Deleted = messages.DeleteTopicsResponse.DeletableTopicResult
+
+
+# --- Created ----------------------------------------------------------------------------------------------------------
+
+
+async def create_topics(
+    caller: Caller, request: messages.CreateTopicsRequest, version: int
+) -> messages.CreateTopicsResponse:
+    """Topics are created, each with its own result."""
+    response = messages.CreateTopicsResponse()
+    times = Counter(topic.name for topic in request.topics)
+    turns = Turns(caller.engine)
+    names = _Names(caller.engine.directory.registry.topics)
+    too_many = _partitions_made(caller, request.topics) > PARTITIONS_MAX
+    for wanted in request.topics:
+        await turns.work(EFFORT_OF_CHANGE)
+        if not times[wanted.name]:
+            continue  # it was answered
+        result = _Created(name=wanted.name, num_partitions=-1, replication_factor=-1, error_message=None, configs=[])
+        response.topics.append(result)
+        try:
+            _check_once("name", times.pop(wanted.name))
+            _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
+            await _create(caller, wanted, names, result, version, validate_only=request.validate_only)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            result.error_code, result.error_message = failure_of(error, "CreateTopics")
+    return response
+
+
+def _check_once(what: str, times: int) -> None:
+    if times > 1:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+
+
+def _check_amount(why: str, *, is_too_much: bool) -> None:
+    if is_too_much:
+        raise Refused(ErrorCode.POLICY_VIOLATION, why)
+
+
+class _Names:
+    """The topics that there are, for collisions with new ones."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._by_plain_name = {plain_name(topic): topic for topic in topics}
+
+    def check(self, name: str) -> None:
+        """Raise Refused if ``name`` differs from that of a topic in dots and underscores only."""
+        other = self._by_plain_name.get(plain_name(name), name)
+        if other != name:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+
+    def add(self, name: str) -> None:
+        """There is another topic."""
+        self._by_plain_name[plain_name(name)] = name
+
+
+def _partitions_made(caller: Caller, topics: Iterable[_Wanted]) -> int:
+    return sum(
+        len(topic.assignments)
+        or (caller.config.num_partitions if topic.num_partitions == DEFAULT_COUNT else max(1, topic.num_partitions))
+        for topic in topics
+    )
+
+
+async def _create(
+    caller: Caller, wanted: _Wanted, names: _Names, result: _Created, version: int, *, validate_only: bool
+) -> None:
+    count = _partition_count(caller, wanted)
+    config: dict[str, str] = {}
+    for item in wanted.configs:
+        if item.value is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {item.name}")
+        config[item.name] = item.value
+    why = why_invalid_topic(wanted.name)
+    if why is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+    names.check(wanted.name)
+    asked = CreateTopicRequest(wanted.name, count, dict(config))
+    if validate_only:
+        caller.engine.check_new_topic(asked)
+        count = caller.config.num_partitions if count is None else count
+        entries = caller.engine.configs.describe_new(config)
+    else:
+        reply, _ = await caller.engine.answer(asked)
+        assert isinstance(reply, CreateTopicReply)
+        result.topic_id = id_bytes(reply.topic_id)
+        count = reply.partitions
+        entries = caller.engine.configs.describe(ResourceType.TOPIC, wanted.name)
+    names.add(wanted.name)
+    if version >= _WITH_CONFIGS_VERSION_MIN:
+        result.num_partitions, result.replication_factor = count, 1
+        result.configs = [_config(entry) for entry in entries]
+
+
+def _config(entry: ConfigEntry) -> messages.CreateTopicsResponse.CreatableTopicConfigs:
+    return messages.CreateTopicsResponse.CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+    )
+
+
+def _partition_count(caller: Caller, wanted: _Wanted) -> int | None:
+    """The number of partitions asked for; None for the broker's default."""
+    if wanted.assignments:
+        return _assigned_partitions(caller, wanted)
+    factor = wanted.replication_factor
+    if factor not in (DEFAULT_COUNT, 1) and not (factor > 1 and caller.config.seglog_kafka_replication_factor_lenient):
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): there is one broker, so there can only be one "
+            "replica; seglog.kafka.replication.factor.lenient takes other numbers for 1."
+            if factor > 1
+            else "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    count = wanted.num_partitions
+    if count != DEFAULT_COUNT and count <= 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    return None if count == DEFAULT_COUNT else count
+
+
+def _assigned_partitions(caller: Caller, wanted: _Wanted) -> int:
+    if wanted.replication_factor != DEFAULT_COUNT:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+        )
+    if wanted.num_partitions != DEFAULT_COUNT:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    numbers = sorted(item.partition_index for item in wanted.assignments)
+    if numbers != list(range(len(numbers))):
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    for item in wanted.assignments:
+        check_replicas(item.broker_ids, caller.node_id)
+    return len(numbers)
+
+
+# --- Enlarged ---------------------------------------------------------------------------------------------------------
+
+
+async def create_partitions(
+    caller: Caller, request: messages.CreatePartitionsRequest, version: int
+) -> messages.CreatePartitionsResponse:
+    """Partitions are added to topics, each with its own result."""
+    del version
+    response = messages.CreatePartitionsResponse()
+    times = Counter(topic.name for topic in request.topics)
+    turns = Turns(caller.engine)
+    left = PARTITIONS_MAX
+    for wanted in request.topics:
+        await turns.work(EFFORT_OF_CHANGE)
+        if not times[wanted.name]:
+            continue  # it was answered
+        result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult(name=wanted.name)
+        response.results.append(result)
+        try:
+            _check_once("name", times.pop(wanted.name))
+            left -= _added_partitions(caller, wanted)
+            _check_amount(f"One request adds at most {PARTITIONS_MAX} partitions.", is_too_much=left < 0)
+            if not request.validate_only:
+                await caller.engine.answer(AlterTopicRequest(wanted.name, partitions=wanted.count))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            result.error_code, result.error_message = failure_of(error, "CreatePartitions")
+    return response
+
+
+def _added_partitions(caller: Caller, wanted: messages.CreatePartitionsRequest.CreatePartitionsTopic) -> int:
+    """How many are added. Raises Refused where they cannot be."""
+    topic = caller.engine.directory.registry.topics.get(wanted.name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    added = wanted.count - topic.partitions
+    if not added:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+    if added < 0:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {wanted.name} currently has {topic.partitions} partition(s); {wanted.count} would not be an "
+            "increase.",
+        )
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != added:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                "were specified.",
+            )
+        for item in wanted.assignments:
+            check_replicas(item.broker_ids, caller.node_id)
+    return added
+
+
+# --- Deleted ----------------------------------------------------------------------------------------------------------
+
+
+async def delete_topics(
+    caller: Caller, request: messages.DeleteTopicsRequest, version: int
+) -> messages.DeleteTopicsResponse:
+    """Topics are deleted, by their names or ids, each with its own result."""
+    response = messages.DeleteTopicsResponse()
+    wanted: list[tuple[str | None, bytes]] = (
+        [(topic.name, topic.topic_id) for topic in request.topics]
+        if version >= _DELETE_BY_ID_VERSION_MIN
+        else [(name, NO_ID) for name in request.topic_names]
+    )
+    topics = caller.engine.directory.registry.topics
+    times = Counter(wanted)
+    turns = Turns(caller.engine)
+    found = Counter(
+        topic.name
+        for name, topic_id in times
+        if (topic := topic_with_id(topics, topic_id) if name is None else topics.get(name))
+    )
+    for name, topic_id in wanted:
+        await turns.work(EFFORT_OF_CHANGE)
+        if not times[name, topic_id]:
+            continue  # it was answered
+        topic = topic_with_id(topics, topic_id) if name is None else topics.get(name)
+        if topic is not None and found[topic.name] == _ANSWERED:
+            continue
+        result = _Deleted(name=name, topic_id=topic_id)
+        response.responses.append(result)
+        try:
+            _check_deletion(name, topic_id, times.pop((name, topic_id)))
+            if topic is not None and found[topic.name] > 1:
+                found[topic.name] = _ANSWERED
+                result.name, result.topic_id = topic.name, id_bytes(topic.id)
+                _refuse_two_ways()
+            _check_amount(
+                f"One request deletes at most {CHANGES_MAX} topics.", is_too_much=len(response.responses) > CHANGES_MAX
+            )
+            await _delete(caller, topic, name)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            result.error_code, result.error_message = failure_of(error, "DeleteTopics")
+        else:
+            assert topic is not None
+            result.name, result.topic_id = topic.name, id_bytes(topic.id)
+    return response
+
+
+def _check_deletion(name: str | None, topic_id: bytes, times: int) -> None:
+    if name is not None and topic_id != NO_ID:
+        raise Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if name is None and topic_id == NO_ID:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    _check_once("id" if name is None else "name", times)
+
+
+def _refuse_two_ways() -> NoReturn:
+    raise Refused(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
+
+
+async def _delete(caller: Caller, topic: Topic | None, name: str | None) -> None:
+    if topic is None and name is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    if topic is None or caller.engine.directory.registry.topics.get(topic.name) is not topic:  # deleted meanwhile
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    await caller.engine.answer(DeleteTopicRequest(topic.name))

@@ -1,0 +1,29 @@
+"""Turns for other tasks between the parts of a request about many topics."""
+
+from typing import Final
+
+from seglog_broker.listeners.kafka.engine import KafkaEngine
+
+EFFORT_A_TURN: Final = 500
+"""Partitions that are described, or topics named, before other tasks run; a topic counts as ten."""
+
+EFFORT_OF_CHANGE: Final = 100
+"""Of a topic that is created or enlarged, or refused."""
+
+_EFFORT_OF_TOPIC: Final = 10
+
+
+class Turns:
+    """Lets other tasks run between the parts of a request with much work."""
+
+    def __init__(self, engine: KafkaEngine) -> None:
+        self._engine = engine
+        self._effort = 0
+
+    async def work(self, effort: int) -> None:
+        """Wait for a turn, if what was done in this one would become too much with ``effort`` more."""
+        effort += _EFFORT_OF_TOPIC
+        self._effort += effort
+        if self._effort > EFFORT_A_TURN:
+            self._effort = effort
+            await self._engine.turn()

@@ -1,0 +1,88 @@
+"""Requests of any kind to a Kafka or to seglog's Kafka listener, and their answers, as plain data."""
+
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, Self
+
+from seglog_protocol.kafka import Request, Response, Struct, messages, read_response, write_request
+from seglog_protocol.kafka.definitions import Definition, Field, StructDefinition, definition
+
+Plain = Any
+"""What json has: dictionaries by field, lists, text, numbers; bytes are in hex."""
+
+
+class Wire:
+    """One connection to a port of this machine. A context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._socket = self._connected()
+        self._asked = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, request: Request, version: int) -> Response | None:
+        """The response; None if the connection is closed instead, after which there is a new one."""
+        self._asked += 1
+        self._socket.sendall(b"".join(write_request(self._asked, "seglog", request, version)))
+        try:
+            [size] = struct.unpack(">i", self._read(4))
+            frame = self._read(size)
+        except ConnectionError:
+            self._socket.close()
+            self._socket = self._connected()
+            return None
+        correlation_id, response = read_response(request.API_KEY, version, memoryview(frame))
+        assert correlation_id == self._asked
+        return response
+
+    def _connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._port), timeout=10)
+
+    def _read(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            piece = self._socket.recv(size - len(found))
+            if not piece:
+                raise ConnectionResetError("closed")
+            found += piece
+        return bytes(found)
+
+
+def plain(value: object) -> Plain:
+    """A struct as plain data."""
+    match value:
+        case Struct():
+            return {name: plain(getattr(value, name)) for name in value.__slots__}
+        case list():
+            return [plain(item) for item in value]
+        case bytes() | memoryview():
+            return bytes(value).hex()
+    return value
+
+
+def request(name: str, fields: Mapping[str, Plain]) -> Request:
+    """A request, by its name without ``Request``, from plain data; text in a field of ids stands for the id in hex."""
+    message = definition(f"{name}Request")
+    made: Request = getattr(messages, f"{name}Request")(**_values(message, message.struct, fields))
+    return made
+
+
+def _values(message: Definition, struct_: StructDefinition, given: Mapping[str, Plain]) -> dict[str, Any]:
+    known = {field.name: field for field in struct_.fields}
+    assert given.keys() <= known.keys(), given
+    return {name: _value(message, known[name], value) for name, value in given.items()}
+
+
+def _value(message: Definition, field: Field, value: Plain) -> object:
+    if field.is_array and value is not None:
+        return [_value(message, field._replace(type=field.type.removeprefix("[]")), item) for item in value]
+    if field.is_struct and value is not None:
+        made = getattr(messages, message.struct.name)
+        return getattr(made, field.type)(**_values(message, message.structs[field.type], value))
+    return bytes.fromhex(value) if field.type in ("uuid", "bytes") else value

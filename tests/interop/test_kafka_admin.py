@@ -1,0 +1,153 @@
+"""Administration through Kafka's protocol: a daemon's answers beside those of a real Kafka, and Kafka's own tools."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.kafka_admin_cases import ANSWERS, CASES, answers, captured, written
+from tests.interop.kafka_admin_differences import DIFFERENCES, differences
+from tests.interop.kafka_wire import Wire, plain, request
+from tests.interop.peer import kafka_script
+from tests.processes import Daemon, daemon
+
+ON_ANY_PORT = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path / "data", *ON_ANY_PORT) as running:
+        yield running
+
+
+def test_answers_are_kafkas_but_for_the_differences_in_the_table(running: Daemon) -> None:
+    kept = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    assert list(kept) == [case.title for case in CASES]
+    assert kept.keys() > DIFFERENCES.keys()
+    wrong = []
+    for case, answer in answers(running.kafka_port, str(running.directory)):
+        if case.api == "ApiVersions":
+            continue
+        expected = DIFFERENCES[case.title].ours if case.title in DIFFERENCES else {}
+        found = {
+            place: (kafka, ours)
+            for place, kafka, ours in differences(case.api, kept[case.title], json.loads(json.dumps(answer)))
+        }
+        for place in found.keys() | expected.keys():
+            kafka, ours = found.get(place, ("as ours", "as Kafka's"))
+            if place not in expected or ours != expected[place]:
+                wrong.append(f"{case.title}: {place}: {ours!r}, and Kafka has {kafka!r}")
+    assert wrong == []
+
+
+def test_every_version_that_is_offered_is_one_of_kafkas(running: Daemon) -> None:
+    kafka = json.loads(ANSWERS.read_text(encoding="utf-8"))["the versions, version 4"]
+    theirs = {api["api_key"]: (api["min_version"], api["max_version"]) for api in kafka["api_keys"]}
+    asked = request("ApiVersions", {"client_software_name": "seglog", "client_software_version": "1"})
+    with Wire(running.kafka_port) as wire:
+        ours = plain(wire.ask(asked, 4))
+    for api in ours["api_keys"]:
+        low, high = theirs[api["api_key"]]
+        assert low <= api["min_version"] <= api["max_version"] <= high, api
+    assert ours["finalized_features"] == [
+        {"name": "metadata.version", "max_version_level": 30, "min_version_level": 30}
+    ]
+    for name in ("finalized_features", "supported_features"):
+        assert all(feature in kafka[name] for feature in ours[name])
+
+
+@pytest.mark.slow
+def test_the_answers_are_those_of_a_real_broker(tmp_path: Path) -> None:
+    assert written(captured(tmp_path)) == ANSWERS.read_text(encoding="utf-8")
+
+
+class Tools:
+    """Kafka's own tools, as processes, that speak to a port."""
+
+    def __init__(self, port: int) -> None:
+        self._script = kafka_script()
+        self._server = ("--bootstrap-server", f"127.0.0.1:{port}")
+
+    def run(self, *tool: str, arguments: tuple[str, ...] = (), stdin: str = "", fails: bool = False) -> str:
+        """What it prints; ``tool`` is a verb of the script, or ``run`` and a class of ``org.apache.kafka.tools``."""
+        if tool[0] == "run":
+            tool = ("run", f"org.apache.kafka.tools.{tool[1]}")
+        done = subprocess.run(
+            [self._script, *tool, *self._server, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"KAFKA_TOOL_HEAP": "-Xmx128m"},
+            timeout=300,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, f"{tool} {arguments}: {done.stdout} {done.stderr[-2000:]}"
+        return done.stdout + done.stderr if fails else done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_kafkas_own_tools_administer_a_broker(running: Daemon, tmp_path: Path) -> None:
+    tools = Tools(running.kafka_port)
+    create = ("--create", "--topic")
+    tools.run("topics", arguments=(*create, "t", "--partitions", "2", "--config", "retention.ms=100000"))
+    refused = tools.run("topics", arguments=(*create, "three", "--replication-factor", "3"), fails=True)
+    assert "InvalidReplicationFactorException" in refused
+    assert tools.run("topics", arguments=("--list",)).split() == ["t"]
+    tools.run("topics", arguments=("--alter", "--topic", "t", "--partitions", "3"))
+    described = tools.run("topics", arguments=("--describe", "--topic", "t"))
+    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: retention.ms=100000", described)
+    assert len(re.findall(r"Leader: 1\s+Replicas: 1\s+Isr: 1", described)) == 3
+
+    tools.run("topics", arguments=(*create, "one"))
+    tools.run("console-producer", arguments=("--topic", "one"), stdin="".join(f"{number}\n" for number in range(20)))
+    assert tools.run("offsets", arguments=("--topic", "one")).split() == ["one:0:20"]
+    deletion = tmp_path / "deletion.json"
+    deletion.write_text('{"partitions": [{"topic": "one", "partition": 0, "offset": 5}], "version": 1}')
+    told = tools.run("run", "DeleteRecordsCommand", arguments=("--offset-json-file", str(deletion)))
+    assert re.search(r"one-0\s+low_watermark: 5", told)
+    assert tools.run("offsets", arguments=("--topic", "one", "--time", "earliest")).split() == ["one:0:5"]
+    largest = tools.run("offsets", arguments=("--topic", "one", "--time", "max-timestamp"))
+    assert re.fullmatch(r"one:0:(?:[5-9]|1\d)\n", largest)
+    read = ("--topic", "one", "--from-beginning", "--max-messages", "15", "--timeout-ms", "60000")
+    told = tools.run("console-consumer", arguments=(*read, "--partition", "0"))
+    assert told.split() == [str(number) for number in range(5, 20)]
+
+    topic = ("--entity-type", "topics", "--entity-name", "t")
+    added = "retention.ms=5000,cleanup.policy=[compact,delete]"
+    tools.run("configs", arguments=(*topic, "--alter", "--add-config", added))
+    tools.run("configs", arguments=(*topic, "--alter", "--delete-config", "retention.ms"))
+    told = tools.run("configs", arguments=(*topic, "--describe"))
+    assert "cleanup.policy=compact,delete" in told
+    assert "retention.ms" not in told
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    told = tools.run("configs", arguments=(*broker, "--describe", "--all"))
+    assert f"advertised.listeners=PLAINTEXT://127.0.0.1:{running.kafka_port} " in told
+    assert f"log.dirs={running.directory}" in told
+    told = tools.run("configs", arguments=(*broker, "--alter", "--add-config", "log.cleaner.threads=2"), fails=True)
+    assert "Cannot update these configs dynamically" in told
+
+    told = tools.run("log-dirs", arguments=("--describe", "--topic-list", "one"))
+    [directory] = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]
+    assert directory["logDir"] == str(running.directory)
+    assert [(found["partition"], found["size"] > 0) for found in directory["partitions"]] == [("one-0", True)]
+
+    told = tools.run("run", "MetadataQuorumCommand", arguments=("describe", "--status"))
+    assert re.search(r"LeaderId:\s+1\n", told)
+    told = tools.run("run", "FeatureCommand", arguments=("describe",))
+    assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", told)
+    preferred = ("--election-type", "preferred", "--all-topic-partitions")
+    tools.run("run", "LeaderElectionCommand", arguments=preferred)
+    told = tools.run("run", "reassign.ReassignPartitionsCommand", arguments=("--list",))
+    assert "No partition reassignments found." in told
+    told = tools.run("run", "TransactionsCommand", arguments=("list",))
+    assert len(told.splitlines()) == 1
+    producers = ("describe-producers", "--topic", "one", "--partition", "0")
+    assert len(tools.run("run", "TransactionsCommand", arguments=producers).splitlines()) == 2
+    assert "ListConfigResources(74): 0 to 1" in tools.run("run", "BrokerApiVersionsCommand")
+    tools.run("topics", arguments=("--delete", "--topic", "t"))
+    assert tools.run("topics", arguments=("--list",)).split() == ["one"]
