@@ -232,12 +232,12 @@ class Array(WireType):
     def read(self, out: Source, into: str) -> None:
         n = self.length.read(out)
         with self.length.unless_null(out, n, into, f"{n} * {max(1, self.element.minimum)}", "bad_count"):
+            out(f"if {n} > {ELEMENTS_MAX}: raise too_many({n})")
             if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
                 layouts = out.constant("layouts", _LAYOUTS[self.element.code])
                 out(f"{into} = list({layouts}[{n}].unpack_from(frame, p))")
                 out(f"p += {n} * {self.element.minimum}")
                 return
-            out(f"if {n} > {ELEMENTS_MAX}: raise too_many({n})")
             element = out.variable("e")
             out(f"{into} = []")
             with out.block(f"for _ in range({n}):"):
