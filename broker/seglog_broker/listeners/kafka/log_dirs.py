@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.partitions.partition import Partition
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
@@ -74,7 +75,7 @@ def _wanted(caller: Caller, request: messages.DescribeLogDirsRequest) -> Iterato
                 yield partition
 
 
-def alter_replica_log_dirs(
+async def alter_replica_log_dirs(
     caller: Caller, request: messages.AlterReplicaLogDirsRequest, version: int
 ) -> messages.AlterReplicaLogDirsResponse:
     """Partitions are moved to the directory where they are; there is no other one."""
@@ -89,7 +90,7 @@ def alter_replica_log_dirs(
                     topic_name=topic.name, partitions=[]
                 ),
             )
-            for number in topic.partitions:
+            async for number in in_turns(caller.engine, topic.partitions):
                 if directory.path != path:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif caller.engine.partitions.find_readable(topic.name, number) is None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import failure_of
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError
 from seglog_protocol.kafka import messages
@@ -92,16 +93,16 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def describe_transactions(
+async def describe_transactions(
     caller: Caller, request: messages.DescribeTransactionsRequest, version: int
 ) -> messages.DescribeTransactionsResponse:
     """No transactional id is known."""
-    del caller, version
+    del version
     return messages.DescribeTransactionsResponse(
         transaction_states=[
             messages.DescribeTransactionsResponse.TransactionState(
                 error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id, topics=[]
             )
-            for transactional_id in request.transactional_ids
+            async for transactional_id in in_turns(caller.engine, request.transactional_ids)
         ]
     )

@@ -5,6 +5,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import Refused
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -70,13 +71,13 @@ def _check_filter(components: list[messages.DescribeClientQuotasRequest.Componen
         )
 
 
-def alter_client_quotas(
+async def alter_client_quotas(
     caller: Caller, request: messages.AlterClientQuotasRequest, version: int
 ) -> messages.AlterClientQuotasResponse:
     """Quotas that are not there can be removed; none can be set, because none would be kept to."""
-    del caller, version
+    del version
     response = messages.AlterClientQuotasResponse()
-    for entry in request.entries:
+    async for entry in in_turns(caller.engine, request.entries):
         result = _Altered(
             error_message=None,
             entity=[

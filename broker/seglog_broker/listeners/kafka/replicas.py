@@ -5,6 +5,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import Refused
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -19,7 +20,7 @@ _Quorum = messages.DescribeQuorumResponse.PartitionData
 _Elected = messages.ElectLeadersResponse.PartitionResult
 
 
-def describe_quorum(
+async def describe_quorum(
     caller: Caller, request: messages.DescribeQuorumRequest, version: int
 ) -> messages.DescribeQuorumResponse:
     """A quorum of this node alone. It keeps no log of metadata, so its offsets are 0."""
@@ -29,7 +30,7 @@ def describe_quorum(
     for topic in request.topics:
         answered = messages.DescribeQuorumResponse.TopicData(topic_name=topic.topic_name, partitions=[])
         response.topics.append(answered)
-        for item in topic.partitions:
+        async for item in in_turns(caller.engine, topic.partitions):
             partition = _Quorum(partition_index=item.partition_index, error_message="")
             answered.partitions.append(partition)
             if (topic.topic_name, item.partition_index) != (METADATA_TOPIC, 0):
@@ -83,7 +84,7 @@ async def elect_leaders(
         response.replica_election_results.append(result)
         topic = topics.get(wanted.topic)
         shown = wanted.topic[:TOPIC_NAME_MAX]
-        for number in wanted.partitions:
+        async for number in in_turns(caller.engine, wanted.partitions):
             place = _Elected(partition_id=number)
             result.partition_result.append(place)
             if unknown_type is not None:
@@ -114,7 +115,7 @@ async def alter_partition_reassignments(
             name=topic.name, partitions=[]
         )
         response.responses.append(answered)
-        for item in topic.partitions:
+        async for item in in_turns(caller.engine, topic.partitions):
             result = messages.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
                 partition_index=item.partition_index, error_message=None
             )

@@ -5,6 +5,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -42,13 +43,14 @@ def delete_acls(caller: Caller, request: messages.DeleteAclsRequest, version: in
     return messages.DeleteAclsResponse(filter_results=[result] * len(request.filters))
 
 
-def describe_users(
+async def describe_users(
     caller: Caller, request: messages.DescribeUserScramCredentialsRequest, version: int
 ) -> messages.DescribeUserScramCredentialsResponse:
     """There are no users with SCRAM credentials."""
-    del caller, version
+    del version
     response = messages.DescribeUserScramCredentialsResponse(error_message="")
-    for name, times in Counter(user.name for user in request.users or ()).items():
+    counts = Counter(user.name for user in request.users or ())
+    async for name, times in in_turns(caller.engine, counts.items()):
         code, why = ErrorCode.RESOURCE_NOT_FOUND, "Attempt to describe a user credential that does not exist"
         if times > 1:
             code = ErrorCode.DUPLICATE_RESOURCE

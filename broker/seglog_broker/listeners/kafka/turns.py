@@ -1,6 +1,7 @@
 """Turns for other tasks between the parts of a request about many topics."""
 
-from typing import Final
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, TypeVar
 
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 
@@ -11,6 +12,16 @@ EFFORT_OF_CHANGE: Final = 100
 """Of a topic that is created or enlarged, or refused."""
 
 _EFFORT_OF_TOPIC: Final = 10
+
+ItemT = TypeVar("ItemT")
+
+
+async def in_turns(engine: KafkaEngine, items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
+    """The items, each of which is little work; other tasks run in between."""
+    for number, item in enumerate(items, start=1):
+        if number % EFFORT_A_TURN == 0:
+            await engine.turn()
+        yield item
 
 
 class Turns:

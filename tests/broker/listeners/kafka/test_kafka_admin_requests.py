@@ -1,0 +1,171 @@
+"""Requests about administration that Kafka's answers do not show: limits, turns, settings, and a client library."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternFilter,
+)
+from kafka.admin import (
+    ResourceType as AclResourceType,
+)
+from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
+from kafka.structs import TopicPartition
+
+from seglog_broker.config.kafka_configs import ResourceType
+from seglog_broker.listeners.kafka import configs, log_dirs, topic_changes
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.broker.listeners.kafka.kafka_peer import TOPICS, kafka
+from tests.processes import Daemon, daemon
+
+ANY_ACL = ACLFilter(
+    principal=None,
+    host="*",
+    operation=ACLOperation.ANY,
+    permission_type=ACLPermissionType.ANY,
+    resource_pattern=ResourcePatternFilter(AclResourceType.TOPIC, "t", ACLResourcePatternType.ANY),
+)
+
+_Resource = messages.DescribeConfigsRequest.DescribeConfigsResource
+
+
+def _create(*names: str, replicas: int = 1) -> messages.CreateTopicsRequest:
+    return messages.CreateTopicsRequest(
+        topics=[
+            messages.CreateTopicsRequest.CreatableTopic(
+                name=name, num_partitions=1, replication_factor=replicas, assignments=[], configs=[]
+            )
+            for name in names
+        ]
+    )
+
+
+@pytest.mark.parametrize("documented", [False, True])
+async def test_one_response_describes_a_bounded_number_of_entries(
+    monkeypatch: pytest.MonkeyPatch, *, documented: bool
+) -> None:
+    monkeypatch.setattr(configs, "ENTRIES_MAX", 100)
+    resources = [_Resource(resource_type=ResourceType.TOPIC, resource_name="plain", configuration_keys=None)] * 20
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(messages.DescribeConfigsRequest(resources=resources, include_documentation=documented))
+        response = await peer.receive(messages.DescribeConfigsResponse)
+    codes = [result.error_code for result in response.results]
+    described = codes.count(ErrorCode.NONE)
+    assert described == (1 if documented else 3)
+    assert codes[described:] == [ErrorCode.INVALID_REQUEST] * (20 - described)
+    assert all(bool(result.configs) == (not result.error_code) for result in response.results)
+
+
+async def test_one_request_alters_a_bounded_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configs, "RESOURCES_MAX", 2)
+    change = messages.IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="5")
+    wanted = [
+        messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=ResourceType.TOPIC, resource_name=name, configs=[change]
+        )
+        for name in list(TOPICS)[:3]
+    ]
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(messages.IncrementalAlterConfigsRequest(resources=wanted))
+        response = await peer.receive(messages.IncrementalAlterConfigsResponse)
+        own = [topic.config.get("retention.ms") for topic in served.broker.directory.registry.topics.values()]
+    assert [result.error_code for result in response.responses] == [0, 0, ErrorCode.INVALID_REQUEST]
+    assert own.count("5") == 2
+
+
+async def test_one_request_makes_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_changes, "PARTITIONS_MAX", 2)
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(_create("a", "b", "c"))
+        refused = await peer.receive(messages.CreateTopicsResponse)
+        await peer.send(_create("a", "b"))
+        made = await peer.receive(messages.CreateTopicsResponse)
+    assert [topic.error_code for topic in refused.topics] == [ErrorCode.POLICY_VIOLATION] * 3
+    assert [topic.error_code for topic in made.topics] == [0, 0]
+
+
+async def test_other_replication_factors_are_taken_for_1_where_that_is_set() -> None:
+    async with kafka("seglog.kafka.replication.factor.lenient=true") as served:
+        peer = await served.connect()
+        await peer.send(_create("three", replicas=3))
+        [made] = (await peer.receive(messages.CreateTopicsResponse)).topics
+        await peer.send(_create("none", replicas=0))
+        [refused] = (await peer.receive(messages.CreateTopicsResponse)).topics
+    assert (made.error_code, made.replication_factor) == (0, 1)
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_a_topic_that_collides_is_not_created_by_asking_for_it() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(_create("a.b"))
+        await peer.receive(messages.CreateTopicsResponse)
+        asked = [messages.MetadataRequest.MetadataRequestTopic(name="a_b")]
+        await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=True))
+        [found] = (await peer.receive(messages.MetadataResponse)).topics
+        assert "a_b" not in served.broker.directory.registry.topics
+    assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once() -> None:
+    assert len(TOPICS) < log_dirs.PARTITIONS_A_TURN
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(messages.DescribeLogDirsRequest(topics=None))
+        [directory] = (await peer.receive(messages.DescribeLogDirsResponse)).results
+        sizes = {key: partition.log.size for key, partition in served.broker.partitions.items()}
+    found = {
+        (topic.name, partition.partition_index): partition.partition_size
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+    assert found == sizes
+    assert directory.total_bytes >= directory.usable_bytes >= 0
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
+        yield running
+
+
+def test_kafka_pythons_admin_client_finds_all_it_asks_for(running: Daemon) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{running.kafka_port}")
+    try:
+        admin.create_topics([NewTopic("t", num_partitions=2, replication_factor=1)])
+        with pytest.raises(InvalidReplicationFactorError):
+            admin.create_topics([NewTopic("three", num_partitions=1, replication_factor=3)])
+        admin.create_partitions({"t": NewPartitions(3)})
+        [topic] = admin.describe_topics(["t"])
+        assert len(topic["partitions"]) == 3
+        resource = ConfigResource(ConfigResourceType.TOPIC, "t", {"retention.ms": "9000"})
+        admin.alter_configs([resource])
+        described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])
+        assert "9000" in str(described)
+        assert str(running.directory) in str(admin.describe_log_dirs())
+        assert admin.list_partition_reassignments() is not None
+        assert "'leader_id': 1" in str(admin.describe_metadata_quorum())
+        assert "metadata.version" in str(admin.describe_features())
+        assert "t" in str(admin.list_config_resources())
+        assert admin.list_transactions() is not None
+        assert admin.describe_producers([TopicPartition("t", 0)]) is not None
+        assert admin.describe_user_scram_credentials() is not None
+        admin.delete_records({TopicPartition("t", 0): 0})
+        with pytest.raises(SecurityDisabledError, match="No Authorizer is configured on the broker"):
+            admin.describe_acls(ANY_ACL)
+    finally:
+        admin.close()
