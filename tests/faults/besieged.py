@@ -25,7 +25,6 @@ from tests.processes import Daemon, clean_environment
 BUSY_SECONDS_MAX: Final = 0.1
 BUSY_REFERENCES_MAX: Final = 5
 """In decodings of the largest ordinary request: 10,000 partitions in a fetch, some 10 ms on a quiet machine."""
-MUTATING_PEERS: Final = 2
 SETTINGS: Final = ("--set", "auto.create.topics.enable=false", "--set", "num.partitions=4")
 
 
@@ -92,9 +91,9 @@ def make_topics(running: Daemon) -> None:
 
 
 def beset(
-    running: Daemon, healthy: Healthy, peer: Sequence[str], mutated: int, hostile: int, seed: int
+    running: Daemon, healthy: Healthy, peer: Sequence[str], mutated: int, hostile: int, seed: int, *, mutating: int = 2
 ) -> dict[str, Any]:
-    """Send so many requests of both kinds beside a healthy client; returns the results.
+    """Send so many requests of both kinds beside a healthy client, ``mutating`` peers the mutated; returns the results.
 
     ``peer`` is the command, but for the kind, the number and the seed, of the processes that send them.
     """
@@ -103,7 +102,7 @@ def beset(
         time.sleep(2)
         alone, before = healthy.p99(0), len(healthy.latencies)
         began = time.monotonic()
-        peers = [("mutated", mutated // MUTATING_PEERS)] * MUTATING_PEERS + [("hostile", hostile)]
+        peers = [("mutated", mutated // mutating)] * mutating + [("hostile", hostile)]
         processes = [
             subprocess.Popen(
                 [sys.executable, "-m", *peer, kind, str(count), str(seed + at)],
@@ -141,7 +140,7 @@ def beset(
         "memory at peak, MiB": int(status.partition("VmHWM:")[2].split()[0]) // 1024,
     }
     assert healthy.error is None, healthy.error
-    assert found["sent"] == mutated // MUTATING_PEERS * MUTATING_PEERS + hostile
+    assert found["sent"] == mutated // mutating * mutating + hostile
     return found
 
 

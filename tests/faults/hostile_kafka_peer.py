@@ -11,7 +11,7 @@ import random
 import socket
 import struct
 import sys
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
@@ -299,7 +299,8 @@ class Peer:
         self.answers: Counter[str] = Counter()
         self._sock: socket.socket | None = None
         self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE)
-        self._asked: dict[int, tuple[int, int]] = {}  # api and version, by correlation id
+        # Of requests by correlation id, which a mutated one may share with another: api and version, in order.
+        self._asked: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
 
     def connected(self) -> socket.socket:
         if self._sock is None:
@@ -315,7 +316,7 @@ class Peer:
         for frame in frames:
             if len(frame) >= 4 + _HEADER.size:
                 api_key, version, correlation_id = _HEADER.unpack_from(frame, 4)
-                self._asked[correlation_id] = api_key, version
+                self._asked[correlation_id].append((api_key, version))
         try:
             sock.sendall(b"".join(frames))
         except (BrokenPipeError, ConnectionResetError):
@@ -349,7 +350,7 @@ class Peer:
 
     def _understood(self, correlation_id: int, frame: memoryview) -> Struct:
         """The response, whose error codes are counted. A broker that answers nonsense fails the test here."""
-        api_key, version = self._asked[correlation_id]
+        api_key, version = self._asked[correlation_id].popleft()
         if api_key == messages.ApiVersionsRequest.API_KEY and version not in APIS[api_key].versions:
             version = 0
         _, response = read_response(api_key, version, frame)

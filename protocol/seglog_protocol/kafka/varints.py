@@ -7,6 +7,10 @@ VARINT_MAX: Final = 5
 TEXT_MAX: Final = 0x7FFF
 """Bytes of a string at most."""
 
+ELEMENTS_MAX: Final = 20_000
+"""Elements of an array at most: a mebibyte of empty strings took half a second to read, and a number of four bytes gets
+an answer of a hundred."""
+
 
 class Refused(Exception):  # noqa: N818 - never seen outside: readers make Malformed of it
     """Why bytes are refused, without the place."""
@@ -77,6 +81,11 @@ def bad_length(size: int, left: int) -> Refused:
 def bad_count(count: int, left: int) -> Refused:
     """For an array of ``count`` elements, as for ``bad_length``."""
     return Refused(f"a count of {count}, with {left} bytes left" if count >= 0 else "null, which it cannot be")
+
+
+def too_many(count: int) -> Refused:
+    """For an array with more elements than a peer needs."""
+    return Refused(f"a count of {count}, which may be {ELEMENTS_MAX}")
 
 
 def bad_tag(size: int) -> Refused:

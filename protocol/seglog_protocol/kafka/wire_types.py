@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka.source import Source
 from seglog_protocol.kafka.varints import (
+    ELEMENTS_MAX,
     bad_count,
     bad_length,
     bad_tag,
@@ -25,6 +26,7 @@ from seglog_protocol.kafka.varints import (
     read_varint,
     skip_tags,
     text_varint,
+    too_many,
     varint,
 )
 
@@ -32,6 +34,7 @@ HELPERS: Final[dict[str, Any]] = {
     "bad_count": bad_count,
     "bad_length": bad_length,
     "bad_tag": bad_tag,
+    "too_many": too_many,
     "read_tag": read_tag,
     "read_text_varint": read_text_varint,
     "read_varint": read_varint,
@@ -229,6 +232,7 @@ class Array(WireType):
     def read(self, out: Source, into: str) -> None:
         n = self.length.read(out)
         with self.length.unless_null(out, n, into, f"{n} * {max(1, self.element.minimum)}", "bad_count"):
+            out(f"if {n} > {ELEMENTS_MAX}: raise too_many({n})")
             if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
                 layouts = out.constant("layouts", _LAYOUTS[self.element.code])
                 out(f"{into} = list({layouts}[{n}].unpack_from(frame, p))")

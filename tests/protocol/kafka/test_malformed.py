@@ -185,6 +185,21 @@ def test_a_string_is_no_longer_than_all_versions_can_write() -> None:
     assert (error.field, error.reason) == ("group_id", "a string of 32768 bytes, which may have 32767")
 
 
+def test_an_array_has_a_limit() -> None:
+    many = messages.ListGroupsRequest(states_filter=[""] * 20_000)
+    assert read(LIST_GROUPS, 5, write_message(many, 5)) == many
+    many.states_filter.append("")
+    error = malformed(LIST_GROUPS, 5, write_message(many, 5))
+    assert (error.field, error.reason) == ("states_filter", "a count of 20001, which may be 20000")
+    cls = messages.MetadataRequest
+    for version in cls.VERSIONS:
+        request = cls(topics=[cls.MetadataRequestTopic(name="")] * 20_001)
+        assert malformed("MetadataRequest", version, write_message(request, version)).field == "topics"
+    elected = messages.ElectLeadersRequest.TopicPartitions(topic="t", partitions=list(range(20_001)))
+    leaders = messages.ElectLeadersRequest(topic_partitions=[elected])
+    assert malformed("ElectLeadersRequest", 2, write_message(leaders, 2)).field == "topic_partitions.partitions"
+
+
 def test_a_field_in_a_struct_is_named_with_those_around_it() -> None:
     cls = messages.ProduceRequest
     partition = cls.PartitionProduceData(index=1, records=memoryview(b"batch"))

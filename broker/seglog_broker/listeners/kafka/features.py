@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -60,7 +61,8 @@ def update_features(
         response.error_code = ErrorCode.INVALID_UPDATE_VERSION
         response.error_message = (
             "The update failed for all features since the following feature had an error: "
-            f"Invalid update version {update.max_version_level} for feature {update.feature}. {why}"
+            f"Invalid update version {update.max_version_level} for feature "
+            f"{update.feature[:MESSAGE_CHARACTERS_MAX]}. {why}"
         )
         return response
     if version in _WITH_RESULTS:

@@ -6,6 +6,7 @@ from typing import Final
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -82,6 +83,7 @@ async def elect_leaders(
         result = messages.ElectLeadersResponse.ReplicaElectionResult(topic=wanted.topic, partition_result=[])
         response.replica_election_results.append(result)
         topic = topics.get(wanted.topic)
+        shown = wanted.topic[:TOPIC_NAME_MAX]
         async for number in in_turns(caller.engine, wanted.partitions):
             place = _Elected(partition_id=number)
             result.partition_result.append(place)
@@ -89,10 +91,10 @@ async def elect_leaders(
                 place.error_code, place.error_message = ErrorCode.INVALID_REQUEST, unknown_type
             elif topic is None:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                place.error_message = f"No such topic as {wanted.topic}"
+                place.error_message = f"No such topic as {shown}"
             elif not 0 <= number < topic.partitions:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                place.error_message = f"No such partition as {wanted.topic}-{number}"
+                place.error_message = f"No such partition as {shown}-{number}"
             else:
                 place.error_code = ErrorCode.ELECTION_NOT_NEEDED
                 place.error_message = "Leader election not needed for topic partition."

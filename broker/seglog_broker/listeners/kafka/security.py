@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -54,7 +55,11 @@ async def describe_users(
         if times > 1:
             code = ErrorCode.DUPLICATE_RESOURCE
             why = "Cannot describe SCRAM credentials for the same user twice in a single request"
-        response.results.append(_User(user=name, error_code=code, error_message=f"{why}: {name}", credential_infos=[]))
+        response.results.append(
+            _User(
+                user=name, error_code=code, error_message=f"{why}: {name}"[:MESSAGE_CHARACTERS_MAX], credential_infos=[]
+            )
+        )
     return response
 
 

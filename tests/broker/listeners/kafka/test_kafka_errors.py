@@ -10,10 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from seglog_broker.listeners.kafka import apis
 from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.definitions import definition, message_names
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.structs import Request, Struct
 from tests.broker.listeners.kafka.kafka_peer import (
     NOW,
     KafkaServed,
@@ -26,6 +29,7 @@ from tests.broker.listeners.kafka.kafka_peer import (
     results,
 )
 from tests.logs import batch
+from tests.protocol.kafka.instances import Instances
 
 pytestmark = pytest.mark.trio
 
@@ -299,3 +303,68 @@ async def test_there_are_no_transactions(transactional_id: str | None, code: int
         response = await peer.receive(messages.InitProducerIdResponse)
         assert response.error_code == code
         assert (response.producer_id >= 0) == (not code)
+
+
+LONG = "n" * 32_700
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+@pytest.mark.parametrize(
+    ("name", "config", "code"),
+    [
+        (LONG, None, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("new", (LONG, "1"), ErrorCode.INVALID_CONFIG),
+        ("new", (LONG, None), ErrorCode.INVALID_CONFIG),
+        ("new", ("retention.ms", LONG), ErrorCode.INVALID_CONFIG),
+        ("new", ("cleanup.policy", LONG), ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_what_is_said_of_very_long_names_fits_a_response(
+    name: str, config: tuple[str, str | None] | None, code: int, version: int
+) -> None:
+    cls = messages.CreateTopicsRequest
+    configs = [] if config is None else [cls.CreatableTopicConfig(name=config[0], value=config[1])]
+    topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(cls(topics=[topic]), version)
+        assert codes((await peer.receive(messages.CreateTopicsResponse)).topics) == [code]
+        enlarged = messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=7)
+        await peer.send(messages.CreatePartitionsRequest(topics=[enlarged]), 3)
+        response = await peer.receive(messages.CreatePartitionsResponse)
+        assert codes(response.results) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        await peer.send(messages.DeleteTopicsRequest(topic_names=[name]), 5)
+        deleted = await peer.receive(messages.DeleteTopicsResponse)
+        assert codes(deleted.responses) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("api_key", [key for key in apis.APIS if key != messages.ProduceRequest.API_KEY])
+async def test_what_is_said_of_very_long_strings_fits_every_response(api_key: int) -> None:
+    """All strings of a request at once, in all versions: it is answered, by an error or not, and no bug is logged."""
+    name = next(name for name in message_names() if name.endswith("Request") and definition(name).api_key == api_key)
+    async with kafka() as served:
+        for version in apis.APIS[api_key].versions:
+            peer = await served.connect()
+            request = Instances(version).message(name, version)
+            lengthen(request)
+            assert isinstance(request, Request)
+            with capture_logs() as logged:
+                await peer.stream.send_all(peer.frame(request, version))
+                if isinstance(request, messages.FetchRequest):
+                    await peer.stream.aclose()  # it may wait for long
+                else:
+                    assert await peer.receive_frame()
+            assert [entry for entry in logged if entry["log_level"] == "error"] == []
+
+
+def lengthen(part: Struct) -> None:
+    """Make all strings of a request long, but keep it below a mebibyte."""
+    for field in part.__slots__:
+        value = getattr(part, field)
+        if isinstance(value, str):
+            setattr(part, field, LONG)
+        elif isinstance(value, list):
+            del value[2:]
+            for item in value:
+                if isinstance(item, Struct):
+                    lengthen(item)
