@@ -63,7 +63,7 @@ def foreign(program: Program, broker: Daemon) -> Iterator[Client]:
 @contextmanager
 def topic(broker: Daemon, name: str, partitions: int) -> Iterator[str]:
     with seglog.connect(broker.address) as own:
-        own.create_topic(name, partitions)
+        own.create_topic(name, partitions, config={"retention.ms": -1})  # the records are years old
     yield name
 
 
