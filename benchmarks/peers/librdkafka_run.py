@@ -33,9 +33,11 @@ def main(port: int, topic: str, count: int) -> dict[str, float]:
     found = 0
     while found < count:
         messages = consumer.consume(min(10_000, count - found), timeout=_TIMEOUT)
-        if not messages or any(message.error() for message in messages):
-            raise SystemExit(f"{found} of {count} records came back")
-        found += len(messages)
+        errors = [message.error() for message in messages if message.error() is not None]
+        # It asks for the coordinator of its group, although its partitions are assigned: a broker may have none.
+        if not messages or any(error.code() != kafka.KafkaError.GROUP_AUTHORIZATION_FAILED for error in errors):
+            raise SystemExit(f"{found} of {count} records came back; {errors}")
+        found += len(messages) - len(errors)
     consumed = time.perf_counter() - began
     consumer.close()
     return {"produce": produced, "consume": consumed}
