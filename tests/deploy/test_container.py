@@ -144,6 +144,7 @@ def test_its_steps_make_a_daemon_that_serves_unprivileged(root: Path) -> None:
     environment["PATH"] = f"{root}/opt/seglog/bin:/usr/bin:/bin"
     assert "0.0.0.0" in dockerfile.environment["SEGLOG_LISTEN"]
     environment["SEGLOG_LISTEN"] = f"0.0.0.0:{_free_port()}"
+    environment["SEGLOG_LISTENERS"] = f"PLAINTEXT://0.0.0.0:{_free_port()}"
     daemon = subprocess.Popen(
         [f"{root}/opt/seglog/bin/{dockerfile.entry[0]}"],
         env=environment,

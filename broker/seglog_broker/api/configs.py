@@ -27,7 +27,10 @@ from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
 
 log = structlog.get_logger()
 
-WHERE_TO_CHANGE: Final = "seglog has it from its configuration file: change it there, and send SIGHUP to the broker"
+WHERE_TO_CHANGE: Final = (
+    "the broker's own settings are not changed here but where they come from, its configuration file, environment or "
+    "flags, for the next start; docs/CONFIG.md says which have an effect, and which SIGHUP reloads from a file"
+)
 
 
 class ConfigService:

@@ -74,9 +74,10 @@ class BrokerConfig:
         tuple[str, ...],
         Key(
             "advertised.listeners",
-            Listeners(),
+            Listeners(is_advertised=True),
             Effect.NOW,
-            "The address that Kafka's clients are told to use; empty for the one that each has reached.",
+            "The address that Kafka's clients are told to use, one for all or one for each of listeners, in their "
+            "order; empty for the one that each client has reached.",
             "Where clients reach the broker by another address than its own: through a mapped port or a proxy.",
             change=Change.RELOAD,
         ),
@@ -142,7 +143,8 @@ class BrokerConfig:
             "auto.create.topics.enable",
             Boolean(),
             Effect.NOW,
-            "Whether producing to a topic that does not exist creates it, with num.partitions; reading never does.",
+            "Whether producing to a topic that does not exist creates it, with num.partitions. Readers of seglog never "
+            "do; a Kafka client that asks for its metadata does, as with Kafka.",
             "Set it to false to refuse mistyped names.",
             change=Change.RELOAD,
         ),

@@ -295,11 +295,17 @@ class Address:
 
 
 _PLAINTEXT: Final = "PLAINTEXT://"
+_ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - they are looked for
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Kafka's addresses, ``PLAINTEXT://HOST:PORT``, comma separated when written as text; none for an empty text."""
+    """Kafka's addresses, ``PLAINTEXT://HOST:PORT``, comma separated when written as text; none for an empty text.
+
+    Addresses that are advertised must be such as a client can reach.
+    """
+
+    is_advertised: bool = False
 
     type_name = "list"
     valid = "of PLAINTEXT://HOST:PORT"
@@ -310,7 +316,9 @@ class Listeners:
         if listeners is None or "" in listeners:
             raise ValueError("must be a list of addresses such as PLAINTEXT://127.0.0.1:9092")
         for listener in listeners:
-            split_listener(listener)
+            host, port = split_listener(listener)
+            if self.is_advertised and (host in _ALL_ADDRESSES or not port):
+                raise ValueError(f"must be addresses that clients can reach, which {listener} is not")
         return tuple(dict.fromkeys(listeners))
 
     def text(self, value: Value) -> str:

@@ -1003,3 +1003,11 @@ def test_nothing_is_said_of_defaults_and_of_what_is_usual() -> None:
     assert validate_topic_config(usual)[1] == []
     compacted = {"cleanup.policy": "compact", "retention.ms": 5, "retention.bytes": 5}
     assert validate_topic_config(compacted)[1] == []
+
+
+@pytest.mark.parametrize(
+    "address", ["PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://:9092", "PLAINTEXT://[::]:1", "PLAINTEXT://a:0"]
+)
+def test_an_address_that_no_client_can_reach_is_not_advertised(address: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"advertised\.listeners .* clients can reach"):
+        load_config(None, "", {}, [f"advertised.listeners={address}"])

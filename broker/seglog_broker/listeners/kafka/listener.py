@@ -1,5 +1,6 @@
 """The Kafka listener: connections that speak Kafka's wire protocol."""
 
+import socket
 from collections.abc import Sequence
 
 import trio
@@ -28,9 +29,14 @@ async def open_kafka_listeners(config: BrokerConfig) -> list[trio.SocketListener
     return opened
 
 
-def advertised(config: BrokerConfig) -> Endpoint | None:
-    """The address that clients are told to use; None for the one that each of them has reached."""
-    return Endpoint(*split_listener(config.advertised_listeners[0])) if config.advertised_listeners else None
+def advertised(config: BrokerConfig, port: int) -> Endpoint | None:
+    """The address that clients of our ``port`` are told to use; None for the one that each of them has reached."""
+    addresses = config.advertised_listeners
+    if not addresses:
+        return None
+    ports = [split_listener(listener)[1] for listener in config.listeners]
+    place = ports.index(port) if len(addresses) > 1 and port in ports else 0
+    return Endpoint(*split_listener(addresses[min(place, len(addresses) - 1)]))
 
 
 async def serve_kafka(
@@ -51,10 +57,18 @@ async def serve_kafka(
     acceptor = Acceptor(
         lambda: engine.config,
         engine.metrics,
-        lambda sock, peer: KafkaConnection(engine, sock, peer, ready, run, advertised(engine.config)),
+        lambda sock, peer: KafkaConnection(engine, sock, peer, ready, run, advertised(engine.config, _own_port(sock))),
         _no_refusal,
     )
     await acceptor.run(listeners, task_status)
+
+
+def _own_port(sock: socket.socket) -> int:
+    """The port that a client has reached; 0 if its connection is gone."""
+    try:
+        return int(sock.getsockname()[1])
+    except OSError:
+        return 0
 
 
 def _no_refusal(_error: SeglogError) -> bytes:
