@@ -67,7 +67,13 @@ def test_a_wheel_that_is_not_asked_to_be_compiled_is_for_every_machine(tmp_path:
     built = build_wheel(tmp_path)
     assert built.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(built) as packed:
-        assert {Path(name).suffix for name in packed.namelist() if ".dist-info/" not in name} == {".py", ".typed"}
+        assert {Path(name).suffix for name in packed.namelist() if ".dist-info/" not in name} == {
+            ".py",
+            ".pyi",
+            ".typed",
+            ".txt",
+            ".jsonl",
+        }
 
 
 def test_the_compiled_wheel_has_an_extension_beside_the_source_of_each_module_and_one_library(wheel: Path) -> None:

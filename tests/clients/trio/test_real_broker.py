@@ -30,7 +30,7 @@ class RealBroker:
     def __init__(self, nursery: trio.Nursery, folder: Path) -> None:
         self.address = "127.0.0.1:0"
         self._nursery = nursery
-        self._config = dataclasses.replace(BrokerConfig(), log_dir=str(folder))
+        self._config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=())
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
 
