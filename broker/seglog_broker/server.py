@@ -13,9 +13,9 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.kafka.listener import open_kafka_listeners, serve_kafka
+from seglog_broker.listeners.kafka.listener import kafka_addresses, serve_kafka
 from seglog_broker.listeners.native import serve_native
-from seglog_broker.listeners.serving.acceptor import addresses_of, open_listeners
+from seglog_broker.listeners.serving.acceptor import addresses_of, open_all_listeners
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime.descriptors import StopReserve
@@ -129,8 +129,9 @@ async def serve(
     reserve = StopReserve()
     gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:
-        listeners = await open_listeners(config.seglog_listen if listen is None else listen)
-        kafka_listeners = await open_kafka_listeners(config)
+        native = config.seglog_listen if listen is None else listen
+        listeners, *others = await open_all_listeners([(native, "seglog.listen"), *kafka_addresses(config)])
+        kafka_listeners = [listener for opened in others for listener in opened]
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
         ready, serving = ReadySockets(lambda: broker.offload.is_awaited), trio.CancelScope(shield=True)

@@ -10,7 +10,7 @@ from seglog_broker.config.keys import Described, Effect, Origin, OriginKind
 from seglog_broker.config.sources import ConfigSources, load_config, read_config_file
 from seglog_broker.config.topic_config import TopicConfig
 from seglog_broker.config.topic_overrides import validate_topic_config
-from seglog_broker.config.values import split_address, split_listener
+from seglog_broker.config.values import join_address, split_address, split_listener
 
 __all__ = [
     "BrokerConfig",
@@ -20,6 +20,7 @@ __all__ = [
     "Origin",
     "OriginKind",
     "TopicConfig",
+    "join_address",
     "load_config",
     "read_config_file",
     "split_address",

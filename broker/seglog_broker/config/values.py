@@ -359,6 +359,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def join_address(host: str, port: int | str) -> str:
+    """The inverse of ``split_address``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def split_list(raw: Raw) -> list[str] | None:
     """The words of a list, without the spaces around them; None when it is neither text nor a list of words."""
     if isinstance(raw, str):

@@ -23,6 +23,7 @@ from seglog_broker.listeners.fetches import Fetches
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.replies import (
     AppendOutcome,
+    append_errors,
     as_seglog_error,
     count_errors,
     encode_append_replies,
@@ -482,12 +483,7 @@ class Connection:
 
     def _failed_unanswered(self, replies: Sequence[AppendOutcome]) -> bool:
         """Whether an append with ack ``none`` failed: its sender can only be informed by ending the connection."""
-        errors: list[SeglogError] = []
-        for reply in replies:
-            if isinstance(reply, SeglogError):
-                errors.append(reply)
-            else:
-                errors += [result.error for result in reply.partitions if result.error is not None]
+        errors = append_errors(replies)
         if errors:
             self._broker.metrics.request_errors.update(error.code for error in errors)
             self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))

@@ -45,6 +45,17 @@ AppendOutcome = AppendReply | SeglogError
 """The reply to an append: the results of its batches, or the error of the request as a whole."""
 
 
+def append_errors(outcomes: Sequence[AppendOutcome]) -> list[SeglogError]:
+    """The errors in the outcomes of appends."""
+    errors: list[SeglogError] = []
+    for outcome in outcomes:
+        if isinstance(outcome, SeglogError):
+            errors.append(outcome)
+        else:
+            errors += [result.error for result in outcome.partitions if result.error is not None]
+    return errors
+
+
 def encode_append_replies(
     request_ids: Sequence[int], replies: Sequence[AppendOutcome], error_counts: Counter[str]
 ) -> Buffer:

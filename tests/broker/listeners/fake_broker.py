@@ -348,7 +348,7 @@ class Served:
 @asynccontextmanager
 async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_native) -> AsyncIterator[Served]:
     """A listener, the native one unless another is named, in front of ``broker`` on a port of its own."""
-    listeners = await open_listeners("127.0.0.1:0")
+    listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
     ready = ReadySockets()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ready.run)

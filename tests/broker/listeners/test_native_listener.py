@@ -19,7 +19,7 @@ from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.native import serve_native
 from seglog_broker.listeners.replies import RESULTS_A_TURN
 from seglog_broker.listeners.serving import acceptor
-from seglog_broker.listeners.serving.acceptor import ListenError, open_listeners
+from seglog_broker.listeners.serving.acceptor import ListenError, addresses_of, open_all_listeners, open_listeners
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.listeners.serving.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
 from seglog_broker.runtime.offload import Offload
@@ -736,11 +736,24 @@ async def test_running_out_of_descriptors_is_logged_and_waited_out(
 
 @pytest.mark.trio
 async def test_a_port_in_use_is_an_error_that_names_the_address() -> None:
-    [listener] = await open_listeners("127.0.0.1:0")
+    [listener] = await open_listeners("127.0.0.1:0", "seglog.listen")
     async with listener:
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
         with pytest.raises(ListenError, match=rf"{address} \(listeners\): another program"):
             await open_listeners(address, "listeners")
+
+
+@pytest.mark.trio
+async def test_where_one_of_several_addresses_cannot_be_opened_none_stays_open() -> None:
+    [free] = await open_listeners("127.0.0.1:0", "seglog.listen")
+    [taken] = await open_all_listeners([("127.0.0.1:0", "listeners")])
+    first = addresses_of([free])[0]
+    free.socket.close()
+    async with taken[0]:
+        with pytest.raises(ListenError):
+            await open_all_listeners([(first, "seglog.listen"), (addresses_of(taken)[0], "listeners")])
+    [again] = await open_listeners(first, "seglog.listen")
+    again.socket.close()
 
 
 # --- Stopping ---------------------------------------------------------------------------------------------------------
@@ -788,7 +801,7 @@ async def test_stopping_does_not_wait_for_ever(autojump_clock: MockClock) -> Non
 
 @pytest.mark.trio
 async def test_stopping_before_anything_has_begun_ends_at_once() -> None:
-    listeners = await open_listeners("127.0.0.1:0")
+    listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
     with trio.CancelScope() as scope:
         scope.cancel()
         await serve_native(FakeBroker(), listeners, ReadySockets())

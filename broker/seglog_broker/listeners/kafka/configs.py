@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from seglog_broker.config import join_address
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
@@ -23,6 +24,9 @@ _Described = messages.DescribeConfigsResponse.DescribeConfigsResult
 _Entry = messages.DescribeConfigsResponse.DescribeConfigsResourceResult
 _Synonym = messages.DescribeConfigsResponse.DescribeConfigsSynonym
 _Resource = messages.ListConfigResourcesResponse.ConfigResource
+_Replaced = messages.AlterConfigsResponse.AlterConfigsResourceResponse
+_Changed = messages.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+_AlteredT = TypeVar("_AlteredT", _Replaced, _Changed)
 
 
 # --- Described --------------------------------------------------------------------------------------------------------
@@ -90,8 +94,7 @@ class _Entries:
 
 def _places(caller: Caller) -> dict[str, str]:
     """What the process knows better than its configuration: the address that this client is told to use."""
-    host, port = caller.endpoint
-    return {"advertised.listeners": f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"}
+    return {"advertised.listeners": f"PLAINTEXT://{join_address(*caller.endpoint)}"}
 
 
 def list_config_resources(
@@ -131,17 +134,7 @@ async def alter_configs(
         for item in request.resources
     ]
     failures = await _alter(caller, asked, "AlterConfigs", replaces=True, validate_only=request.validate_only)
-    return messages.AlterConfigsResponse(
-        responses=[
-            messages.AlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=failure.code,
-                error_message=failure.message,
-                resource_type=item.resource,
-                resource_name=item.name,
-            )
-            for item, failure in zip(asked, failures, strict=True)
-        ]
-    )
+    return messages.AlterConfigsResponse(responses=_results(_Replaced, asked, failures))
 
 
 async def incremental_alter_configs(
@@ -160,17 +153,7 @@ async def incremental_alter_configs(
     failures = await _alter(
         caller, asked, "IncrementalAlterConfigs", replaces=False, validate_only=request.validate_only
     )
-    return messages.IncrementalAlterConfigsResponse(
-        responses=[
-            messages.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=failure.code,
-                error_message=failure.message,
-                resource_type=item.resource,
-                resource_name=item.name,
-            )
-            for item, failure in zip(asked, failures, strict=True)
-        ]
-    )
+    return messages.IncrementalAlterConfigsResponse(responses=_results(_Changed, asked, failures))
 
 
 class _Asked(NamedTuple):
@@ -179,6 +162,19 @@ class _Asked(NamedTuple):
     resource: int
     name: str
     alterations: list[Alteration]
+
+
+def _results(kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[Failure]) -> list[_AlteredT]:
+    """The results of all resources, as the response of one of the two apis has them."""
+    return [
+        kind(
+            error_code=failure.code,
+            error_message=failure.message,
+            resource_type=item.resource,
+            resource_name=item.name,
+        )
+        for item, failure in zip(asked, failures, strict=True)
+    ]
 
 
 async def _alter(

@@ -21,9 +21,9 @@ from seglog_broker.listeners.broker_api import Acknowledged, Answer, Pending
 from seglog_broker.listeners.kafka import apis, fetch
 from seglog_broker.listeners.kafka.door import Caller, Endpoint
 from seglog_broker.listeners.kafka.engine import KafkaEngine
-from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses, errors_of
+from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses
 from seglog_broker.listeners.kafka.produce_size import LARGE_BYTES, PARTITIONS_MAX, partitions_of
-from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.listeners.replies import AppendOutcome, append_errors, as_seglog_error, count_errors
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
 from seglog_broker.listeners.serving.intake import Intake
 from seglog_broker.listeners.serving.peer_left import wait_until_left
@@ -31,7 +31,7 @@ from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import Chunk, FileShrankError, Sender
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.slow_readers import CutError
-from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError, SeglogError
+from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
@@ -308,8 +308,7 @@ class KafkaConnection:
             raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        topics = request.topic_data
-        if sum([len(topic.partition_data) for topic in topics]) > APPENDS_AT_ONCE:
+        if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE:
             self._write_gathered()
             self._effort = EFFORT_A_TURN
             if self._run.buffer.has(frame):
@@ -433,7 +432,7 @@ class KafkaConnection:
 
     def _failed_unanswered(self, replies: Sequence[AppendOutcome]) -> bool:
         """Whether an append with acks=0 failed: its sender can only be informed by ending the connection."""
-        errors: list[SeglogError] = [error for reply in replies for error in errors_of(reply)]
+        errors = append_errors(replies)
         if errors:
             self._engine.metrics.request_errors.update(error.code for error in errors)
             self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))

@@ -5,28 +5,19 @@ from collections.abc import Sequence
 
 import trio
 
-from seglog_broker.config import BrokerConfig, split_listener
+from seglog_broker.config import BrokerConfig, join_address, split_listener
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.kafka.connection import KafkaConnection
 from seglog_broker.listeners.kafka.door import Endpoint
 from seglog_broker.listeners.kafka.engine import KafkaEngine
-from seglog_broker.listeners.serving.acceptor import Acceptor, open_listeners
+from seglog_broker.listeners.serving.acceptor import Acceptor
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_protocol.errors import SeglogError
 
 
-async def open_kafka_listeners(config: BrokerConfig) -> list[trio.SocketListener]:
-    """The sockets of ``listeners``. Raises ListenError with a sentence for the operator."""
-    opened: list[trio.SocketListener] = []
-    try:
-        for listener in config.listeners:
-            host, port = split_listener(listener)
-            opened += await open_listeners(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "listeners")
-    except BaseException:
-        for listener_ in opened:
-            listener_.socket.close()
-        raise
-    return opened
+def kafka_addresses(config: BrokerConfig) -> list[tuple[str, str]]:
+    """``HOST:PORT`` of each of ``listeners``, with that key."""
+    return [(join_address(*split_listener(listener)), "listeners") for listener in config.listeners]
 
 
 def advertised(config: BrokerConfig, port: int) -> Endpoint | None:

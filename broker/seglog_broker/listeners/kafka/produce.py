@@ -8,7 +8,7 @@ from typing import Final
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
-from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages, write_response
@@ -142,19 +142,11 @@ def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], e
     """The frames of the responses that are complete with these outcomes; errors are counted, by code."""
     frames = bytearray()
     for part, outcome in zip(parts, outcomes, strict=False):
-        if errors := errors_of(outcome):
-            error_counts.update(error.code for error in errors)
+        count_errors(error_counts, outcome)
         part.note(outcome)
         if part.produce.is_complete:
             frames += part.produce.encode()
     return frames
-
-
-def errors_of(outcome: AppendOutcome) -> list[SeglogError]:
-    """The errors in the outcome of an append."""
-    if isinstance(outcome, SeglogError):
-        return [outcome]
-    return [result.error for result in outcome.partitions if result.error is not None]
 
 
 def why_no_batch(records: memoryview | None, version: int) -> tuple[ErrorCode, str] | None:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 import trio
 
-from seglog_broker.config import BrokerConfig, split_address
+from seglog_broker.config import BrokerConfig, join_address, split_address
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.metrics import Metrics
@@ -54,7 +54,7 @@ class ServedConnection(Protocol):
         ...
 
 
-async def open_listeners(address: str, key: str = "seglog.listen") -> list[trio.SocketListener]:
+async def open_listeners(address: str, key: str) -> list[trio.SocketListener]:
     """Listening sockets for ``HOST:PORT``, one for each address of the host name; port 0 is any free one.
 
     ``key`` is the setting that the address comes from. Raises ListenError with a sentence for the operator.
@@ -70,6 +70,23 @@ async def open_listeners(address: str, key: str = "seglog.listen") -> list[trio.
         else:
             why = error.strerror or str(error)
         raise ListenError(f"Cannot listen on {address} ({key}): {why}.") from error
+
+
+async def open_all_listeners(addresses: Sequence[tuple[str, str]]) -> list[list[trio.SocketListener]]:
+    """The listeners of each address, which stands with its key; none stays open where one cannot be opened.
+
+    Raises as ``open_listeners``.
+    """
+    opened: list[list[trio.SocketListener]] = []
+    try:
+        for address, key in addresses:
+            opened.append(await open_listeners(address, key))
+    except BaseException:
+        for listeners in opened:
+            for listener in listeners:
+                listener.socket.close()
+        raise
+    return opened
 
 
 def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
@@ -225,4 +242,4 @@ def _peer(sock: socket.socket) -> str:
 
 def _address(name: tuple[object, ...]) -> str:
     host, port = name[:2]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return join_address(str(host), str(port))
