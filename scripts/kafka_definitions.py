@@ -32,6 +32,20 @@ DATA: Final = (
     "ConsumerProtocolAssignment",
     "GroupMetadataKey",
     "GroupMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
     "OffsetCommitKey",
     "OffsetCommitValue",
     "TransactionLogKey",
@@ -141,7 +155,7 @@ def _field_words(field: Json) -> Iterator[str]:
             yield f"{word}:{field[name]}"
     if "default" in field:
         value = field["default"]
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         number = int(text, 0) if re.fullmatch(r"-?(0x)?[0-9a-f]*\d[0-9a-f]*", text) else None
         if text and text != "false" and number != 0:  # what a field has without any: 0, false, ""
             yield f"default:{text if number is None else number}"

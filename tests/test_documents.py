@@ -139,7 +139,7 @@ class _Reader:
         return done.stdout
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/ARROW.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/ARROW.md", "docs/GROUPS.md"])
 def test_every_command_and_program_in_the_document_works_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as running:
         reader = _Reader(running, tmp_path)

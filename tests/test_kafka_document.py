@@ -13,7 +13,9 @@ PAGE = (REPOSITORY / "docs" / "KAFKA.md").read_text(encoding="utf-8")
 
 
 def test_the_program_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
-    [(program, printed)] = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    program, printed = ("".join(parts) for parts in zip(*found, strict=True))  # the later ones go on with the first
+    assert program
     with daemon(tmp_path / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as broker:
         [kafka] = [event["kafka"] for event in broker.logged if event["event"] == "broker_ready"]
         path = tmp_path / "program.py"

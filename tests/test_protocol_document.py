@@ -9,9 +9,12 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgpack
 import pytest
+import trio
+import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
+from seglog_broker.api.groups.runner import GroupRunner
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
@@ -131,7 +134,13 @@ def test_every_api_is_listed_with_its_version() -> None:
 
 # --- Errors -----------------------------------------------------------------------------------------------------------
 
-NOBODYS_FAULT: Final = {"BROKER_STOPPING", "REQUEST_CANCELLED"}
+NOBODYS_FAULT: Final = {
+    "BROKER_STOPPING",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "MEMBER_ID_REQUIRED",
+    "REBALANCE_IN_PROGRESS",
+    "REQUEST_CANCELLED",
+}
 
 
 def error_rows() -> list[list[str]]:
@@ -140,7 +149,7 @@ def error_rows() -> list[list[str]]:
     for kind in errors.WIRE_ERRORS:
         decoded = errors.BY_CODE[kind.code]
         fault = "nobody" if kind.code in NOBODYS_FAULT else "asker"
-        if not issubclass(decoded, (RequestError, ProtocolError)):
+        if not issubclass(decoded, (RequestError, ProtocolError)) or kind is errors.CoordinatorNotAvailableError:
             fault = "broker"
         relatives = [other for other in errors_of_the_module() if other.code == kind.code]
         facts = dict.fromkeys(name for other in relatives for name in sorted(errors.promised_facts(other)))
@@ -220,13 +229,23 @@ class Example(NamedTuple):
     payload: Any  # hex text, or what a msgpack payload holds
 
 
+def with_bytes(written: Any) -> Any:
+    """The same with bytes for texts such as ``0x00ff``."""
+    if isinstance(written, dict):
+        return {name: with_bytes(value) for name, value in written.items()}
+    if isinstance(written, list):
+        return [with_bytes(item) for item in written]
+    is_bytes = isinstance(written, str) and re.fullmatch(r"0x([0-9a-f]{2})+", written) is not None
+    return bytes.fromhex(written[2:]) if is_bytes else written
+
+
 def examples() -> list[Example]:
     blocks = re.findall(r"```hex (\w+ \w+)\n(.*?)```\n+```json\n(.*?)```", PAGE, re.DOTALL)
     found = []
     for label, text, values in blocks:
         data = bytes.fromhex("".join(line.partition("#")[0] for line in text.splitlines()))
         written = json.loads(values)
-        found.append(Example(label, data, written["header"], written.get("payload", "")))
+        found.append(Example(label, data, with_bytes(written["header"]), written.get("payload", "")))
     assert len(found) == PAGE.count("```hex "), "every hex block has its values right below"
     return found
 
@@ -285,7 +304,10 @@ def test_the_first_example_is_explained_byte_by_byte() -> None:
     assert data == next(example.data for example in EXAMPLES if example.label == "request hello")
 
 
-INVENTED: Final = {"topic_id", "topic_ids", "id", "cluster_id", "log_dir", "uptime_ms", "broker"}
+INVENTED: Final = {
+    *("topic_id", "topic_ids", "id", "cluster_id", "log_dir", "uptime_ms", "broker"),
+    *("quiet_ms", "client_host"),
+}
 
 
 def invented(wire: Any) -> Any:
@@ -295,10 +317,14 @@ def invented(wire: Any) -> Any:
     return [invented(item) for item in wire] if isinstance(wire, list) else wire
 
 
-async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says() -> None:
+async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says(
+    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    monkeypatch.setattr(GroupRunner, "new_id", staticmethod(lambda: "5f0c2a1e-0000-4000-8000-000000000001"))
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
     received: dict[int, Frame] = {}
+    nursery.start_soon(broker.groups.run)
     async with serving(broker) as served:
         peer = await served.connect()
         for example in EXAMPLES:
@@ -323,6 +349,9 @@ async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says() ->
             else:
                 assert invented(msgpack.unpackb(payload)) == invented(example.payload)
         assert received == {}
+    nursery.cancel_scope.cancel()
+    with trio.CancelScope(shield=True):
+        await trio.testing.wait_all_tasks_blocked()
     broker.close()
 
 

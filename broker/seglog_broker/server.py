@@ -32,6 +32,7 @@ from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.directory_watch import run_directory_watch
 from seglog_broker.tasks.flush import run_background_flushes
 from seglog_broker.tasks.free_space import run_free_space
+from seglog_broker.tasks.groups import run_groups
 from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.idle_writers import run_idle_writers
 from seglog_broker.tasks.imports import run_imports
@@ -57,6 +58,7 @@ TASKS: Final = (
     run_idle_writers,
     run_scrubs,
     run_producer_expiry,
+    run_groups,
 )
 """Background tasks. Each runs until it is cancelled; the first three also end when their work is done."""
 
@@ -156,6 +158,7 @@ async def serve(
                 if reloads is not None:
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
+                    doors.start_soon(_end_waits, broker)
                     doors.start_soon(serve_kafka, broker, kafka_listeners, ready)
                     doors.start_soon(serve_native, broker, listeners, ready)
             finally:
@@ -178,6 +181,14 @@ async def _run_ready(ready: ReadySockets, scope: trio.CancelScope) -> None:
     """Serve the connections until ``scope`` is cancelled: to their end, also where a background task has failed."""
     with scope:
         await ready.run()
+
+
+async def _end_waits(broker: Broker) -> None:
+    """When the doors close, answer the members of groups that wait for each other: they would keep them open."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        broker.groups.end_waits()
 
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:

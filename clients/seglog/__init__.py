@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from seglog.delivery import Delivery, Receipt
     from seglog.fetching import FetchedBatch, Record
     from seglog.gaps import ConsumerGap, GapLog
+    from seglog.group_consumer import GroupConsumer
+    from seglog.group_offsets import Committed
+    from seglog.groups import GroupDescription, GroupOffset, OffsetReset
     from seglog.lag import PartitionLag
     from seglog.producer import Producer
     from seglog.starting import PartitionOffsets
@@ -31,10 +34,13 @@ if TYPE_CHECKING:
         ConnectionLostError,
         CorruptRecordError,
         DeliveryFailed,
+        FencedInstanceError,
+        GroupError,
         InconsistentClusterIdError,
         InconsistentTopicIdError,
         InvalidConfigError,
         MessageTooLargeError,
+        NonEmptyGroupError,
         NotReachableError,
         OffsetOutOfRangeError,
         ProtocolError,
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
         SeglogError,
         StorageError,
         TopicExistsError,
+        UnknownGroupError,
         UnknownPartitionError,
         UnknownTopicError,
     )
@@ -56,6 +63,7 @@ __all__ = [
     "ClientClosedError",
     "ClientError",
     "ClientTimeoutError",
+    "Committed",
     "ConfigEntry",
     "ConnectionLostError",
     "Consumer",
@@ -64,15 +72,22 @@ __all__ = [
     "CreateTopicReply",
     "Delivery",
     "DeliveryFailed",
+    "FencedInstanceError",
     "FetchedBatch",
     "GapLog",
+    "GroupConsumer",
+    "GroupDescription",
+    "GroupError",
+    "GroupOffset",
     "HelloReply",
     "InconsistentClusterIdError",
     "InconsistentTopicIdError",
     "InvalidConfigError",
     "MessageTooLargeError",
+    "NonEmptyGroupError",
     "NotReachableError",
     "OffsetOutOfRangeError",
+    "OffsetReset",
     "PartitionLag",
     "PartitionOffsets",
     "Producer",
@@ -86,6 +101,7 @@ __all__ = [
     "TimestampWarning",
     "TopicDescription",
     "TopicExistsError",
+    "UnknownGroupError",
     "UnknownPartitionError",
     "UnknownTopicError",
     "WrittenTable",
@@ -102,6 +118,9 @@ _HOMES: Final = {
     "seglog.delivery": ("Delivery", "Receipt"),
     "seglog.fetching": ("FetchedBatch", "Record"),
     "seglog.gaps": ("ConsumerGap", "GapLog"),
+    "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
+    "seglog.group_consumer": ("GroupConsumer",),
+    "seglog.group_offsets": ("Committed",),
     "seglog.lag": ("PartitionLag",),
     "seglog.producer": ("Producer",),
     "seglog.starting": ("PartitionOffsets",),

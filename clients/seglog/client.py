@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from seglog import topics
 from seglog.address import parse_address
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
     from seglog.explaining import PartitionExplanation
     from seglog.fetching import OutOfRange
     from seglog.gaps import ConsumerGap
+    from seglog.group_consumer import GroupConsumer
+    from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog.lag import PartitionLag
     from seglog.moments import Moment
     from seglog.producer import Producer
     from seglog.producer_options import ProducerOptions
     from seglog.starting import PartitionOffsets, Place
     from seglog.timestamps import TimestampWatch
-    from seglog_protocol.messages import Ack
+    from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup
 
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound="Producer | Consumer")
@@ -231,10 +233,12 @@ class Client:
 
         return self._timestamps.setdefault(topic, TimestampWatch(topic))
 
+    @overload
     def consumer(
         self,
         topic: str,
         *,
+        group: None = None,
         partitions: Sequence[int] | None = None,
         start: "Place | None" = None,
         until: "Place | None" = None,
@@ -244,7 +248,32 @@ class Client:
         on_gap: "Callable[[ConsumerGap], None] | None" = None,
         reconnect_timeout: float = 120.0,
         **limits: Any,
-    ) -> "Consumer":
+    ) -> "Consumer": ...
+
+    @overload
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        start: "Place | None" = None,
+        until: "Place | None" = None,
+        follow: bool = True,
+        durable_only: bool = False,
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        on_assigned: "Callable[[list[int]], object] | None" = None,
+        on_revoked: "Callable[[list[int], bool], object] | None" = None,
+        on_gap: "Callable[[ConsumerGap], None] | None" = None,
+        instance_id: str | None = None,
+        session_timeout: float = 45.0,
+        max_poll_interval: float = 300.0,
+        assignors: Sequence[str] = ("range", "roundrobin"),
+        reconnect_timeout: float = 120.0,
+        **limits: Any,
+    ) -> "GroupConsumer": ...
+
+    def consumer(self, topic: str, *, group: str | None = None, **more: Any) -> "Consumer":
         """A consumer of ``topic``, all its partitions or some.
 
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
@@ -255,14 +284,33 @@ class Client:
         the log: "error", or the end to continue at. ``on_gap`` is called with offsets without a record, before the
         record after them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
         partition_bytes.
-        """
-        from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
-        from seglog.consuming import ConsumerOptions  # noqa: PLC0415
 
-        options = ConsumerOptions(
-            partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
+        With ``group`` the consumer shares the partitions with the group's other members, and goes on at the group's
+        committed offsets; ``start`` ("earliest") is for partitions without one, and for those whose offset is outside
+        the log. It follows unless ``follow`` is False. What the program has come back for more after is committed every
+        ``auto_commit_interval`` seconds, when partitions are given up and at the end; without ``auto_commit`` the
+        program calls ``commit``. ``on_assigned(partitions)`` is called before partitions are read,
+        ``on_revoked(partitions, lost)`` before they are given up, or with ``lost`` when others may read them already;
+        both by the thread that reads. ``instance_id`` makes a static member, which comes back within
+        ``session_timeout`` seconds to what it had. A program that does not ask for records for ``max_poll_interval``
+        seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or, alone,
+        "cooperative-sticky".
+        """
+        if group is None:
+            from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
+            from seglog.consuming import ConsumerOptions  # noqa: PLC0415
+
+            options = ConsumerOptions(**more)
+            return self._adopted(
+                lambda link: Consumer(self._dialer, link, topic, options, timeout=self._request_timeout)
+            )
+        from seglog.group_consumer import GroupConsumer  # noqa: PLC0415 - and with Kafka's messages
+        from seglog.group_consuming import GroupOptions  # noqa: PLC0415
+
+        of_group = GroupOptions(**({"follow": True} | more), group=group, client_id=self._dialer.client_id)
+        return self._adopted(
+            lambda link: GroupConsumer(self._dialer, link, topic, of_group, timeout=self._request_timeout)
         )
-        return self._adopted(lambda link: Consumer(self._dialer, link, topic, options, timeout=self._request_timeout))
 
     def _adopted(self, make: Callable[[Link], ChildT]) -> ChildT:
         try:
@@ -376,6 +424,66 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(lambda child: child.__exit__(kind, error, trace))
+
+    # --- Groups -------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> "list[ListedGroup]":
+        """All consumer groups, by name: their state, and when what they committed expires."""
+        from seglog.groups import list_groups  # noqa: PLC0415 - seldom asked
+
+        return (self.converse(list_groups()))[0]
+
+    def describe_group(self, name: str) -> "GroupDescription":
+        """A group with its members, what it committed, and how far that is behind. Raises UnknownGroupError."""
+        from seglog.groups import describe_group  # noqa: PLC0415 - seldom asked
+
+        return self.converse(describe_group(name))
+
+    def group_offsets(self, name: str) -> "list[GroupOffset]":
+        """What a group has committed, by topic and partition, and how far it is behind; empty for an unknown group."""
+        from seglog.groups import group_offsets  # noqa: PLC0415 - seldom asked
+
+        return self.converse(group_offsets(name))
+
+    def reset_group(
+        self,
+        name: str,
+        to: "int | str | datetime | Moment | Shift",
+        topics: "GroupTopics | None" = None,
+        *,
+        dry_run: bool = False,
+    ) -> "list[OffsetReset]":
+        """Commit other offsets for a group without members, and return what changed, in ``topics`` or all it has read.
+
+        ``to`` is an offset, "earliest", "latest", a time as for ``consumer``, or ``Shift(n)``, as text "+n" or "-n":
+        so many records from the committed offset. It is limited to the log, see ``OffsetReset.note``. With ``dry_run``
+        nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
+        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to count from.
+        """
+        from seglog.groups import reset_group  # noqa: PLC0415 - seldom asked
+
+        return self.converse(reset_group(name, to, topics, dry_run=dry_run))
+
+    def delete_group(self, name: str) -> None:
+        """Delete a group and its offsets. Raises UnknownGroupError, NonEmptyGroupError while it has members."""
+        from seglog.groups import delete_group  # noqa: PLC0415 - seldom asked
+
+        self.converse(delete_group(name))
+
+    def delete_groups(self, names: Sequence[str]) -> "list[DeletedGroup]":
+        """As ``delete_group``, for several: one result for each, with its error if it was not deleted."""
+        from seglog.groups import delete_groups  # noqa: PLC0415 - seldom asked
+
+        return self.converse(delete_groups(names))
+
+    def delete_group_offsets(self, name: str, topics: "GroupTopics") -> list[tuple[str, int]]:
+        """Forget what a group committed in topics that none of its members reads; returns the topics and partitions.
+
+        Raises GroupSubscribedError while a member does.
+        """
+        from seglog.groups import delete_group_offsets  # noqa: PLC0415 - seldom asked
+
+        return self.converse(delete_group_offsets(name, topics))
 
 
 class Explain:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
+from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, PendingFetch, Retries
 from seglog.dialer import Dialer
 from seglog.fetching import FetchedBatch, Record
 from seglog.fork_guard import OwnerProcess
@@ -87,7 +87,8 @@ class Consumer(ConsumerBase):
             return
         asked = self._pending
         assert asked is not None
-        link.wait(lambda: asked.reply is not None, asked.deadline - time.monotonic())
+        if not self._is_answered(link, asked):
+            return
         self._take(asked, time.monotonic(), self._dialer.server)
         added = self._added_states()
         if added is not None:
@@ -96,6 +97,11 @@ class Consumer(ConsumerBase):
             self._ask(link)
         except SeglogError:
             self._disconnect()  # records already received are returned first
+
+    def _is_answered(self, link: Link, asked: PendingFetch) -> bool:
+        """Wait for the reply; false if there may be something else to do before it comes."""
+        link.wait(lambda: asked.reply is not None, asked.deadline - time.monotonic())
+        return True
 
     def _ask(self, link: Link) -> bool:
         asked = self._next_fetch(time.monotonic(), link.hello)
@@ -183,7 +189,7 @@ class Consumer(ConsumerBase):
 
     def close(self) -> None:
         """Close the connection. Idempotent; may be called while another thread waits for records."""
-        self._is_closed = True
+        self._is_closed = self._is_interrupted = True
         if self._owner.is_here:
             self._closing.set()
         self._disconnect()

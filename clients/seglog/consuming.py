@@ -115,8 +115,16 @@ class ConsumerBase:
         self._cancellations: list[CancelRequest] = []
         """For dropped fetches that still wait at the broker; sent before the next fetch, their replies ignored."""
         self._is_closed = False
-        self._fetcher = Fetcher(
-            topic,
+        self._is_interrupted = False
+        """Whether a loop over records has to come back before the next one: set by ``close``, at the latest."""
+        self._fetcher = self._new_fetcher(states)
+        if options.follow and options.partitions is None:
+            self._fetcher.partition_count = len(states)  # all there are now, and those that are added
+
+    def _new_fetcher(self, states: Sequence[PartitionPosition]) -> Fetcher:
+        options = self.options
+        return Fetcher(
+            self.topic,
             states,
             follow=options.follow,
             on_out_of_range=options.on_out_of_range,
@@ -126,8 +134,6 @@ class ConsumerBase:
             partition_bytes=options.partition_bytes,
             retry_seconds=options.reconnect_timeout,
         )
-        if options.follow and options.partitions is None:
-            self._fetcher.partition_count = len(states)  # all there are now, and those that are added
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -161,7 +167,7 @@ class ConsumerBase:
                     self._report_gaps()
                 state.position = offset + 1
                 yield record
-                if state.generation != generation or state.is_paused or self._is_closed:
+                if state.generation != generation or state.is_paused or self._is_interrupted:
                     return
         self._fetcher.finish(batch)
         self._report_gaps()
@@ -220,6 +226,15 @@ class ConsumerBase:
         return look_up_lag(self.topic, self.positions(), durable_only=self.options.durable_only)
 
     # --- Positions ----------------------------------------------------------------------------------------------------
+
+    def _replace_states(self, states: Sequence[PartitionPosition]) -> None:
+        """Read these partitions instead; those that were read before go on at their positions."""
+        self._drop_pending()
+        before = self._fetcher
+        for state in states:
+            state.go_to(state.position)
+        self._fetcher = self._new_fetcher(states)
+        self._fetcher.gaps, self._fetcher.new_gaps = before.gaps, before.new_gaps
 
     def positions(self) -> dict[int, int]:
         """The offset of the next record of every partition. ``start`` takes it back, also after a JSON round trip."""

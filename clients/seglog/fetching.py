@@ -531,13 +531,7 @@ class Fetcher:
         at = state.position
         state.go_to(at)
         if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
-            target = error.earliest if self._on_out_of_range == "earliest" else error.latest
-            if error.earliest > at:
-                reason = error.reason if error.reason in {"truncated", "missing"} else "expired"
-                self._report_gap(state, Gap(at, min(error.earliest, target), reason))
-            state.go_to(target)
-            if state.end is not None and not self._follow:
-                state.end = min(state.end, error.latest)
+            self.skip_to(state, error.earliest if self._on_out_of_range == "earliest" else error.latest, error)
             return
         if isinstance(error, CorruptRecordError):
             raise _located(error, self.topic, state.partition, None, at)
@@ -548,6 +542,16 @@ class Fetcher:
                 topic=self.topic,
             ) from error
         raise error
+
+    def skip_to(self, state: PartitionPosition, target: int, error: OffsetOutOfRangeError) -> None:
+        """Continue a partition whose position is out of range at ``target``; what lay between is a gap."""
+        at = state.position
+        if error.earliest > at:
+            reason = error.reason if error.reason in {"truncated", "missing"} else "expired"
+            self._report_gap(state, Gap(at, min(error.earliest, target), reason))
+        state.go_to(target)
+        if state.end is not None and not self._follow:
+            state.end = min(state.end, error.latest)
 
 
 def _next_intact(data: memoryview, at: int, latest: int) -> int:

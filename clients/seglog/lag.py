@@ -77,11 +77,12 @@ def look_up_lag(
         for (partition, offset), result in zip(some, reply.partitions, strict=True):
             if result.error is not None:
                 raise result.error
-            found[partition] = _lag(result, offset, reply.now_ms, durable_only=durable_only)
+            found[partition] = partition_lag(result, offset, reply.now_ms, durable_only=durable_only)
     return found
 
 
-def _lag(result: LagResult, position: int, now_ms: int, *, durable_only: bool) -> PartitionLag:
+def partition_lag(result: LagResult, position: int, now_ms: int, *, durable_only: bool = False) -> PartitionLag:
+    """The lag of a position, from the broker's answer for it, which is not an error."""
     end = result.durable if durable_only else result.latest
     return PartitionLag(
         result.topic,

@@ -1,6 +1,7 @@
 """Conversations about topics: create, alter, truncate, delete, list, describe."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from seglog.conversations import Conversation, ask
 from seglog.formatting import count_of
@@ -21,6 +22,8 @@ from seglog_protocol.messages import (
     TruncateRequest,
     decode_descriptions,
 )
+
+NAMES_PER_REQUEST: Final = 1_000
 
 
 def create_topic(
@@ -88,14 +91,23 @@ def list_topics() -> Conversation[list[TopicDescription]]:
             return found
 
 
-def describe_topic(name: str) -> Conversation[TopicDescription]:
+def describe_topic(name: str, *, config: bool = True) -> Conversation[TopicDescription]:
     """As ``Client.describe_topic``."""
-    reply, found = yield from _page(TopicsRequest(names=[name], config=True))
+    reply, found = yield from _page(TopicsRequest(names=[name], config=config))
     for error in reply.unknown:
         raise error
     if not found:
         raise RemoteProtocolError(f"the broker's reply does not contain the topic {name}")
     return found[0]
+
+
+def partition_counts(names: Sequence[str]) -> Conversation[dict[str, int]]:
+    """The numbers of partitions of these topics; 0 for one that does not exist."""
+    counts = dict.fromkeys(names, 0)
+    for start in range(0, len(names), NAMES_PER_REQUEST):
+        _, found = yield from _page(TopicsRequest(names=list(names[start : start + NAMES_PER_REQUEST])))
+        counts |= {description.name: description.partitions for description in found}
+    return counts
 
 
 def _page(request: TopicsRequest) -> Conversation[tuple[TopicsReply, list[TopicDescription]]]:

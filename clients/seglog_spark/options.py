@@ -63,6 +63,7 @@ _STREAM_READ: Final = (
     "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "group",
 )
 _WRITE: Final = (
     *_SERVERS,
@@ -78,9 +79,13 @@ _BATCH_WRITE: Final = (*_WRITE, "jobId")
 READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
 WRITE_NAMES: Final = frozenset(_BATCH_WRITE)
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # Spark's own, passed on to the sink
+_NO_GROUP: Final = (
+    "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint; the option group of a stream "
+    "names one to which its progress is committed, for `seglog group describe`"
+)
 _FOREIGN: Final = {
-    "kafka.group.id": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
-    "groupidprefix": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
+    "kafka.group.id": _NO_GROUP,
+    "groupidprefix": _NO_GROUP,
     "kafka.isolation.level": "seglog has no transactions",
     "kafka.acks": "write ack: none, os or disk",
     "kafka.compression.type": "write compression",
@@ -144,7 +149,8 @@ Place = AtOffsets | AtTimes
 class ReadOptions:
     """A source's options. ``ending`` is None in a stream; sizes are bytes, delays seconds, None is no limit.
 
-    ``server`` is HOST:PORT of a broker, or the log directory to read without a broker.
+    ``server`` is HOST:PORT of a broker, or the log directory to read without a broker. ``group`` is where a stream's
+    progress is committed.
     """
 
     server: str | Path
@@ -162,6 +168,7 @@ class ReadOptions:
     max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay: float
+    group: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
         max_trigger_delay=given.seconds("maxTriggerDelay", TRIGGER_DELAY_SECONDS),
+        group=_group(given),
     )
 
 
@@ -275,6 +283,15 @@ def _log_directory(given: "_Given") -> Path | None:
     if not Path(text).is_absolute():
         raise OptionError(f"localLogDir is an absolute path, the same on every machine that reads, not {text!r}")
     return Path(text)
+
+
+def _group(given: "_Given") -> str | None:
+    text = given.text("group")
+    if text is not None and given.text("localLogDir") is not None:
+        raise OptionError("group needs a broker, which keeps what groups commit: leave out localLogDir")
+    if text is not None and not text.strip():
+        raise OptionError("group names no group")
+    return text
 
 
 def _selection(given: "_Given") -> Selection:

@@ -5,6 +5,7 @@ is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``. The las
 imported only where rows are processed, because most of those processes only plan, and exit after one request.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,8 +38,9 @@ from pyspark.sql.types import StructType
 from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import Catalog, Log, connect_first
 from seglog_spark.filters import Operator, Wanted
+from seglog_spark.group_progress import GroupProgress
 from seglog_spark.local_catalog import LocalCatalog
-from seglog_spark.offsets import OffsetRange, from_spark, to_spark
+from seglog_spark.offsets import OffsetRange, Offsets, from_spark, to_spark
 from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
 from seglog_spark.schema import check_columns, ddl
 from seglog_spark.stream_planning import StreamPlan
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from seglog_spark.sink import BatchWriter, StreamWriter
+
+_logger = logging.getLogger(__name__)
 
 _OPERATORS: Final[dict[type[Filter], Operator]] = {
     EqualTo: "=",
@@ -168,15 +172,27 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     """A streaming read. Only the copy in the driver's long-lived process plans offsets."""
 
     _plan: StreamPlan | None = None
+    _progress: GroupProgress | None = None
 
     def __getstate__(self) -> Mapping[str, Any]:
         """The state without the fields of this process."""
-        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
+        return {name: value for name, value in self.__dict__.items() if name not in {"_plan", "_progress"}}
 
     def _planned(self) -> StreamPlan:
         if self._plan is None:
             self._plan = StreamPlan(_log(self.options, ExitStack()), self.options)
         return self._plan
+
+    def _commit(self, done: Offsets) -> None:
+        """Commit progress to the group of the options, if there is one; a failure is only logged."""
+        group, server = self.options.group, self.options.server
+        if group is None or isinstance(server, Path):
+            return
+        if self._progress is None:
+            self._progress = GroupProgress(connect_first(server), group)
+        sentence = self._progress.commit(done)
+        if sentence is not None:
+            _logger.warning("%s", sentence)
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
@@ -197,6 +213,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """The end of the next micro-batch."""
+        # Spark calls ``commit`` one micro-batch later, and not at all for the last one of a run. Here ``start`` is the
+        # end of what is done.
+        self._commit(from_spark(start))
         is_limited = not isinstance(limit, ReadAllAvailable)
         return to_spark(self._planned().next_end(from_spark(start), is_limited=is_limited))
 

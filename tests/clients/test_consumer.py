@@ -311,7 +311,7 @@ def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told() -> N
         assert told == list(consumer.gaps) == [seglog.ConsumerGap("t", 0, 0, 3, "expired")]
         assert numbers(client, start=500, on_out_of_range="earliest") == [3, 4, 5, 6, 7, 8]
         with pytest.raises(ValueError, match="on_out_of_range"):
-            client.consumer("t", on_out_of_range="never")  # type: ignore[arg-type]
+            client.consumer("t", on_out_of_range="never")  # type: ignore[call-overload]
 
 
 def test_batches_come_verified_with_their_raw_bytes() -> None:

@@ -26,7 +26,7 @@ from seglog_protocol.kafka import (
     versions,
     write_request,
 )
-from seglog_protocol.kafka.frames import KafkaFrameReader
+from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Struct
 from tests.faults.hostile_peer import BOMBS, BURST, PATIENCE_SECONDS, TOPICS, bomb, many, name, plain_batch
 from tests.protocol.kafka.instances import Instances
@@ -298,7 +298,7 @@ class Peer:
         self.connections = 0
         self.answers: Counter[str] = Counter()
         self._sock: socket.socket | None = None
-        self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE)
+        self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
         # Of requests by correlation id, which a mutated one may share with another: api and version, in order.
         self._asked: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
 
@@ -307,7 +307,7 @@ class Peer:
             self.connections += 1
             self._sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE)
+            self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
             self._asked.clear()
         return self._sock
 

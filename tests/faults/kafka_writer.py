@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages, read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.kafka.frames import KafkaFrameReader
+from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
 from tests.faults.living_clients import KEYS, Entry, Ledgers, LivingThread
 
@@ -153,7 +153,7 @@ class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = KafkaFrameReader(small_frame_bytes_max=1 << 24)
+        self._reader = KafkaFrameReader(small_frame_bytes_max=1 << 24, frame_bytes_min=RESPONSE_BYTES_MIN)
         self._sent = self._received = 0
 
     def send(self, request: Request, version: int) -> None:

@@ -39,7 +39,7 @@ def read(running: Daemon, **options: object) -> tuple[list[int], list[tuple[int,
     told: list[seglog.ConsumerGap] = []
     with (
         seglog.connect(running.address) as client,
-        client.consumer("t", on_gap=told.append, **options) as consumer,  # type: ignore[arg-type]
+        client.consumer("t", on_gap=told.append, **options) as consumer,  # type: ignore[call-overload]
     ):
         values = [int(record.value or b"") for record in consumer]
     return values, [(gap.start, gap.end, gap.reason) for gap in told]

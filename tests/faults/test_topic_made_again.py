@@ -54,7 +54,7 @@ async def read_on_trio(consumer: seglog.trio.Consumer, found: list[bytes | None]
 
 
 def read(running: Daemon, **options: object) -> list[bytes | None]:
-    with seglog.connect(running.address) as client, client.consumer("t", **options) as consumer:  # type: ignore[arg-type]
+    with seglog.connect(running.address) as client, client.consumer("t", **options) as consumer:  # type: ignore[call-overload]
         return [record.value for record in consumer]
 
 
@@ -65,7 +65,7 @@ def test_a_consumer_in_the_middle_of_the_old_topic_returns_no_record_of_the_new_
     with (
         seglog.connect(running.address) as client,
         # One batch in an answer, and one answer ahead: the last old one has not been asked for yet.
-        client.consumer("t", partition_bytes=1, on_out_of_range="earliest", **options) as consumer,  # type: ignore[arg-type]
+        client.consumer("t", partition_bytes=1, on_out_of_range="earliest", **options) as consumer,  # type: ignore[call-overload]
     ):
         found = [next(iter(consumer)).value]
         make_again(running, NEW)

@@ -56,8 +56,7 @@ class Program:
     """Whether it can consume without being a member of a group."""
     has_admin: bool = True
     describes: bool = True
-    group_error: str | None = "authoriz"
-    """What it says, in lower case, where there are no groups; None: it is never a member of one."""
+    joins_groups: bool = True
 
 
 class RefusedError(Exception):
@@ -147,9 +146,10 @@ class Client:
         """Delete a topic."""
         self._ask("delete", topic=topic)
 
-    def join_group(self, topic: str, group: str) -> None:
-        """Subscribe as a member of a group, and poll once."""
-        self._ask("group", topic=topic, group=group)
+    def read_as_member(self, topic: str, group: str, count: int) -> list[tuple[int, int]]:
+        """Join a group, read some records, commit, leave; the partition and offset of each record."""
+        found = self._ask("group", topic=topic, group=group, count=count)
+        return [(partition, offset) for partition, offset in found]
 
 
 @contextmanager
@@ -396,7 +396,6 @@ PROGRAMS: Final = (
         produces_binary_keys=False,
         has_binary_headers=False,
         sets_timestamps=False,
-        group_error="no consumer groups",
         has_admin=False,
     ),
     Program("java", _java_client),
@@ -408,7 +407,6 @@ PROGRAMS: Final = (
         codecs=("none", "gzip", "snappy"),  # others are bindings to be compiled
         consumes=False,
         produces_null_headers=False,
-        group_error="group coordinator",
     ),
     Program(
         "spark",
@@ -416,6 +414,6 @@ PROGRAMS: Final = (
         sets_timestamps=False,
         has_admin=False,
         describes=False,
-        group_error=None,
+        joins_groups=False,
     ),
 )

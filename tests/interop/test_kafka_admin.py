@@ -54,7 +54,8 @@ def test_every_version_that_is_offered_is_one_of_kafkas(running: Daemon) -> None
         low, high = theirs[api["api_key"]]
         assert low <= api["min_version"] <= api["max_version"] <= high, api
     assert ours["finalized_features"] == [
-        {"name": "metadata.version", "max_version_level": 30, "min_version_level": 30}
+        {"name": "group.version", "max_version_level": 1, "min_version_level": 1},
+        {"name": "metadata.version", "max_version_level": 30, "min_version_level": 30},
     ]
     for name in ("finalized_features", "supported_features"):
         assert all(feature in kafka[name] for feature in ours[name])

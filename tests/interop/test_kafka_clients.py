@@ -40,7 +40,9 @@ def records(program: Program) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with daemon(tmp_path_factory.mktemp("clients") / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
+    settings = ("listeners=PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.delay.ms=0")
+    given = [argument for setting in settings for argument in ("--set", setting)]
+    with daemon(tmp_path_factory.mktemp("clients") / "data", *given) as running:
         yield running
         assert "connection_crashed" not in running.log_text()
         assert "Traceback" not in running.log_text()
@@ -165,14 +167,23 @@ def test_topics_created_described_listed_and_deleted(program: Program, foreign: 
     assert name not in foreign.topics()
 
 
-def test_a_member_of_a_group_is_told_that_there_are_none(program: Program, foreign: Client, broker: Daemon) -> None:
-    if program.group_error is None:
+def test_a_member_of_a_group_goes_on_where_the_last_one_was(program: Program, foreign: Client, broker: Daemon) -> None:
+    if not program.joins_groups:
         pytest.skip(f"{program.name} is never a member of a group")
-    with (
-        topic(broker, f"{program.name}-group", 1) as name,
-        pytest.raises(RefusedError, match=f"(?i){program.group_error}"),
-    ):
-        foreign.join_group(name, "readers")
+    group = f"{program.name}-readers"
+    with topic(broker, f"{program.name}-group", 2) as name, seglog.connect(broker.address) as own:
+
+        def produce(count: int) -> None:
+            with own.producer(name) as producer:
+                for number in range(2 * count):
+                    producer.send(b"value", partition=number % 2)
+
+        produce(3)
+        places = foreign.read_as_member(name, group, 6)
+        assert sorted(places) == [(partition, offset) for partition in range(2) for offset in range(3)]
+        produce(2)
+        places = foreign.read_as_member(name, group, 4)
+        assert sorted(places) == [(partition, offset) for partition in range(2) for offset in (3, 4)]
 
 
 def test_every_codec_is_tried() -> None:

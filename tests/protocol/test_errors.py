@@ -15,6 +15,8 @@ from seglog_protocol.errors import (
     WIRE_ERRORS,
     BrokerStoppingError,
     ClientError,
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
     CorruptBatchError,
     DiskFullError,
     InvalidRequestError,
@@ -46,6 +48,7 @@ NEVER_SENT: Final = {
     "ProtocolError",
     "LocalProtocolError",
     "RequestError",
+    "GroupError",
     "LogDirectoryError",  # the daemon does not start
     "UnknownCodeError",  # made of what came in
 }
@@ -85,7 +88,7 @@ def test_every_error_says_what_it_means_and_which_branch_it_is_of(kind: type[Seg
 def test_every_promised_fact_has_a_default_so_that_a_peer_may_leave_it_out(kind: type[SeglogError]) -> None:
     error = error_from_wire({"code": kind.code, "message": "m"})
     for name in promised_facts(type(error)):
-        assert getattr(error, name) in ("", -1)
+        assert getattr(error, name) in ("", -1, [])
 
 
 @ON_THE_WIRE
@@ -93,8 +96,11 @@ def test_no_promised_fact_hides_what_every_exception_has(kind: type[SeglogError]
     assert not promised_facts(kind) & (set(dir(SeglogError("m"))) | {"code", "message", "retriable"})
 
 
+_EXAMPLES: Final = {str: "x", int: 7, list: ["x"]}
+
+
 def example_of(kind: type[SeglogError]) -> SeglogError:
-    facts: dict[str, Any] = {name: "x" if getattr(kind, name) == "" else 7 for name in promised_facts(kind)}
+    facts: dict[str, Any] = {name: _EXAMPLES[type(getattr(kind, name))] for name in promised_facts(kind)}
     return kind("a sentence", **facts)
 
 
@@ -138,6 +144,8 @@ def test_the_kinds_that_are_worth_another_try() -> None:
     assert {kind for kind in WIRE_ERRORS if kind.retriable} == {
         CorruptBatchError,
         BrokerStoppingError,
+        CoordinatorLoadingError,
+        CoordinatorNotAvailableError,
         DiskFullError,
         OutOfResourcesError,
         PartitionRecoveringError,
@@ -211,7 +219,14 @@ def test_any_error_map_gives_an_error(code: Any, message: Any, facts: dict[Any, 
     assert isinstance(error, SeglogError)
     assert pickle.loads(pickle.dumps(error)).facts == error.facts
     for name in promised_facts(type(error)):
-        assert type(getattr(error, name)) in {str, int}
+        fact = getattr(error, name)
+        assert type(fact) in {str, int} or (type(fact) is list and all(type(item) is str for item in fact))
+
+
+def test_a_fact_that_is_a_list_of_something_else_than_names_is_dropped() -> None:
+    wire = {"code": "NON_EMPTY_GROUP", "message": "m"}
+    assert error_from_wire(wire | {"members": ["a", "b"]}).members == ["a", "b"]  # type: ignore[attr-defined]
+    assert error_from_wire(wire | {"members": ["a", 1]}).members == []  # type: ignore[attr-defined]
 
 
 def test_kafkas_numbers_are_kafkas() -> None:

@@ -321,7 +321,7 @@ def test_a_range_holds_to_the_last_number(
 def test_an_unknown_api_is_an_error_that_lists_those_there_are(api: Any) -> None:
     with pytest.raises(UnsupportedApiError, match="create_topic") as caught:
         decode_request({"id": 1, "api": api, "v": 1})
-    assert len(caught.value.message) < 300
+    assert len(caught.value.message) < 500
     assert len(caught.value.api) <= 60
 
 
@@ -330,7 +330,7 @@ def test_another_version_is_an_error_that_says_which_are_spoken(version: Any) ->
     with pytest.raises(UnsupportedVersionError, match="versions 1 to 1") as caught:
         decode_request(HELLO | {"v": version})
     assert (caught.value.api, caught.value.minimum, caught.value.maximum) == ("hello", 1, 1)
-    assert len(caught.value.message) < 300
+    assert len(caught.value.message) < 500
 
 
 def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() -> None:

@@ -10,6 +10,7 @@ from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
+from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
@@ -27,6 +28,7 @@ from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidRequestError,
+    InvalidTopicError,
     PartitionReadOnlyError,
     SeglogError,
     StorageError,
@@ -197,15 +199,18 @@ class AppendService:
         requests: Sequence[AppendRequest],
         payloads: Sequence[memoryview],
         refused: Mapping[str, SeglogError] | None = None,
+        *,
+        for_broker: bool = False,
     ) -> PendingAppends:
         """Write the batches of requests with one ack, in their order, each with its own result; some at once.
 
         Batches for one partition that follow each other are written together. ``refused``: topic -> error, for topics
-        that could not be created. ``payloads`` are changed in place.
+        that could not be created. ``payloads`` are changed in place. ``for_broker``: they are the broker's own, which
+        writes internal topics.
         """
         kept = list(payloads)
         pending = PendingAppends(self._reads, self._offload, requests[0].ack, kept)
-        pending.write(self._write(pending, requests, kept, refused or {}))
+        pending.write(self._write(pending, requests, kept, refused or {}, for_broker=for_broker))
         return pending
 
     def _write(
@@ -214,6 +219,8 @@ class AppendService:
         requests: Sequence[AppendRequest],
         payloads: Sequence[memoryview],
         refused: Mapping[str, SeglogError],
+        *,
+        for_broker: bool,
     ) -> Writing:
         gathered = _Gathered(self._clock.now_ms())
         self._table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
@@ -247,6 +254,10 @@ class AppendService:
                         if gathered.headers:
                             self._append_gathered(pending, gathered)
                         gathered.partition = None
+                        if is_internal(item.topic) and not for_broker:
+                            raise InvalidTopicError(
+                                f"topic {item.topic} is the broker's own: it alone writes to it", topic=item.topic
+                            )
                         gathered.begin(self._table.partition(item.topic, item.partition))
                         pending.effort += 1
                     else:

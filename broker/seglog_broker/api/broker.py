@@ -15,6 +15,8 @@ from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
+from seglog_broker.api.groups.native import NativeGroups
+from seglog_broker.api.groups.service import GroupService
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.producer_ids import ProducerIdService
@@ -178,6 +180,11 @@ class Broker:
         self.remove_later = topics.remove_later
         self.truncate = TruncateService(self.partitions, directory, self.reads, self.checkpoints, self.expiry).truncate
         self.init_producer = ProducerIdService(directory, self.recoveries, offload).init_producer
+        self.groups = GroupService(
+            appends, topics, self.partitions, directory, self.recoveries, self.live_config, clock, self.reads, offload
+        )
+        self._native_groups = NativeGroups(self.groups, clock)
+        topics.note_changes(self.groups.note_topic)
 
         self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())
         self.partitions.serve(directory.logs)
@@ -288,8 +295,8 @@ class Broker:
         self.partitions.suggestions.renew()
         return self._offsets_now(request)
 
-    async def answer(self, request: Request) -> tuple[Message, bytes]:
-        """The reply and its payload, for any request except hello, append and fetch."""
+    async def answer(self, request: Request, host: str = "") -> tuple[Message, bytes]:
+        """The reply and its payload, for any request except hello, append and fetch, from a client at ``host``."""
         self.partitions.suggestions.renew()
         match request:
             case OffsetsRequest():
@@ -316,7 +323,10 @@ class Broker:
                 return await self.init_producer(), b""
             case FlushRequest():
                 return await self.flush(request), b""
-        raise NotImplementedError(request.api)
+        reply = await self._native_groups.answer(request, host)
+        if reply is None:
+            raise NotImplementedError(request.api)
+        return reply, b""
 
     def explain(self, request: ExplainRequest) -> ExplainReply:
         """Seek as a fetch does; the reply has every step."""

@@ -11,6 +11,7 @@ import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
 from seglog_broker.api.turns import EFFORT_A_TURN
+from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -28,7 +29,13 @@ from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_files import empty_directory
-from seglog_protocol.errors import DiskFullError, InvalidConfigError, PolicyViolationError, SeglogError
+from seglog_protocol.errors import (
+    DiskFullError,
+    InvalidConfigError,
+    InvalidTopicError,
+    PolicyViolationError,
+    SeglogError,
+)
 from seglog_protocol.messages import (
     AlterTopicReply,
     AlterTopicRequest,
@@ -82,6 +89,11 @@ class TopicService:
         self._deletions = deletions
         self._expiry = expiry
         self._lock = trio.Lock()
+        self._note_change: Callable[[str, bool], None] = lambda _topic, _is_deleted: None
+
+    def note_changes(self, listener: Callable[[str, bool], None]) -> None:
+        """Have ``listener`` called with the name of each topic that is created, altered or deleted, and if it is."""
+        self._note_change = listener
 
     async def describe(self, request: TopicsRequest) -> tuple[TopicsReply, bytes]:
         """A page of topics, and its descriptions as the payload, a msgpack list."""
@@ -136,18 +148,22 @@ class TopicService:
 
     def check_new(self, request: CreateTopicRequest) -> None:
         """Raise the error that ``create`` would raise now for a topic that cannot be."""
-        self._plan(request)
+        self._plan(request, for_broker=False)
 
-    def _plan(self, request: CreateTopicRequest) -> tuple[TopicCreation, list[str]]:
+    def _plan(self, request: CreateTopicRequest, *, for_broker: bool) -> tuple[TopicCreation, list[str]]:
         """The files of a new topic, and warnings about its settings."""
+        if not for_broker and is_internal(request.topic) and request.topic not in self._directory.registry.topics:
+            raise InvalidTopicError(
+                f"topic {request.topic} is the broker's own: it is made when it is needed", topic=request.topic
+            )
         config, warnings = self._config.current.validate_topic_config(request.config)
         count = self._config.current.num_partitions if request.partitions is None else request.partitions
         return self._directory.topics.plan_topic(request.topic, count, config), warnings
 
-    async def create(self, request: CreateTopicRequest) -> CreateTopicReply:
-        """Create a topic; returns when it survives a power cut."""
+    async def create(self, request: CreateTopicRequest, *, for_broker: bool = False) -> CreateTopicReply:
+        """Create a topic; returns when it survives a power cut. An internal one is made for the broker alone."""
         async with self._lock:
-            creation, warnings = self._plan(request)
+            creation, warnings = self._plan(request, for_broker=for_broker)
             self._directory.space.check(0)
             if self._directory.partitions.checkpoints.is_stale:
                 failure = await self._checkpoints.write()
@@ -157,6 +173,7 @@ class TopicService:
             topic = await self._make(creation, partial(self._directory.topics.finish_topic, creation))
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
+        self._note_change(topic.name, False)
         dense = why_index_fills_first(self._table.config_of(topic))
         return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
 
@@ -208,6 +225,10 @@ class TopicService:
                 altered = replace(topic, config=config)
             else:
                 count = topic.partitions if partitions is None else partitions
+                if count != topic.partitions and is_internal(name):
+                    raise InvalidTopicError(
+                        f"the number of partitions of topic {name} decides what is where in it, and stays", topic=name
+                    )
                 altered = await self._carry_out(topic, self._directory.topics.plan_alteration(topic, count, config))
         warned = [warning for warning in warnings if any(key in warning for key in names)]
         dense = why_index_fills_first(self._config.current.topic_config(altered.config))
@@ -223,6 +244,7 @@ class TopicService:
         self._serve_partitions(alteration)
         if alteration.makes_partitions:
             self._table.wake_waiters(altered)
+        self._note_change(altered.name, False)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         return altered
 
@@ -305,6 +327,7 @@ class TopicService:
                 with trio.CancelScope(shield=True):  # there may be thousands of directories
                     deleted = await self._offload.maintenance(self._directory.topics.mark_for_deletion, topic)
             log.info("topic_deleted", topic=topic.name)
+            self._note_change(topic.name, True)
             self.remove_later(deleted)
             if self._directory.topics.unrecorded:
                 await self._expiry.remove_now()

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from seglog_broker.api.result_errors import as_result
+from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
@@ -14,7 +15,7 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
-from seglog_protocol.errors import PolicyViolationError, SeglogError
+from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, SeglogError
 from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateRequest, TruncateResult
 
 log = structlog.get_logger()
@@ -78,6 +79,10 @@ class TruncateService:
             )
 
     def _truncate_one(self, item: TruncatePartition) -> TruncateResult:
+        if is_internal(item.topic):
+            raise InvalidTopicError(
+                f"topic {item.topic} is the broker's own: its records are not to be deleted", topic=item.topic
+            )
         partition = self._table.partition(item.topic, item.partition)
         partition_log = partition.log
         if partition_log.config.cleanup_policy == ("compact",):

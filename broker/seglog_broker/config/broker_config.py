@@ -26,7 +26,6 @@ from seglog_broker.config.values import (
     Words,
 )
 
-NO_GROUPS: Final = "there are no consumer groups yet"
 NO_TRANSACTIONS: Final = "there are no transactions"
 
 
@@ -525,15 +524,125 @@ class BrokerConfig:
             change=Change.RELOAD,
         ),
     ] = 600_000
+    group_initial_rebalance_delay_ms: Annotated[
+        int,
+        Key(
+            "group.initial.rebalance.delay.ms",
+            Int(0),
+            Effect.NOW,
+            "Milliseconds for which a new group waits for more members before it assigns partitions; Kafka waits 3000.",
+            "Raise it where many consumers start together and each rebalance is expensive; 0 for tests.",
+            change=Change.RELOAD,
+        ),
+    ] = 300
+    group_min_session_timeout_ms: Annotated[
+        int,
+        Key(
+            "group.min.session.timeout.ms",
+            Int(1),
+            Effect.NOW,
+            "Shortest session timeout in milliseconds that a member of a group may ask for.",
+            "Lower it for tests that want to see a member die soon.",
+            change=Change.RELOAD,
+        ),
+    ] = 6_000
+    group_max_session_timeout_ms: Annotated[
+        int,
+        Key(
+            "group.max.session.timeout.ms",
+            Int(1),
+            Effect.NOW,
+            "Longest session timeout in milliseconds that a member of a group may ask for.",
+            "Lower it so that partitions of dead members are not held for long.",
+            change=Change.RELOAD,
+        ),
+    ] = 1_800_000
+    group_max_size: Annotated[
+        int,
+        Key(
+            "group.max.size",
+            Int(1),
+            Effect.NOW,
+            "Most members of a group.",
+            "Lower it to protect the broker from programs that start without end.",
+            change=Change.RELOAD,
+        ),
+    ] = 2_147_483_647
+    group_consumer_session_timeout_ms: Annotated[
+        int,
+        Key(
+            "group.consumer.session.timeout.ms",
+            Int(1),
+            Effect.NOW,
+            "Milliseconds without a heartbeat after which a member of the consumer protocol (KIP-848) is dead.",
+            "Lower it to find dead members sooner.",
+            change=Change.RELOAD,
+        ),
+    ] = 45_000
+    group_consumer_heartbeat_interval_ms: Annotated[
+        int,
+        Key(
+            "group.consumer.heartbeat.interval.ms",
+            Int(1),
+            Effect.NOW,
+            "Milliseconds between two heartbeats of a member of the consumer protocol.",
+            "Lower it for faster rebalances, at the price of more requests.",
+            change=Change.RELOAD,
+        ),
+    ] = 5_000
+    group_consumer_max_size: Annotated[
+        int,
+        Key(
+            "group.consumer.max.size",
+            Int(1),
+            Effect.NOW,
+            "Most members of a group of the consumer protocol.",
+            "As group.max.size.",
+            change=Change.RELOAD,
+        ),
+    ] = 2_147_483_647
+    group_consumer_assignors: Annotated[
+        tuple[str, ...],
+        Key(
+            "group.consumer.assignors",
+            Words(("uniform", "range")),
+            Effect.NOW,
+            "Assignors that the broker has for groups of the consumer protocol; the first one is the default.",
+            "Put range first where partitions of equal number belong together.",
+            change=Change.RELOAD,
+        ),
+    ] = ("uniform", "range")
+    group_consumer_migration_policy: Annotated[
+        Literal["disabled", "upgrade", "downgrade", "bidirectional"],
+        Key(
+            "group.consumer.migration.policy",
+            Text(choices=("disabled", "upgrade", "downgrade", "bidirectional")),
+            Effect.NOW,
+            "Whether a group with members may change from the classic to the consumer protocol (upgrade), and back.",
+            "Set disabled to keep programs of both kinds apart.",
+            change=Change.RELOAD,
+        ),
+    ] = "bidirectional"
+    offset_metadata_max_bytes: Annotated[
+        int,
+        Key(
+            "offset.metadata.max.bytes",
+            Int(0),
+            Effect.NOW,
+            "Most bytes of the text that may be committed with an offset.",
+            "Raise it for programs that keep their state there.",
+            change=Change.RELOAD,
+        ),
+    ] = 4_096
     offsets_retention_minutes: Annotated[
         int,
         Key(
             "offsets.retention.minutes",
             Int(1),
-            Effect.NOT_YET,
-            "Minutes for which the committed offsets of an empty group are kept.",
+            Effect.NOW,
+            "Minutes for which the committed offsets of a group are kept that has no members.",
             "Raise it for groups that run seldom.",
-            note=NO_GROUPS,
+            change=Change.RELOAD,
         ),
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
@@ -541,10 +650,10 @@ class BrokerConfig:
         Key(
             "offsets.retention.check.interval.ms",
             Long(1),
-            Effect.NOT_YET,
-            "Milliseconds between two searches for committed offsets to delete.",
+            Effect.NOW,
+            "Milliseconds between two searches for committed offsets to forget.",
             "Seldom.",
-            note=NO_GROUPS,
+            change=Change.RELOAD,
         ),
     ] = 600_000
     offsets_topic_num_partitions: Annotated[
@@ -552,23 +661,21 @@ class BrokerConfig:
         Key(
             "offsets.topic.num.partitions",
             Int(1),
-            Effect.NOT_YET,
-            "Partitions of the topic that holds committed offsets.",
-            "Seldom.",
-            note=NO_GROUPS,
+            Effect.NOW,
+            "Partitions of the topic that holds committed offsets, when it is made; Kafka makes 50.",
+            "Seldom: more of them are of use to a cluster, which may later take over the directory.",
         ),
-    ] = 50
+    ] = 1
     offsets_topic_segment_bytes: Annotated[
         int,
         Key(
             "offsets.topic.segment.bytes",
-            Int(1),
-            Effect.NOT_YET,
-            "Segment size of the topic that holds committed offsets.",
-            "Seldom.",
-            note=NO_GROUPS,
+            Int(1024),
+            Effect.NOW,
+            "Segment size of the topic that holds committed offsets, when it is made; Kafka takes 104857600.",
+            "Raise it where much is committed; a start reads at least one segment that is not compacted yet.",
         ),
-    ] = 104_857_600
+    ] = 16_777_216
     transaction_partition_verification_enable: Annotated[
         bool,
         Key(

@@ -221,6 +221,6 @@ class BrokerApi(Protocol):
         """The reply to any other request, if it is short, needs no payload and waits for nothing; else None."""
         ...
 
-    async def answer(self, request: Request, /) -> tuple[Message, bytes]:
-        """The reply and its payload to any other request."""
+    async def answer(self, request: Request, host: str = "", /) -> tuple[Message, bytes]:
+        """The reply and its payload to any other request, from a client at ``host``."""
         ...

@@ -34,6 +34,7 @@ from seglog_broker.listeners.replies import (
 )
 from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
 from seglog_broker.listeners.serving.intake import Intake
+from seglog_broker.listeners.serving.peer_left import wait_until_left
 from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import FileShrankError, Sender
 from seglog_broker.runtime.slow_readers import CutError
@@ -41,6 +42,7 @@ from seglog_protocol.errors import (
     InconsistentTopicIdError,
     InvalidRequestError,
     RemoteProtocolError,
+    RequestCancelledError,
     SeglogError,
 )
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
@@ -53,10 +55,12 @@ from seglog_protocol.messages import (
     FetchRequest,
     HelloReply,
     HelloRequest,
+    JoinGroupRequest,
     Message,
     OffsetsRequest,
     OpenedRequest,
     Request,
+    SyncGroupRequest,
     open_request,
 )
 
@@ -117,6 +121,7 @@ class Connection:
         self._is_over = False  # nothing more is read or served
         self._stopping = False
         self._last_frame: bytes | None = None  # sent before closing: why the connection ends
+        self._host = "/" + peer.rpartition(":")[0].strip("[]")  # as Kafka shows it
         self._log = log.bind(peer=peer)
 
     async def run(self) -> None:
@@ -532,7 +537,7 @@ class Connection:
     async def _serve_slowly(self, request_id: int, request: Request) -> None:
         await self._sender.flush()
         try:
-            reply, payload = await self._broker.answer(request)
+            reply, payload = await self._answer(request)
             long = await encode_long_reply(request_id, reply, len(payload), self._broker.turn)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._queue_reply(request_id, as_seglog_error(error, request.api))
@@ -542,6 +547,26 @@ class Connection:
         else:
             count_errors(self._broker.metrics.request_errors, reply)
             self._sender.queue(long + payload)
+
+    async def _answer(self, request: Request) -> tuple[Message, bytes]:
+        """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
+        if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
+            return await self._broker.answer(request, self._host)
+        waiting, watching = trio.CancelScope(), trio.CancelScope()
+        self.start_soon(partial(self._watch_peer, waiting, watching))
+        try:
+            with waiting:
+                return await self._broker.answer(request, self._host)
+        finally:
+            watching.cancel()
+        self._is_over = True
+        raise RequestCancelledError("the peer has left")
+
+    async def _watch_peer(self, waiting: trio.CancelScope, watching: trio.CancelScope) -> None:
+        """Cancel ``waiting`` when the peer leaves, until ``watching`` is cancelled."""
+        with watching:
+            await wait_until_left(self._sock)
+            waiting.cancel()
 
     def _answer_now(self, request: Request) -> Message | None:
         """The reply, if it waits for nothing."""

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -54,6 +54,15 @@ def print_config(config: Mapping[str, ConfigEntry]) -> None:
     )
 
 
+def is_confirmed(options: Options, question: Callable[[], str]) -> bool:
+    """Whether to go on: with ``--yes`` or without a terminal always, else if the question is answered with yes."""
+    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    print(f"{question()} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def warn(sentence: str) -> None:
-    """Print a sentence on stderr."""
+    """Print a sentence on stderr, behind what was printed before it."""
+    sys.stdout.flush()
     print(f"seglog: {sentence}", file=sys.stderr)

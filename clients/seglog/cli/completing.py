@@ -2,12 +2,13 @@
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Final
 
 import click
 
 from seglog.cli.arguments import server_of
-from seglog.client import connect
+from seglog.client import Client, connect
 
 _SECONDS: Final = 0.25
 """Patience for a connection, and for an answer: together half a second, which a key press may take."""
@@ -17,6 +18,15 @@ PATIENCE_VARIABLE: Final = "_SEGLOG_COMPLETE_SECONDS"
 
 def topic_names(context: click.Context, incomplete: str) -> list[str]:
     """Names of topics that begin with what was typed; none where no broker tells them soon."""
+    return _names(context, incomplete, lambda client: [topic.name for topic in client.topics()])
+
+
+def group_names(context: click.Context, incomplete: str) -> list[str]:
+    """As ``topic_names``, of groups."""
+    return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
+
+
+def _names(context: click.Context, incomplete: str, asked: Callable[[Client], list[str]]) -> list[str]:
     logging.getLogger("seglog").addHandler(logging.NullHandler())
     server = context.params.get("server") or context.find_root().params.get("server")
     try:
@@ -27,6 +37,6 @@ def topic_names(context: click.Context, incomplete: str) -> list[str]:
             request_timeout=seconds,
             client_id="seglog-completion",
         ) as client:
-            return [topic.name for topic in client.topics() if topic.name.startswith(incomplete)]
+            return [name for name in asked(client) if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt
         return []

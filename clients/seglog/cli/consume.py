@@ -2,17 +2,18 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of, open_client, warn, zone_of
-from seglog.cli.exits import OK
+from seglog.cli.exits import OK, UsageError
 from seglog.cli.record_formats import Formatter, as_json, as_raw, text_formatter
 from seglog.consumer import Consumer
 from seglog.fetching import GO_ON, Record
 from seglog.formatting import count_of
 from seglog.gaps import ConsumerGap
-from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.errors import CorruptRecordError, GroupError
 
 
 def run(options: Options) -> int:
@@ -20,22 +21,25 @@ def run(options: Options) -> int:
     start = None if options.start is None else moment_of(options.start, options)
     until = None if options.until is None else moment_of(options.until, options)
     notes = GapNotes()
+    if options.group is None:
+        chosen = {"partitions": options.partition, "on_out_of_range": options.on_out_of_range}
+    elif options.partition is None and options.on_out_of_range == "error":
+        chosen = {"group": options.group}
+    else:
+        raise UsageError("--group chooses the partitions, and goes on at --from where an offset is out of range")
     with (
         open_client(options) as client,
         client.consumer(
-            options.topic,
-            partitions=options.partition,
-            start=start,
-            until=until,
-            follow=options.follow,
-            on_out_of_range=options.on_out_of_range,
-            on_gap=notes.met,
+            options.topic, start=start, until=until, follow=options.follow, on_gap=notes.met, **chosen
         ) as consumer,
     ):
-        is_live = options.follow or sys.stdout.isatty()
+        # What a group commits has been written out.
+        is_live = options.follow or options.group is not None or sys.stdout.isatty()
         try:
             records = _past_damage(consumer) if options.skip_damaged else iter(consumer)
             _print(islice(records, options.count), _formatter(options), notes, is_live=is_live)
+            if options.group is not None:
+                _commit(consumer)
         except CorruptRecordError as error:
             if not options.skip_damaged:
                 error.add_note("--skip-damaged continues after it")
@@ -43,6 +47,15 @@ def run(options: Options) -> int:
         finally:
             notes.finish()
     return OK
+
+
+def _commit(consumer: Consumer) -> None:
+    """Commit all that was written out, the last record, too, where ``--count`` has ended the loop."""
+    from seglog.group_consumer import GroupConsumer  # noqa: PLC0415 - seldom asked
+
+    assert isinstance(consumer, GroupConsumer)
+    with suppress(GroupError):  # others have its partitions meanwhile, or it has not joined yet
+        consumer.commit()
 
 
 class GapNotes:

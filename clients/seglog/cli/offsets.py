@@ -11,9 +11,9 @@ from typing import Any, Final
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError
+from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
 from seglog.cli.tables import print_table
 from seglog.client import Client
-from seglog.formatting import count_of, duration_of
 from seglog.lag import PartitionLag
 from seglog.moments import AtTime, format_time, to_positions
 
@@ -58,11 +58,11 @@ def _lag(options: Options) -> int:
             positions = {number: offset for number, offset in positions.items() if number in options.partition}
         found = list(client.lag(options.topic, positions).values())
     if options.json:
-        print_json([_as_json(lag) for lag in found])
+        print_json([lag_as_json(lag) for lag in found])
     else:
         titles = ("TOPIC", "PARTITION", "POSITION", "LATEST", "RECORDS", "BEHIND", "NEXT RECORD", "LOST", "KEPT")
         print_table(titles, [_row(lag, zone_of(options)) for lag in found])
-    wrong = [sentence for lag in found if (sentence := _what_is_wrong(lag)) is not None]
+    wrong = [sentence for lag in found if (sentence := what_is_wrong(lag)) is not None]
     for sentence in wrong:
         warn(sentence)
     return FAILED if wrong else OK
@@ -104,52 +104,15 @@ def _read(name: str) -> dict[int, int]:
         raise InputError(f"{name} is not what json.dumps(consumer.positions()) writes, {example}: {error}") from error
 
 
-def _as_json(lag: PartitionLag) -> dict[str, Any]:
-    return lag._asdict() | {
-        "records": lag.records,
-        "seconds": lag.seconds,
-        "seconds_to_loss": lag.seconds_to_loss,
-        "lost": lag.lost,
-        "is_beyond_end": lag.is_beyond_end,
-    }
-
-
 def _row(lag: PartitionLag, zone: tzinfo | None) -> Sequence[Any]:
-    behind = "-" if lag.seconds is None or lag.is_beyond_end else duration_of(round(lag.seconds * 1000))
     return (
         lag.topic,
         lag.partition,
         lag.position,
         lag.latest,
         lag.records,
-        behind,
+        "-" if lag.seconds is None else behind(lag),
         format_time(-1 if lag.timestamp is None else lag.timestamp, zone),
         lag.lost,
-        _kept(lag),
+        kept(lag),
     )
-
-
-def _kept(lag: PartitionLag) -> str:
-    """For how long what lies at the position is kept."""
-    if not lag.records:
-        return "-"
-    kept = []
-    if lag.loss_from_ms is not None and lag.loss_by_ms is not None:
-        near, far = (duration_of(max(0, moment - lag.now_ms)) for moment in (lag.loss_from_ms, lag.loss_by_ms))
-        kept.append(f"for {near}" if near == far else f"for {near} to {far}")
-    if lag.bytes_to_loss is not None:
-        kept.append(f"for {count_of(lag.bytes_to_loss, 'more byte')}")
-    return " or ".join(kept) or "forever"
-
-
-def _what_is_wrong(lag: PartitionLag) -> str | None:
-    name = f"{lag.topic}-{lag.partition}"
-    if lag.is_beyond_end:
-        return f"{name}: position {lag.position} is beyond the end of the log, {lag.latest}: it belongs to another log"
-    if lag.lost:
-        why = f" ({lag.earliest_reason})" if lag.earliest_reason else ""
-        return (
-            f"{name}: position {lag.position} is below the earliest offset, {lag.earliest}: "
-            f"{count_of(lag.lost, 'offset')} before it cannot be read any more{why}"
-        )
-    return None

@@ -134,6 +134,14 @@ def place_of_partition(text: str) -> tuple[int | None, str]:
     return None, text
 
 
+def topic_partitions(text: str) -> tuple[str, list[int] | None]:
+    """``TOPIC``, with None for all its partitions, or ``TOPIC:0,2``."""
+    topic, colon, numbers = text.partition(":")
+    if not topic or (colon and not all(number.isascii() and number.isdecimal() for number in numbers.split(","))):
+        raise ValueError(f"must be TOPIC or TOPIC:PARTITION,..., for example clicks or clicks:0,2, not {text!r}")
+    return topic, [_bounded(number) for number in numbers.split(",")] if colon else None
+
+
 COUNT: Final = Checked("count", count)
 POSITIVE: Final = Checked("positive", positive)
 AMOUNT: Final = Checked("amount", amount)
@@ -144,3 +152,4 @@ SIZE: Final = Checked("size", size)
 MEBIBYTES: Final = Checked("mebibytes", mebibytes)
 PAIR: Final = Checked("pair", pair)
 PLACE_OF_PARTITION: Final = Checked("place", place_of_partition)
+TOPIC_PARTITIONS: Final = Checked("topic", topic_partitions)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from seglog_protocol.tables import Column, table_line, widths_of
+from seglog_protocol.tables import Column, table_line, titles_of, widths_of
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -13,9 +13,15 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """The lines of a table, titles first: columns as wide as they need to be, numbers to the right."""
-    columns = [Column(title, right=None) for title in titles]
-    texts = [titles, *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
+    """The lines of a table, titles first: columns as wide as they need to be, numbers to the right.
+
+    ``>`` before a title aligns its whole column to the right.
+    """
+    columns = [Column(title.removeprefix(">"), right=title.startswith(">") or None) for title in titles]
+    texts = [
+        titles_of(columns),
+        *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows),
+    ]
     widths = widths_of(texts)
     for row in texts:
         yield table_line(columns, widths, row)

@@ -1,10 +1,9 @@
 """``seglog topic create | list | describe | alter | truncate | delete``."""
 
-import sys
 from typing import Any
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_config, print_json, warn
+from seglog.cli.common import is_confirmed, moment_of, open_client, print_config, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.tables import print_table
 from seglog.client import Client
@@ -102,7 +101,7 @@ def _first_to_keep(client: Client, options: Options) -> dict[int, int | None]:
 
 
 def _delete(client: Client, options: Options) -> int:
-    if sys.stdin.isatty() and sys.stderr.isatty() and not options.yes and not _is_confirmed(client, options.topic):
+    if not is_confirmed(options, lambda: _question(client, options.topic)):
         warn(f"{options.topic} is not deleted")
         return FAILED
     client.delete_topic(options.topic)
@@ -113,11 +112,10 @@ def _delete(client: Client, options: Options) -> int:
     return OK
 
 
-def _is_confirmed(client: Client, name: str) -> bool:
+def _question(client: Client, name: str) -> str:
     topic = client.describe_topic(name)
     what = f"{count_of(topic.partitions, 'partition')}, {count_of(topic.size, 'byte')}"
-    print(f"Delete topic {name} ({what}) forever? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return f"Delete topic {name} ({what}) forever?"
 
 
 _ACTIONS = {

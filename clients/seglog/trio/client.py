@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 import trio
 
@@ -16,6 +16,21 @@ from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_S
 from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.fetching import OutOfRange, PartitionPosition
 from seglog.gaps import ConsumerGap
+from seglog.group_consuming import GroupOptions
+from seglog.groups import (
+    GroupDescription,
+    GroupOffset,
+    GroupTopics,
+    OffsetReset,
+    Shift,
+    delete_group,
+    delete_group_offsets,
+    delete_groups,
+    describe_group,
+    group_offsets,
+    list_groups,
+    reset_group,
+)
 from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import Moment
 from seglog.producer_options import ProducerOptions
@@ -25,6 +40,7 @@ from seglog.timestamps import TimestampWatch
 from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
 from seglog.trio.dialer import Dialer
+from seglog.trio.group_consumer import GroupConsumer
 from seglog.trio.link import Link
 from seglog.trio.producer import Producer
 from seglog.trio.transport import Opener, open_socket
@@ -36,8 +52,10 @@ from seglog_protocol.messages import (
     ConfigEntry,
     ConfigValue,
     CreateTopicReply,
+    DeletedGroup,
     ExplainReply,
     HelloReply,
+    ListedGroup,
     MessageT,
     MetricsReply,
     MetricsRequest,
@@ -248,10 +266,12 @@ class Client:
         """The timestamp checks of a topic; their warnings are issued once per client."""
         return self._timestamps.setdefault(topic, TimestampWatch(topic))
 
+    @overload
     def consumer(
         self,
         topic: str,
         *,
+        group: None = None,
         partitions: Sequence[int] | None = None,
         start: Place | None = None,
         until: Place | None = None,
@@ -261,7 +281,32 @@ class Client:
         on_gap: Callable[[ConsumerGap], None] | None = None,
         reconnect_timeout: float = 120.0,
         **limits: Any,
-    ) -> Opening[Consumer]:
+    ) -> Opening[Consumer]: ...
+
+    @overload
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        start: Place | None = None,
+        until: Place | None = None,
+        follow: bool = True,
+        durable_only: bool = False,
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        on_assigned: Callable[[list[int]], object] | None = None,
+        on_revoked: Callable[[list[int], bool], object] | None = None,
+        on_gap: Callable[[ConsumerGap], None] | None = None,
+        instance_id: str | None = None,
+        session_timeout: float = 45.0,
+        max_poll_interval: float = 300.0,
+        assignors: Sequence[str] = ("range", "roundrobin"),
+        reconnect_timeout: float = 120.0,
+        **limits: Any,
+    ) -> Opening[GroupConsumer]: ...
+
+    def consumer(self, topic: str, *, group: str | None = None, **more: Any) -> Opening[Any]:
         """A consumer of ``topic``, all its partitions or some, for ``async with``.
 
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
@@ -272,9 +317,22 @@ class Client:
         the log: "error", or the end to continue at. ``on_gap`` is called with offsets without a record, before the
         record after them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
         partition_bytes.
+
+        With ``group`` the consumer shares the partitions with the group's other members, and goes on at the group's
+        committed offsets; ``start`` ("earliest") is for partitions without one, and for those whose offset is outside
+        the log. It follows unless ``follow`` is False. What the program has come back for more after is committed every
+        ``auto_commit_interval`` seconds, when partitions are given up and at the end; without ``auto_commit`` the
+        program calls ``commit``. ``on_assigned(partitions)`` is called before partitions are read,
+        ``on_revoked(partitions, lost)`` before they are given up, or with ``lost`` when others may read them already;
+        both by the task that reads, and both may be async. ``instance_id`` makes a static member, which comes back
+        within ``session_timeout`` seconds to what it had. A program that does not ask for records for
+        ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or,
+        alone, "cooperative-sticky".
         """
-        options = ConsumerOptions(
-            partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
+        options = (
+            ConsumerOptions(**more)
+            if group is None
+            else GroupOptions(**({"follow": True} | more), group=group, client_id=self._dialer.client_id)
         )
 
         async def begun() -> tuple[Link, list[PartitionPosition]]:
@@ -292,7 +350,13 @@ class Client:
                 link, states = await begun()
             except ConnectionLostError:  # repeatable: the broker may just have restarted
                 link, states = await begun()
-            consumer = Consumer(self._dialer, link, topic, options, states, seconds=self._request_timeout)
+            seconds = self._request_timeout
+            if isinstance(options, GroupOptions):
+                consumer: Consumer = GroupConsumer(
+                    self._dialer, link, topic, options, self._background, seconds=seconds
+                )
+            else:
+                consumer = Consumer(self._dialer, link, topic, options, states, seconds=seconds)
             self._consumers.add(consumer)
             consumer.on_closed = lambda: self._consumers.discard(consumer)
             return consumer
@@ -406,10 +470,21 @@ class Client:
         finally:
             if error is not None:
                 await self._abort_producers(error)
-            for consumer in list(self._consumers):
-                consumer.let_go()
-            assert self._link is not None
-            self._link.close()
+            try:
+                await self._leave_consumers()
+            finally:
+                assert self._link is not None
+                self._link.close()
+
+    async def _leave_consumers(self) -> None:
+        first: Exception | None = None
+        for consumer in list(self._consumers):
+            try:
+                await consumer.leave()
+            except Exception as error:  # noqa: BLE001 - of the program's own callbacks; the others are closed, too
+                first = first or error
+        if first is not None:
+            raise first
 
     async def _close_producers(self) -> None:
         first: SeglogError | None = None
@@ -428,6 +503,52 @@ class Client:
             producer.end()
         for producer in producers:
             await producer.leave(error, deadline)
+
+    # --- Groups -------------------------------------------------------------------------------------------------------
+
+    async def groups(self) -> list[ListedGroup]:
+        """All consumer groups, by name: their state, and when what they committed expires."""
+        return (await self.converse(list_groups()))[0]
+
+    async def describe_group(self, name: str) -> GroupDescription:
+        """A group with its members, what it committed, and how far that is behind. Raises UnknownGroupError."""
+        return await self.converse(describe_group(name))
+
+    async def group_offsets(self, name: str) -> list[GroupOffset]:
+        """What a group has committed, by topic and partition, and how far it is behind; empty for an unknown group."""
+        return await self.converse(group_offsets(name))
+
+    async def reset_group(
+        self,
+        name: str,
+        to: int | str | datetime | Moment | Shift,
+        topics: GroupTopics | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> list[OffsetReset]:
+        """Commit other offsets for a group without members, and return what changed, in ``topics`` or all it has read.
+
+        ``to`` is an offset, "earliest", "latest", a time as for ``consumer``, or ``Shift(n)``, as text "+n" or "-n":
+        so many records from the committed offset. It is limited to the log, see ``OffsetReset.note``. With ``dry_run``
+        nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
+        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to count from.
+        """
+        return await self.converse(reset_group(name, to, topics, dry_run=dry_run))
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a group and its offsets. Raises UnknownGroupError, NonEmptyGroupError while it has members."""
+        await self.converse(delete_group(name))
+
+    async def delete_groups(self, names: Sequence[str]) -> list[DeletedGroup]:
+        """As ``delete_group``, for several: one result for each, with its error if it was not deleted."""
+        return await self.converse(delete_groups(names))
+
+    async def delete_group_offsets(self, name: str, topics: GroupTopics) -> list[tuple[str, int]]:
+        """Forget what a group committed in topics that none of its members reads; returns the topics and partitions.
+
+        Raises GroupSubscribedError while a member does.
+        """
+        return await self.converse(delete_group_offsets(name, topics))
 
 
 class Explain:

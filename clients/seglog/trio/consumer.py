@@ -10,7 +10,7 @@ from typing import Final, Generic, Self, TypeVar
 
 import trio
 
-from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
+from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, PendingFetch, Retries
 from seglog.fetching import FetchedBatch, PartitionPosition, Record
 from seglog.lag import PartitionLag
 from seglog.starting import Place
@@ -111,7 +111,8 @@ class Consumer(ConsumerBase):
         if asked is None or answer is None:
             return
         try:
-            await answer.wait(asked.deadline)
+            if not await self._is_answered(answer, asked):
+                return
         except SeglogError:
             if self._pending is asked:
                 raise
@@ -127,6 +128,11 @@ class Consumer(ConsumerBase):
             await self._ask(link)
         except SeglogError:
             self._disconnect()  # records already received are returned first
+
+    async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
+        """Wait for the reply; false if there may be something else to do before it comes."""
+        await answer.wait(asked.deadline)
+        return True
 
     async def _ask(self, link: Link) -> bool:
         """Send the next fetch; False when there is nothing to fetch at this time."""
@@ -222,9 +228,13 @@ class Consumer(ConsumerBase):
         self.let_go()
         await trio.lowlevel.checkpoint()
 
-    def let_go(self) -> None:
+    async def leave(self) -> None:
         """``close`` without a checkpoint."""
-        self._is_closed = True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close the connection at once."""
+        self._is_closed = self._is_interrupted = True
         self._disconnect()
         self.on_closed()
 

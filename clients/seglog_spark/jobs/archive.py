@@ -19,6 +19,7 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
+from seglog_spark.group_progress import GroupProgress
 from seglog_spark.jobs.by_date import find_by_date, remove_notes, write_by_date
 from seglog_spark.jobs.following import follow, terminated_as_interrupted
 from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
@@ -179,8 +180,10 @@ def run(options: Options) -> int:
         sweep(folder)
         before = load(folder) or _empty(options, topic)
 
+        group = None if options.group is None else GroupProgress(client, options.group)
+
         def one_round() -> None:
-            _round(options, client, folder, runner, progress)
+            _round(options, client, folder, runner, progress, group)
 
         if options.follow:
             seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
@@ -197,7 +200,9 @@ def _empty(options: Options, topic: TopicDescription) -> Manifest:
     return Manifest(topic.name, topic.id, settings=settings)
 
 
-def _round(options: Options, client: Client, folder: Path, runner: Runner, progress: Progress) -> None:
+def _round(
+    options: Options, client: Client, folder: Path, runner: Runner, progress: Progress, group: GroupProgress | None
+) -> None:
     """Archive up to the end of the topic."""
     topic = client.describe_topic(options.topic)
     manifest = load(folder) or _empty(options, topic)
@@ -221,6 +226,16 @@ def _round(options: Options, client: Client, folder: Path, runner: Runner, progr
         return runner.run(ranges, task)
 
     archive(plan, Catalog(client, durable_only=options.durable_only), manifest, folder, execute)
+    if group is not None:
+        _commit(group, load(folder) or manifest, progress)
+
+
+def _commit(group: GroupProgress, manifest: Manifest, progress: Progress) -> None:
+    """Commit how far the archive is; a failure is only reported."""
+    ends = {TopicPartition(manifest.topic, number): end for number, (_, end) in manifest.partitions.items()}
+    sentence = group.commit(ends)
+    if sentence is not None:
+        progress.say(sentence)
 
 
 def _print_result(options: Options, folder: Path, before: Manifest, progress: Progress) -> None:

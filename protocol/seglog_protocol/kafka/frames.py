@@ -18,8 +18,11 @@ PRODUCE: Final = 0
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AND_API_KEY: Final = struct.Struct(">ih")
 
-_FRAME_BYTES_MIN: Final = 8
+REQUEST_BYTES_MIN: Final = 8
 """An api key, a version and a correlation id, without which no request can be answered."""
+
+RESPONSE_BYTES_MIN: Final = 4
+"""A correlation id, for a reader of responses."""
 
 
 class KafkaFrameReader(FrameReceiver):
@@ -37,9 +40,11 @@ class KafkaFrameReader(FrameReceiver):
         *,
         asks: bool = False,
         small_frame_bytes_max: int = SMALL_FRAME_BYTES_MAX,
+        frame_bytes_min: int = REQUEST_BYTES_MIN,
     ) -> None:
         """As FrameReceiver's; requests of other apis than Produce have at most ``small_frame_bytes_max`` bytes."""
         super().__init__(frame_bytes_max, receive_buffer, pool, asks=asks)
+        self._frame_bytes_min = frame_bytes_min
         self.small_frame_bytes_max = small_frame_bytes_max
 
     def next_frame(self) -> memoryview | None:
@@ -57,7 +62,7 @@ class KafkaFrameReader(FrameReceiver):
             return None
         length, api_key = _LENGTH_AND_API_KEY.unpack_from(held, start)
         limit = self.frame_bytes_max if api_key == PRODUCE else min(self.small_frame_bytes_max, self.frame_bytes_max)
-        if not _FRAME_BYTES_MIN <= length <= limit:
+        if not self._frame_bytes_min <= length <= limit:
             self._check_length(length, limit)
         begin = start + LENGTH_SIZE
         if begin + length <= end:
@@ -68,11 +73,10 @@ class KafkaFrameReader(FrameReceiver):
         self._announce(length)
         return None
 
-    @staticmethod
-    def _check_length(length: int, limit: int) -> None:
+    def _check_length(self, length: int, limit: int) -> None:
         if length > limit:
             raise FrameTooLargeError(
                 f"a request of {length} bytes was announced, the limit is {limit}", size=length, limit=limit
             )
-        if length < _FRAME_BYTES_MIN:
+        if length < self._frame_bytes_min:
             raise RemoteProtocolError(f"a request of {length} bytes was announced: too few for its header")

@@ -7,6 +7,18 @@ from seglog_protocol.messages.append import AppendRequest, FlushRequest, InitPro
 from seglog_protocol.messages.base import Request
 from seglog_protocol.messages.explain import ExplainRequest, ExplainSegmentsRequest
 from seglog_protocol.messages.fetch import CancelRequest, FetchRequest
+from seglog_protocol.messages.groups import (
+    CommitOffsetsRequest,
+    CommittedOffsetsRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DescribeGroupRequest,
+    GroupHeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
 from seglog_protocol.messages.hello import HelloRequest, MetricsRequest
 from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, TruncateRequest
 from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
@@ -30,6 +42,16 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         MetricsRequest,
         InitProducerRequest,
         FlushRequest,
+        JoinGroupRequest,
+        SyncGroupRequest,
+        GroupHeartbeatRequest,
+        LeaveGroupRequest,
+        CommitOffsetsRequest,
+        CommittedOffsetsRequest,
+        ListGroupsRequest,
+        DescribeGroupRequest,
+        DeleteGroupsRequest,
+        DeleteOffsetsRequest,
     )
 }
 

@@ -59,7 +59,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         unknown.
         """
         try:
-            return msgspec.convert(wire, cls, dec_hook=decode_error)
+            return msgspec.convert(wire, cls, builtin_types=_BYTES, dec_hook=decode_error)
         except REFUSED as error:
             raise refusal(cls, wire) from error
 

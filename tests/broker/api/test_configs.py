@@ -38,6 +38,8 @@ PLACES: Final = "each has its own addresses and directory"
 CONTROLLER: Final = "seglog has no listener and no quorum of controllers"
 HIDDEN: Final = "a weaker name that was set in vain is not remembered"
 
+FEWER: Final = "one node needs no more partitions, and smaller segments are compacted sooner"
+
 DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
     "topic": {"min.insync.replicas": ELR},
     "static_topic": {"min.insync.replicas": ELR, "segment.ms": HIDDEN},
@@ -52,6 +54,8 @@ DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
         "controller.listener.names": CONTROLLER,
         "controller.quorum.bootstrap.servers": CONTROLLER,
         "group.initial.rebalance.delay.ms": "that Kafka was started with 0",
+        "offsets.topic.num.partitions": FEWER,
+        "offsets.topic.segment.bytes": FEWER,
     },
     "static_broker": {"log.roll.ms": HIDDEN, "log.roll.hours": HIDDEN},
     "group": {},

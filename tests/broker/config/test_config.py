@@ -208,10 +208,10 @@ def test_what_would_stop_compaction_for_good_is_refused(name: str, possible: lis
 
 
 def test_a_description_says_of_a_value_that_it_has_no_effect() -> None:
-    flags = ["offsets.retention.minutes=5", "compression.type=zstd", "min.insync.replicas=2"]
+    flags = ["seglog.http.listen=127.0.0.1:9193", "compression.type=zstd", "min.insync.replicas=2"]
     config, _ = load_config(None, "", {}, flags)
     told = {line.key: line.shortfall for line in config.describe()}
-    assert (told["offsets.retention.minutes"] or "").startswith("no effect yet: ")
+    assert (told["seglog.http.listen"] or "").startswith("no effect yet: ")
     told = {line.key: line.shortfall for line in config.topic_defaults.describe()}
     assert told["compression.type"] is None
     assert (told["min.insync.replicas"] or "").startswith("no effect here: ")
@@ -784,6 +784,8 @@ def other_value(key: Key) -> str:
         "empty",
         "os",
         "PLAINTEXT://127.0.0.1:1",
+        "range",
+        "disabled",
     ]
     for text in [*candidates, "LogAppendTime"]:
         try:
@@ -821,10 +823,10 @@ def test_a_value_that_says_what_happens_anyway_needs_no_warning(key: Key) -> Non
 
 
 def test_a_warning_names_the_setting_and_its_origin() -> None:
-    (warning,) = load(environ={"SEGLOG_OFFSETS_RETENTION_MINUTES": "5"})[1]
+    (warning,) = load(environ={"SEGLOG_HTTP_LISTEN": "127.0.0.1:9193"})[1]
     assert warning == (
-        "offsets.retention.minutes (environment SEGLOG_OFFSETS_RETENTION_MINUTES) is accepted but has no effect yet: "
-        "there are no consumer groups yet."
+        "seglog.http.listen (environment SEGLOG_HTTP_LISTEN) is accepted but has no effect yet: there is no HTTP "
+        "listener yet."
     )
 
 

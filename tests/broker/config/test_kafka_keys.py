@@ -12,7 +12,10 @@ from tests.support import REPOSITORY
 
 TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
 
-OTHER_DEFAULTS = {"log.dir", "listeners", "advertised.listeners"}
+OTHER_DEFAULTS = {
+    *("log.dir", "listeners", "advertised.listeners"),
+    *("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
+}
 """Broker keys with a default of seglog's own: a directory that stays, and addresses of this machine alone."""
 
 

@@ -261,7 +261,7 @@ class FakeBroker:
     def answer_now(self, request: Request) -> Message | None:
         return None
 
-    async def answer(self, request: Request) -> tuple[Message, bytes]:
+    async def answer(self, request: Request, host: str = "") -> tuple[Message, bytes]:
         self._raise()
         match request:
             case OffsetsRequest():

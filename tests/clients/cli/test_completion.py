@@ -12,6 +12,7 @@ import pytest
 from seglog.cli.completing import PATIENCE_VARIABLE
 from seglog.cli.grammar.completion import SHELLS
 from tests.clients.fake_broker import SILENCE, FakeBroker, fake_broker
+from tests.clients.fake_groups import FakeGroup, FakeGroups
 from tests.processes import clean_environment
 from tests.support import missing
 
@@ -21,6 +22,9 @@ TOPICS = {"clicks": 1, "clients": 2, "other": 1}
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
     with fake_broker(topics=TOPICS) as running:
+        groups = FakeGroups(running)
+        groups.groups = {"app": FakeGroup(), "archiver": FakeGroup(), "other": FakeGroup()}
+        running.script = groups.answer
         yield running
 
 
@@ -63,9 +67,12 @@ def complete(words: str, environment: dict[str, str]) -> list[str]:
         ("seglog topic describe o", ["other"]),
         ("seglog spark archive --topic cl", ["clicks", "clients"]),
         ("seglog completion ''", ["bash", "zsh", "fish"]),
+        ("seglog group describe a", ["app", "archiver"]),
+        ("seglog group delete app arch", ["archiver"]),
+        ("seglog group reset app --to latest --topic cl", ["clicks", "clients"]),
     ],
 )
-def test_bash_is_offered_commands_options_values_and_topics(
+def test_bash_is_offered_commands_options_values_topics_and_groups(
     environment: dict[str, str], words: str, offered: list[str]
 ) -> None:
     assert complete(words, environment) == offered

@@ -38,8 +38,14 @@ def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
 
 
 def test_a_page_is_made_for_each_command() -> None:
-    assert {"seglog", "seglog topic create", "seglog load roundtrip", "seglog spark report"} <= PAGES.keys()
-    assert len(PAGES) == 26
+    assert {
+        "seglog",
+        "seglog topic create",
+        "seglog load roundtrip",
+        "seglog spark report",
+        "seglog group reset",
+    } <= PAGES.keys()
+    assert len(PAGES) == 31
 
 
 def test_no_line_is_wider_than_a_terminal_and_usage_comes_first(page: tuple[click.Context, str]) -> None:

@@ -84,6 +84,14 @@ def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
         ("batch", BROKER | {"servers": "http://a:1", "subscribe": "a"}, "is a URL"),
         ("batch", READ | {"startingOfsets": "earliest"}, "did you mean startingOffsets?"),
         ("batch", READ | {"kafka.group.id": "g"}, "belongs to no group"),
+        ("stream", READ | {"groupIdPrefix": "g"}, "the option group of a stream names one to which its progress is"),
+        ("batch", READ | {"group": "g"}, "has no meaning in a batch read"),
+        ("stream", READ | {"group": " "}, "group names no group"),
+        (
+            "stream",
+            {"localLogDir": "/data", "subscribe": "a", "group": "g"},
+            "group needs a broker, which keeps what groups commit",
+        ),
         ("batch", READ | {"path": "a"}, "name the topics with subscribe"),
         ("batch", READ | {"maxOffsetsPerTrigger": "5"}, "has no meaning in a batch read"),
         ("stream", READ | {"endingOffsets": "latest"}, "has no meaning in a stream read"),
@@ -127,6 +135,11 @@ def test_sizes_and_time_spans_have_units() -> None:
     assert options.max_bytes_per_trigger == 64 << 20
     assert options.max_trigger_delay == 90
     assert parse_read_options(READ | {"targetTaskBytes": "1024k"}, "batch").target_task_bytes == 1 << 20
+
+
+def test_a_stream_may_name_a_group_for_its_progress() -> None:
+    assert parse_read_options(READ, "stream").group is None
+    assert parse_read_options(READ | {"group": "etl"}, "stream").group == "etl"
 
 
 def test_a_sink_waits_for_the_disk_and_takes_what_spark_hands_on() -> None:

@@ -158,6 +158,23 @@ def test_a_stream_goes_on_where_it_was_within_its_limits_and_finds_new_partition
     assert len({row[1:] for row in rows + more}) == 340
 
 
+def test_a_stream_commits_its_progress_to_a_group_which_it_never_reads(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    produce(client, topic, 250)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100", "group": f"{topic}-etl"}
+    progress, _ = stream(spark, running, topic, checkpoint, **options)
+    told = {int(number): end for number, end in progress[-1]["sources"][0]["endOffset"][topic].items()}
+    assert sum(told.values()) == 250
+    committed = {each.partition: each.offset for each in client.group_offsets(f"{topic}-etl")}
+    assert committed == told
+
+    client.reset_group(f"{topic}-etl", "earliest")
+    produce(client, topic, 30, start=250)
+    assert len(stream(spark, running, topic, checkpoint, **options)[1]) == 30
+    assert client.describe_group(f"{topic}-etl").records == 0
+
+
 def test_streams_that_start_together_find_nothing_to_add_to_the_environment_they_share(
     spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
 ) -> None:

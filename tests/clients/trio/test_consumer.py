@@ -291,7 +291,7 @@ async def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told(
             assert await values(consumer) == [3, 4, 5, 6, 7, 8]
             assert told == list(consumer.gaps) == [seglog.ConsumerGap("t", 0, 0, 3, "expired")]
         with pytest.raises(ValueError, match="on_out_of_range"):
-            client.consumer("t", on_out_of_range="never")  # type: ignore[arg-type]
+            client.consumer("t", on_out_of_range="never")  # type: ignore[call-overload]
 
 
 async def test_a_damaged_batch_is_told_and_can_be_passed_over(autojump_clock: MockClock) -> None:

@@ -65,7 +65,7 @@ async def real_broker(folder: Path) -> AsyncGenerator[RealBroker, None]:
 
 
 async def read(client: seglog.trio.Client, topic: str, **options: object) -> list[seglog.Record]:
-    async with client.consumer(topic, **options) as consumer:  # type: ignore[arg-type]
+    async with client.consumer(topic, **options) as consumer:  # type: ignore[call-overload]
         return [record async for record in consumer]
 
 

@@ -82,11 +82,7 @@ public final class JavaClient {
         admin.deleteTopics(List.of(topic)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
         return null;
       case "group":
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(step.get("group").asText())) {
-          consumer.subscribe(List.of(topic));
-          consumer.poll(Duration.ofSeconds(TIMEOUT_SECONDS));
-        }
-        return null;
+        return group(topic, step.get("group").asText(), step.get("count").asInt());
       default:
         throw new IllegalArgumentException(step.toString());
     }
@@ -137,10 +133,28 @@ public final class JavaClient {
     return found;
   }
 
+  private static List<Object> group(String topic, String group, int count) {
+    List<Object> found = new ArrayList<>();
+    try (KafkaConsumer<byte[], byte[]> consumer = consumer(group)) {
+      consumer.subscribe(List.of(topic));
+      long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS);
+      while (found.size() < count && System.nanoTime() < end) {
+        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1))) {
+          found.add(listOf(record.partition(), record.offset()));
+        }
+      }
+      consumer.commitSync();
+    }
+    return found;
+  }
+
   private static KafkaConsumer<byte[], byte[]> consumer(String group) {
     Map<String, Object> settings = settings();
     if (group != null) {
       settings.put("group.id", group);
+      settings.put("auto.offset.reset", "earliest");
+      settings.put("enable.auto.commit", false);
+      settings.put("max.poll.records", 1);
     }
     settings.put("key.deserializer", ByteArrayDeserializer.class);
     settings.put("value.deserializer", ByteArrayDeserializer.class);

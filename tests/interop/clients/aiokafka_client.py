@@ -97,9 +97,12 @@ def _check(response: Any) -> None:
         raise RuntimeError(str(response))
 
 
-async def group(topic: str, group: str) -> None:
-    async with AIOKafkaConsumer(topic, bootstrap_servers=SERVER, group_id=group) as consumer:
-        await consumer.getone()
+async def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
+    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with AIOKafkaConsumer(topic, bootstrap_servers=SERVER, group_id=group, **settings) as consumer:
+        records = [await consumer.getone() for _ in range(count)]
+        await consumer.commit()
+        return [(record.partition, record.offset) for record in records]
 
 
 def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:

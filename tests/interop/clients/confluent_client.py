@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
@@ -32,9 +32,9 @@ def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool,
     return None if acks == "0" else min(offsets)
 
 
-def _consumer(group: str = "none") -> Any:
+def _consumer(group: str = "none", start: str = "error") -> Any:
     """A consumer; librdkafka wants the name of a group even if there is none."""
-    return Consumer(SERVER | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"})
+    return Consumer(SERVER | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": start})
 
 
 def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
@@ -47,8 +47,6 @@ def consume(topic: str, partition: int, offset: int, count: int) -> list[Consume
             if message is None:
                 break
             error = message.error()
-            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # an assigned partition does not need the group
             if error is not None:
                 raise KafkaException(error)
             kind, timestamp = message.timestamp()
@@ -85,13 +83,20 @@ def ends(topic: str, partition: int) -> list[int]:
         consumer.close()
 
 
-def group(topic: str, group: str) -> None:
-    consumer = _consumer(group)
+def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
+    consumer = _consumer(group, "earliest")
     try:
         consumer.subscribe([topic])
-        message = consumer.poll(TIMEOUT_SECONDS)
-        if message is not None and message.error() is not None:
-            raise KafkaException(message.error())
+        found: list[tuple[int, int]] = []
+        while len(found) < count:
+            message = consumer.poll(TIMEOUT_SECONDS)
+            if message is None:
+                break
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            found.append((message.partition(), message.offset()))
+        consumer.commit(asynchronous=False)
+        return found
     finally:
         consumer.close()
 

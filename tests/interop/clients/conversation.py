@@ -14,11 +14,11 @@ create                    topic, partitions, config                             
 describe                  topic                                                       number of partitions
 topics                                                                                names
 delete                    topic                                                       null
-group                     topic, group                                                null
+group                     topic, group, count                                         [partition, offset] of each
 ========================  ==========================================================  =============================
 
 ``acks`` is "0", "1" or "all"; the result of ``produce`` is null with "0". ``codec`` is none, gzip, snappy, lz4 or zstd.
-``group`` subscribes as a member of a consumer group, and polls once.
+``group`` joins a consumer group, reads ``count`` records from where the group is, commits, and leaves.
 
 Programs in Python use ``serve``. They run in an environment where nothing of seglog is installed.
 """

@@ -70,10 +70,24 @@ def ends(topic: str, partition: int) -> list[int]:
         consumer.close()
 
 
-def group(topic: str, group: str) -> None:
-    consumer = KafkaConsumer(topic, bootstrap_servers=SERVER, group_id=group)
+def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
+    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=SERVER,
+        group_id=group,
+        max_poll_records=1,
+        consumer_timeout_ms=TIMEOUT_SECONDS * 1000,
+        **settings,
+    )
     try:
-        consumer.poll(TIMEOUT_SECONDS * 1000)
+        found: list[tuple[int, int]] = []
+        for record in consumer:
+            found.append((record.partition, record.offset))
+            if len(found) == count:
+                break
+        consumer.commit()
+        return found
     finally:
         consumer.close()
 

@@ -79,17 +79,24 @@ const steps = {
     await admin.deleteTopics({ topics: [topic] })
     return null
   }),
-  async group({ topic, group }) {
-    const consumer = kafka.consumer({ groupId: group, retry: { retries: 1, restartOnFailure: async () => false } })
-    const crashed = new Promise((resolve, reject) => {
-      consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
-      setTimeout(resolve, TIMEOUT_MS).unref()
-    })
+  async group({ topic, group, count }) {
+    const consumer = kafka.consumer({ groupId: group, retry: { retries: 3, restartOnFailure: async () => false } })
     await consumer.connect()
     try {
-      await consumer.subscribe({ topic })
-      await Promise.all([consumer.run({ eachMessage: async () => {} }), crashed])
-      return null
+      await consumer.subscribe({ topic, fromBeginning: true })
+      const found = []
+      await new Promise((resolve, reject) => {
+        consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+        setTimeout(resolve, TIMEOUT_MS).unref()
+        const eachMessage = async ({ partition, message }) => {
+          found.push([partition, Number(message.offset)])
+          if (found.length === count) resolve()
+        }
+        consumer.run({ autoCommit: false, eachMessage }).catch(reject)
+      })
+      const next = new Map(found.map(([partition, offset]) => [partition, String(offset + 1)]))
+      await consumer.commitOffsets([...next].map(([partition, offset]) => ({ topic, partition, offset })))
+      return found
     } finally {
       await consumer.disconnect()
     }

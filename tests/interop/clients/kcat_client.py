@@ -99,8 +99,10 @@ def describe(topic: str) -> int:
     return sum(line.startswith("    partition ") for line in lines)
 
 
-def group(topic: str, group: str) -> None:
-    _kcat("-G", group, topic)
+def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
+    told = _kcat("-G", group, "-c", str(count), "-X", "auto.offset.reset=earliest", "-f", "%p %o\n", topic)
+    places = [line.split() for line in told.decode().splitlines()]
+    return [(int(partition), int(offset)) for partition, offset in places]
 
 
 if __name__ == "__main__":

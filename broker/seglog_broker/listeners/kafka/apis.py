@@ -9,8 +9,12 @@ from typing import Any, Final, NamedTuple
 from seglog_broker.listeners.kafka import (
     cluster,
     configs,
+    consumer_groups,
     coordinators,
     features,
+    group_admin,
+    group_offsets,
+    groups,
     log_dirs,
     offsets,
     producer_ids,
@@ -22,6 +26,7 @@ from seglog_broker.listeners.kafka import (
     topics,
 )
 from seglog_broker.listeners.kafka.door import Caller
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
@@ -33,13 +38,21 @@ Serve = Callable[[Caller, Any, int], Awaitable[Response]]
 """As AtOnce, and may wait."""
 
 
+Refuse = Callable[[Any, int, SeglogError], Response]
+"""Gives the response with an error, to a request of a version that cannot wait any longer."""
+
+
 class Api(NamedTuple):
-    """One api: its name, the versions that are accepted, and the functions that serve it."""
+    """One api: its name, the versions that are accepted, and the functions that serve it.
+
+    With ``refuse``, ``serve`` may wait for minutes. It is cancelled when the peer leaves or the broker stops.
+    """
 
     name: str
     versions: range
     at_once: AtOnce | None = None
     serve: Serve | None = None
+    refuse: Refuse | None = None
 
 
 PRODUCE_VERSION_ADVERTISED: Final = 0
@@ -106,7 +119,19 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         1: Api("Fetch", range(4, 19)),
         2: Api("ListOffsets", range(1, 12), serve=offsets.list_offsets),
         3: Api("Metadata", range(14), serve=topics.metadata),
-        10: Api("FindCoordinator", range(7), at_once=coordinators.find_coordinator),
+        8: Api("OffsetCommit", range(2, 11), serve=group_offsets.offset_commit),
+        9: Api(
+            "OffsetFetch", range(1, 11), at_once=group_offsets.offset_fetch, serve=group_offsets.offset_fetch_slowly
+        ),
+        10: Api(
+            "FindCoordinator", range(7), at_once=coordinators.find_coordinator, serve=coordinators.find_coordinators
+        ),
+        11: Api("JoinGroup", range(10), serve=groups.join_group, refuse=groups.join_refused),
+        12: Api("Heartbeat", range(5), at_once=groups.heartbeat),
+        13: Api("LeaveGroup", range(6), serve=groups.leave_group),
+        14: Api("SyncGroup", range(6), serve=groups.sync_group, refuse=groups.sync_refused),
+        15: Api("DescribeGroups", range(7), serve=group_admin.describe_groups),
+        16: Api("ListGroups", range(6), serve=group_admin.list_groups),
         API_VERSIONS: Api("ApiVersions", range(5), at_once=api_versions),
         19: Api("CreateTopics", range(2, 8), serve=topic_changes.create_topics),
         20: Api("DeleteTopics", range(1, 7), serve=topic_changes.delete_topics),
@@ -121,10 +146,12 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         34: Api("AlterReplicaLogDirs", range(1, 3), serve=log_dirs.alter_replica_log_dirs),
         35: Api("DescribeLogDirs", range(1, 6), serve=log_dirs.describe_log_dirs),
         37: Api("CreatePartitions", range(4), serve=topic_changes.create_partitions),
+        42: Api("DeleteGroups", range(3), serve=group_admin.delete_groups),
         43: Api("ElectLeaders", range(3), serve=replicas.elect_leaders),
         44: Api("IncrementalAlterConfigs", range(2), serve=configs.incremental_alter_configs),
         45: Api("AlterPartitionReassignments", range(2), serve=replicas.alter_partition_reassignments),
         46: Api("ListPartitionReassignments", range(1), at_once=replicas.list_partition_reassignments),
+        47: Api("OffsetDelete", range(1), serve=group_offsets.offset_delete),
         48: Api("DescribeClientQuotas", range(2), at_once=quotas.describe_client_quotas),
         49: Api("AlterClientQuotas", range(2), serve=quotas.alter_client_quotas),
         50: Api("DescribeUserScramCredentials", range(1), serve=security.describe_users),
@@ -135,6 +162,8 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         61: Api("DescribeProducers", range(1), serve=producers.describe_producers),
         65: Api("DescribeTransactions", range(1), serve=producers.describe_transactions),
         66: Api("ListTransactions", range(3), at_once=producers.list_transactions),
+        68: Api("ConsumerGroupHeartbeat", range(2), serve=consumer_groups.consumer_group_heartbeat),
+        69: Api("ConsumerGroupDescribe", range(2), serve=consumer_groups.consumer_group_describe),
         74: Api("ListConfigResources", range(2), at_once=configs.list_config_resources),
         75: Api("DescribeTopicPartitions", range(1), serve=topics.describe_topic_partitions),
     }

@@ -11,6 +11,7 @@ AUTHORIZED_OPERATIONS_NOT_ASKED: Final = -2147483648
 
 _CLUSTER_OPERATIONS: Final = 8096
 _TOPIC_OPERATIONS: Final = 3576
+_GROUP_OPERATIONS: Final = 3400
 """Bits for all operations, which is what Kafka lets everyone do without an authorizer."""
 
 _CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -32,6 +33,11 @@ def cluster_operations(*, asked: bool) -> int:
 def topic_operations(*, asked: bool) -> int:
     """What a client may do with a topic, if it asked for that."""
     return _TOPIC_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+
+
+def group_operations(*, asked: bool) -> int:
+    """What a client may do with a group, if it asked for that."""
+    return _GROUP_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
 
 
 def describe_cluster(

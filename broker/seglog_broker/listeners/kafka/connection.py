@@ -15,11 +15,12 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.config import split_address
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.broker_api import Acknowledged, Answer, Pending
 from seglog_broker.listeners.kafka import apis, fetch
-from seglog_broker.listeners.kafka.door import Caller, Endpoint
+from seglog_broker.listeners.kafka.door import Caller, Endpoint, host_shown
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses
 from seglog_broker.listeners.kafka.produce_size import LARGE_BYTES, PARTITIONS_MAX, partitions_of
@@ -31,7 +32,7 @@ from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.serving.sender import Chunk, FileShrankError, Sender
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.slow_readers import CutError
-from seglog_protocol.errors import RemoteProtocolError, RequestCancelledError
+from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError, RequestCancelledError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
@@ -85,6 +86,7 @@ class KafkaConnection:
         self._intake = Intake(sock, self._reader, memory)
         self._headers = RequestHeaderReader()
         self._latest_caller: Caller | None = None
+        self._client_host = host_shown(_host(peer))
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
         self._acks: AckQueue[Part] = AckQueue(
@@ -101,6 +103,7 @@ class KafkaConnection:
         self._failure: BaseException | None = None  # raised when all before it is served
         self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
         self._waiter: Waiter | None = None  # of the fetch that waits for records
+        self._waiting: trio.CancelScope | None = None  # of the request that waits for other members of its group
         self._is_over = False  # nothing more is read or served
         self._has_left = False  # the peer
         self._stopping = False
@@ -133,10 +136,12 @@ class KafkaConnection:
             self._sock.close()
 
     def stop(self) -> None:
-        """Begin to end the connection: read nothing more, answer a waiting fetch at once, finish other requests."""
+        """Begin to end the connection: read nothing more, answer what waits at once, finish other requests."""
         self._stopping = True
         if self._waiter is not None:
             self._waiter.end()
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._intake.stop()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RD)  # wakes whatever waits to read
@@ -298,7 +303,7 @@ class KafkaConnection:
     def _caller(self, header: RequestHeader) -> Caller:
         if self._latest_caller is None or self._latest_caller.client_id != header.client_id:
             assert self._endpoint is not None
-            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id)
+            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id, self._client_host)
         return self._latest_caller
 
     # --- Produce ------------------------------------------------------------------------------------------------------
@@ -461,7 +466,7 @@ class KafkaConnection:
                 self._give_up(api.name, error)
                 return
         self._effort = EFFORT_A_TURN
-        self._job = partial(self._serve_slowly, api, header, request)
+        self._job = partial(self._serve_slowly if api.refuse is None else self._serve_waiting, api, header, request)
 
     def _is_behind_acks(self, frame: memoryview) -> bool:
         """Whether Produce requests are to be answered before this one, which is then served later."""
@@ -484,6 +489,33 @@ class KafkaConnection:
             self._queue_response(header, await api.serve(self._caller(header), request, header.version))
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
             self._give_up(api.name, error)
+
+    async def _serve_waiting(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
+        """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
+        await self._sender.flush()
+        assert api.serve is not None
+        assert api.refuse is not None
+        response: Response | None = None
+        if not self._stopping:
+            watching = trio.CancelScope()
+            self._waiting = waiting = trio.CancelScope()
+            with waiting:
+                self.start_soon(partial(self._watch_peer, waiting.cancel, watching))
+                try:
+                    response = await api.serve(self._caller(header), request, header.version)
+                except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+                    self._give_up(api.name, error)
+                    return
+                finally:
+                    self._waiting = None
+                    watching.cancel()
+        if response is not None:
+            self._queue_response(header, response)
+        elif self._stopping:
+            refusal = CoordinatorNotAvailableError("the broker is stopping")
+            self._queue_response(header, api.refuse(request, header.version, refusal))
+        else:
+            self._has_left = self._is_over = True
 
     def _give_up(self, api: str, error: Exception) -> None:
         """End the connection when those before it are answered: there is no response to a request that failed so."""
@@ -558,7 +590,7 @@ class KafkaConnection:
         if self._stopping:
             waiter.end()
         watching = trio.CancelScope()
-        self.start_soon(partial(self._watch_peer, waiter, watching))
+        self.start_soon(partial(self._watch_peer, waiter.end, watching))
         try:
             answer = await self._engine.fetch(asked.request, waiter)
         except RequestCancelledError:
@@ -579,8 +611,16 @@ class KafkaConnection:
                 await asked.hold_errors()
             await self._sender.send_frame(chunks)
 
-    async def _watch_peer(self, waiter: Waiter, scope: trio.CancelScope) -> None:
-        """End the wait of a fetch when its peer leaves."""
+    async def _watch_peer(self, end: Callable[[], None], scope: trio.CancelScope) -> None:
+        """End the wait of a request when its peer leaves."""
         with scope:
             await wait_until_left(self._sock)
-            waiter.end()
+            end()
+
+
+def _host(peer: str) -> str:
+    """The host of ``HOST:PORT``."""
+    try:
+        return split_address(peer)[0]
+    except ValueError:
+        return peer  # "gone"

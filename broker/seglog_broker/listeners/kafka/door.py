@@ -1,8 +1,11 @@
 """What all connections of the Kafka listener share: its engine, its settings, its address."""
 
+import ipaddress
+import struct
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.groups.groups_api import Groups
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 from seglog_broker.storage.directory.identity import NODE_ID
 
@@ -24,6 +27,8 @@ class Caller(NamedTuple):
     endpoint: Endpoint
     """The address that this client is told to use."""
     client_id: str | None
+    client_host: str
+    """The address that it comes from, as ``host_shown`` has it."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -31,6 +36,25 @@ class Caller(NamedTuple):
         return self.engine.config
 
     @property
+    def groups(self) -> Groups:
+        """The groups that the broker serves."""
+        return self.engine.groups
+
+    @property
     def node_id(self) -> int:
         """The only node of the cluster."""
         return NODE_ID
+
+
+def host_shown(host: str) -> str:
+    """The address of a client as Kafka shows it in groups: ``/192.0.2.7``, ``/2001:db8:0:0:0:0:0:1``."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"/{host}"
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return f"/{address.ipv4_mapped}"
+        scope = f"%{address.scope_id}" if address.scope_id else ""
+        return "/" + ":".join(f"{part:x}" for part in struct.unpack(">8H", address.packed)) + scope
+    return f"/{address}"

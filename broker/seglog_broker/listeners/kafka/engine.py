@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry
+from seglog_broker.groups.groups_api import Groups
 from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -64,6 +65,11 @@ class KafkaEngine(BrokerApi, Protocol):
     @property
     def configs(self) -> KafkaConfigs:
         """Configuration, described and altered."""
+        ...
+
+    @property
+    def groups(self) -> Groups:
+        """Consumer groups and what they have committed."""
         ...
 
     async def learn_sizes(self, logs: Iterable[PartitionLog], /) -> None:

@@ -1,8 +1,8 @@
 """The features that clients are told of, and UpdateFeatures, which cannot change them.
 
-Of Kafka's features this one only says to a client "as Kafka 4.3". Others switch clients to what seglog does not have:
-``transaction.version`` 2 to transactions without AddPartitionsToTxn, ``group.version`` to the consumer groups of
-KIP-848, ``share.version`` and ``streams.version`` to share and streams groups.
+Of Kafka's features ``metadata.version`` only says to a client "as Kafka 4.3", and ``group.version`` that there are the
+consumer groups of KIP-848. Others switch clients to what seglog does not have: ``transaction.version`` 2 to
+transactions without AddPartitionsToTxn, ``share.version`` and ``streams.version`` to share and streams groups.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,9 @@ class Levels(NamedTuple):
     in_force: int
 
 
-FEATURES: Final[Mapping[str, Levels]] = MappingProxyType({"metadata.version": Levels(7, 30, 30)})
+FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
+    {"group.version": Levels(0, 1, 1), "metadata.version": Levels(7, 30, 30)}
+)
 """Kafka 4.3.1's."""
 
 _WITH_RESULTS: Final = range(2)  # versions

@@ -1,24 +1,9 @@
-"""Topic ids as Kafka's wire has them: sixteen bytes, where the engine has 22 characters."""
+"""Topics by the ids that requests of Kafka's wire name them by."""
 
-import base64
-from functools import lru_cache
-from typing import Final
-
+from seglog_broker.groups.topic_ids import NO_ID, id_bytes, id_text
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 
-NO_ID: Final = bytes(16)
-"""Where a topic is not named by its id."""
-
-
-@lru_cache(maxsize=10_000)
-def id_bytes(topic_id: str) -> bytes:
-    """The sixteen bytes of a topic id."""
-    return base64.urlsafe_b64decode(topic_id + "==")
-
-
-def id_text(topic_id: bytes) -> str:
-    """The 22 characters of a topic id."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+__all__ = ["NO_ID", "id_bytes", "id_text", "topic_with_id"]
 
 
 def topic_with_id(topics: Topics, topic_id: bytes) -> Topic | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKED, cluster_operations, topic_operations
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import failure_of
@@ -104,10 +105,12 @@ def _asked(
 
 
 def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
-    return _MetadataTopic(error_code=code, name=name)
+    return _MetadataTopic(error_code=code, name=name, is_internal=name is not None and is_internal(name))
 
 
 async def _created(caller: Caller, name: str) -> _MetadataTopic:
+    if is_internal(name):
+        return _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # it will be there when it is needed
     if colliding_topic(name, caller.engine.directory.registry.topics) is not None:
         return _failed(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     try:
@@ -139,6 +142,7 @@ def _described(caller: Caller, topic: Topic) -> _MetadataTopic:
     return _MetadataTopic(
         name=topic.name,
         topic_id=id_bytes(topic.id),
+        is_internal=is_internal(topic.name),
         partitions=partitions,
     )
 
@@ -198,13 +202,21 @@ def _undescribed(name: str) -> _DescribedTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if why_invalid_topic(name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return _DescribedTopic(error_code=code, name=name, topic_authorized_operations=topic_operations(asked=True))
+    return _DescribedTopic(
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=topic_operations(asked=True),
+    )
 
 
 def _described_part(caller: Caller, topic: Topic, numbers: range) -> _DescribedTopic:
     nodes = [caller.node_id]
     described = _DescribedTopic(
-        name=topic.name, topic_id=id_bytes(topic.id), topic_authorized_operations=topic_operations(asked=True)
+        name=topic.name,
+        topic_id=id_bytes(topic.id),
+        is_internal=is_internal(topic.name),
+        topic_authorized_operations=topic_operations(asked=True),
     )
     for number in numbers:
         epoch = _leader_epoch(caller, topic, number)

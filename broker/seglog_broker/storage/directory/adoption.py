@@ -7,10 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from seglog_broker.config.internal_topics import INTERNAL_TOPICS
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import DELETE_MARKER, PartitionDirectory, partition_directory_name
 
 ADOPTED_CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+INTERNAL_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
+INTERNAL_NOTE: Final = (
+    "made from its directories, with the configuration that Apache Kafka gives this topic of its own: it is compacted"
+)
+
 ADOPTED_NOTE: Final = (
     "adopted from a directory that Apache Kafka wrote: its configuration is not in there, so this topic keeps "
     "everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
@@ -44,7 +50,14 @@ def adopted_topic(
 ) -> Topic:
     """A topic made from its directories; its partition count includes numbers without a directory."""
     topic_id = next((partitions[number] for number in sorted(partitions) if partitions[number]), None)
-    return Topic(name, topic_id or new_id(), max(partitions) + 1, dict(ADOPTED_CONFIG), [note])
+    is_internal = name in INTERNAL_TOPICS
+    return Topic(
+        name,
+        topic_id or new_id(),
+        max(partitions) + 1,
+        dict(INTERNAL_CONFIG if is_internal else ADOPTED_CONFIG),
+        [INTERNAL_NOTE if is_internal else note],
+    )
 
 
 def missing_partitions(

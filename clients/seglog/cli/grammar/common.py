@@ -11,7 +11,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("none", "os", "disk")
 
 
-def _topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of topics, for completion."""
     from seglog.cli.completing import topic_names  # noqa: PLC0415 - only completion needs a client
 
     return topic_names(ctx, incomplete)
@@ -19,12 +20,12 @@ def _topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str
 
 def topic(summary: str = "Name of the topic.", **attributes: Any) -> click.Argument:
     """The argument TOPIC, completed with what the broker has."""
-    return click.Argument(["topic"], help=summary, shell_complete=_topics, **attributes)
+    return click.Argument(["topic"], help=summary, shell_complete=complete_topics, **attributes)
 
 
 def topic_option(flag: str, summary: str, **attributes: Any) -> Option:
     """An option that names a topic."""
-    return Option([flag], metavar="TOPIC", help=summary, shell_complete=_topics, **attributes)
+    return Option([flag], metavar="TOPIC", help=summary, shell_complete=complete_topics, **attributes)
 
 
 def partitions() -> Option:
@@ -43,6 +44,11 @@ def partitions() -> Option:
 def local(verb: str = "Read and show") -> Option:
     """``--local``."""
     return Option(["--local"], is_flag=True, help=f"{verb} times in this machine's zone instead of UTC.")
+
+
+def yes() -> Option:
+    """``--yes``."""
+    return Option(["--yes"], is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
 
 
 def compression(summary: str, default: str = "none") -> Option:

@@ -30,6 +30,11 @@ COMMAND: Final = Command(
             default="error",
             help="Where to continue when the next offset is not in the log, for example because it has expired.",
         ),
+        Option(
+            ["--group"],
+            metavar="NAME",
+            help="Read as a member of this consumer group: from what it has committed on, and commit what is printed.",
+        ),
         Option(["--skip-damaged"], is_flag=True, help="Warn of records that cannot be read, and continue after them."),
         Option(
             ["--format"],

@@ -139,6 +139,12 @@ COMMAND: Final = Group(
                 is_flag=True,
                 help="Continue without records that are gone, and note what is missing.",
             ),
+            Option(
+                ["--group"],
+                metavar="GROUP",
+                help="Commit how far the archive is to this group, without members, so that `seglog group describe` "
+                "shows it. The archive itself does not need it.",
+            ),
             example="seglog spark archive --topic clicks --out /data/clicks --follow --trigger 5m",
         ),
         _job(

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from seglog.cli.commands import PLACES, Command, Group, Option
-from seglog.cli.grammar.common import local, topic
+from seglog.cli.grammar.common import local, topic, yes
 from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 
 
@@ -72,7 +72,7 @@ COMMAND: Final = Group(
             "delete",
             "Delete a topic and its data.",
             topic(),
-            Option(["--yes"], is_flag=True, help="Do not ask. Without a terminal nothing is asked."),
+            yes(),
         ),
     ],
     help="Create, list, describe, alter, truncate and delete topics.",

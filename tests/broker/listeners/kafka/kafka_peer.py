@@ -1,12 +1,13 @@
 """A Kafka listener in front of a real broker, and a peer that speaks Kafka's wire to it: frames over real sockets."""
 
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
@@ -102,15 +103,19 @@ class KafkaServed:
 
 
 @asynccontextmanager
-async def kafka(*flags: str, folder: Path | None = None) -> AsyncIterator[KafkaServed]:
-    """A broker with TOPICS, on the forgetful disk or a real one, and a Kafka listener. No lease is left at the end."""
+async def kafka(
+    *flags: str, folder: Path | None = None, topics: Mapping[str, Mapping[str, Any]] = TOPICS
+) -> AsyncIterator[KafkaServed]:
+    """A broker with topics, on the forgetful disk or a real one, and a Kafka listener. No lease is left at the end."""
     config, _ = load_config(None, "", {}, [f"log.dir={folder or '/data'}", *flags])
     fs = PosixFileSystem() if folder else ForgetfulFileSystem()
     broker = Broker.open(config, fs, ManualClock(NOW), InlineOffload())
-    for topic, settings in TOPICS.items():
-        await broker.create_topic(CreateTopicRequest(topic, PARTITIONS, settings))
+    for topic, settings in topics.items():
+        await broker.create_topic(CreateTopicRequest(topic, PARTITIONS, dict(settings)))
     async with trio.open_nursery() as tasks:
         await tasks.start(broker.purgatory.run)
+        tasks.start_soon(broker.groups.run)
+        await wait_all_tasks_blocked()  # groups are loaded
         async with serving(broker, serve_kafka) as served:
             try:
                 yield KafkaServed(served, broker)

@@ -1,46 +1,93 @@
-"""FindCoordinator without groups and transactions: an error in every version that no client waits behind."""
+"""FindCoordinator in every version: this node for groups, and for transactions an error that no client waits behind."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.listeners.kafka.coordinators import find_coordinator
-from seglog_broker.listeners.kafka.door import Caller
-from seglog_protocol.kafka import messages, write_response
+from seglog_broker.listeners.kafka.coordinators import find_coordinator, find_coordinators
+from seglog_protocol import errors
+from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.broker.listeners.kafka.fake_groups import FakeGroups
+from tests.broker.listeners.kafka.group_requests import caller_of, serve
+
+pytestmark = pytest.mark.trio
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-NOBODY = cast("Caller", None)
+VERSIONS = range(7)
+HERE = (1, "here", 9092)
+NOWHERE = (-1, "", -1)
 
 
-def found(version: int, kind: int) -> tuple[int, str | None]:
-    """The error for one key, from where a client of this version looks for it."""
-    request = messages.FindCoordinatorRequest(key="readers", key_type=kind, coordinator_keys=["readers", "others"])
-    response: Any = find_coordinator(NOBODY, request, version)
-    assert b"".join(write_response(1, response, version))
+async def found(groups: FakeGroups, version: int, kind: int, key: str = "readers") -> tuple[Any, int, str | None]:
+    """The address and the error for a key, from where a client of this version looks for it."""
+    request = messages.FindCoordinatorRequest()
     if version < 4:
-        assert (response.node_id, response.host, response.port) == (-1, "", -1)
-        return response.error_code, response.error_message
-    assert [each.key for each in response.coordinators] == ["readers", "others"]
-    assert {(each.node_id, each.host, each.port) for each in response.coordinators} == {(-1, "", -1)}
-    ((code, why),) = {(each.error_code, each.error_message) for each in response.coordinators}
-    return code, why
+        request.key = key
+    else:
+        request.coordinator_keys = [key, "others"]
+    if version >= 1:
+        request.key_type = kind
+    response = await serve(groups, request, version)
+    answer = response
+    if version >= 4:
+        assert [each.key for each in response.coordinators] == [key, "others"]
+        answer = response.coordinators[0]
+    return (answer.node_id, answer.host, answer.port), answer.error_code, answer.error_message
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_nobody_waits_for_a_coordinator(version: int) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_this_node_coordinates_every_group(version: int) -> None:
+    groups = FakeGroups()
+    assert await found(groups, version, GROUP) == (HERE, 0, "" if version == 0 else None)
+    names = ["readers", "others"] if version >= 4 else ["readers"]
+    assert groups.asked == [("check", name) for name in names]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_group_needs_a_name(version: int) -> None:
+    where, code, _ = await found(FakeGroups(), version, GROUP, "")
+    assert (where, code) == (NOWHERE, ErrorCode.INVALID_GROUP_ID)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_while_groups_are_loaded_it_is_known_where(version: int) -> None:
+    groups = FakeGroups()
+    groups.error = errors.CoordinatorLoadingError("loading")
+    assert (await found(groups, version, GROUP))[:2] == (HERE, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_groups_that_cannot_be_written_have_no_coordinator(version: int) -> None:
+    groups = FakeGroups()
+    groups.error = errors.CoordinatorNotAvailableError("no disk")
+    where, code, why = await found(groups, version, GROUP)
+    assert (where, code) == (NOWHERE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert why == ("no disk" if version else "")
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) -> None:
     for kind, code in (
-        (GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
         (TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (SHARE, ErrorCode.INVALID_REQUEST),
     ):
-        given, why = found(version, kind)
-        assert given == code
+        where, given, why = await found(FakeGroups(), version, kind)
+        assert (where, given) == (NOWHERE, code)
         assert not ErrorCode(given).retriable
         assert why is not None
         assert "seglog has no" in why
 
 
-def test_its_version_0_is_offered_without_which_old_librdkafkas_do_not_compress_with_lz4() -> None:
+async def test_very_many_groups_are_looked_up_in_turns() -> None:
+    groups = FakeGroups()
+    request = messages.FindCoordinatorRequest(coordinator_keys=[f"g-{number}" for number in range(1201)])
+    assert find_coordinator(caller_of(groups), request, 6) is None
+    assert groups.asked == []
+    response = await serve(groups, request, 6, handler=find_coordinators)
+    assert [(each.key, each.port) for each in response.coordinators] == [(f"g-{n}", 9092) for n in range(1201)]
+
+
+async def test_its_version_0_is_offered_without_which_old_librdkafkas_do_not_compress_with_lz4() -> None:
     assert APIS[10].versions == range(7)

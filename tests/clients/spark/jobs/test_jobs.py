@@ -123,6 +123,22 @@ def in_their_order(found: dict[int, list[tuple[int, Content]]]) -> dict[int, lis
 
 
 @pytest.mark.slow
+def test_an_archive_commits_how_far_it_is_to_a_group(
+    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    produce(client, topic, 500)
+    archive = ("archive", "--topic", topic, "--out", str(tmp_path / "archive"), "--group", f"{topic}-archive")
+    job(*archive)
+    described = client.describe_group(f"{topic}-archive")
+    assert (described.group.state, described.records) == ("Empty", 0)
+    assert sum(each.offset or 0 for each in described.offsets) == 500
+    produce(client, topic, 40, start=500)
+    assert client.describe_group(f"{topic}-archive").records == 40
+    client.reset_group(f"{topic}-archive", "earliest")
+    assert job(*archive)["records"] == 40, "the archive itself says where to go on"
+    assert client.describe_group(f"{topic}-archive").records == 0
+
+
 def test_an_archive_by_date_is_to_other_jobs_what_one_without_dates_is(
     job: Job, command: Command, spark: "SparkSession", client: Client, topic: str, tmp_path: Path
 ) -> None:

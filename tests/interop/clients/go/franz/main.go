@@ -141,7 +141,20 @@ func consume(ctx context.Context, step *conversation.Step) (any, error) {
 }
 
 func group(ctx context.Context, step *conversation.Step) (any, error) {
-	consumer := client(kgo.ConsumerGroup(step.Group), kgo.ConsumeTopics(step.Topic))
+	consumer := client(
+		kgo.ConsumerGroup(step.Group), kgo.ConsumeTopics(step.Topic), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	)
 	defer consumer.Close()
-	return nil, consumer.PollFetches(ctx).Err()
+	found := [][2]int64{}
+	for len(found) < step.Count {
+		fetches := consumer.PollRecords(ctx, step.Count-len(found))
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		for _, each := range fetches.Records() {
+			found = append(found, [2]int64{int64(each.Partition), each.Offset})
+		}
+	}
+	return found, consumer.CommitUncommittedOffsets(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -160,21 +161,49 @@ func consume(step *conversation.Step) (any, error) {
 	return conversation.Packed(found), nil
 }
 
-type nobody struct{}
+// member collects the places of count records, and ends its session then.
+type member struct {
+	count int
+	found [][2]int64
+	lock  sync.Mutex
+	end   context.CancelFunc
+}
 
-func (nobody) Setup(sarama.ConsumerGroupSession) error   { return nil }
-func (nobody) Cleanup(sarama.ConsumerGroupSession) error { return nil }
-func (nobody) ConsumeClaim(sarama.ConsumerGroupSession, sarama.ConsumerGroupClaim) error {
-	return nil
+func (*member) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (*member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for {
+		select {
+		case each, isOpen := <-claim.Messages():
+			if !isOpen {
+				return nil
+			}
+			m.lock.Lock()
+			if len(m.found) < m.count {
+				m.found = append(m.found, [2]int64{int64(each.Partition), each.Offset})
+				session.MarkMessage(each, "")
+			}
+			if len(m.found) == m.count {
+				m.end()
+			}
+			m.lock.Unlock()
+		case <-session.Context().Done():
+			return nil
+		}
+	}
 }
 
 func group(step *conversation.Step) (any, error) {
-	group, err := sarama.NewConsumerGroup(servers, step.Group, settings())
+	config := settings()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	group, err := sarama.NewConsumerGroup(servers, step.Group, config)
 	if err != nil {
 		return nil, err
 	}
 	defer group.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), conversation.Timeout)
 	defer cancel()
-	return nil, group.Consume(ctx, []string{step.Topic}, nobody{})
+	reader := &member{count: step.Count, end: cancel}
+	err = group.Consume(ctx, []string{step.Topic}, reader)
+	return reader.found, err
 }

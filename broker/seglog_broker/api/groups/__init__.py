@@ -1,0 +1,1 @@
+"""Groups of consumers, served: written to their topic, loaded, expired."""

@@ -1,0 +1,98 @@
+"""Forgets committed offsets when their time is over, and groups that have nothing left; says so before, and then."""
+
+from typing import Final
+
+import structlog
+
+from seglog_broker.api.groups.offsets import OffsetService
+from seglog_broker.api.groups.runner import GroupRunner
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.texts import time_text
+from seglog_protocol.errors import SeglogError
+
+WARNED_PART: Final = 0.1
+"""Of ``offsets.retention.minutes``: when so much of it is left, the log says that offsets are about to be forgotten."""
+
+log = structlog.get_logger()
+
+
+class OffsetExpiry:
+    """The task that forgets."""
+
+    def __init__(
+        self,
+        runner: GroupRunner,
+        offsets: OffsetService,
+        config: LiveConfig,
+        clock: Clock,
+        reads: ColdReads,
+    ) -> None:
+        self._runner = runner
+        self._offsets = offsets
+        self._config = config
+        self._clock = clock
+        self._reads = reads
+        self._warned: dict[str, int] = {}  # group -> the moment that the log told
+
+    async def run(self) -> None:
+        """Check every ``offsets.retention.check.interval.ms``; a check right after a jump of the clock is skipped."""
+        watch = ClockWatch(self._clock)
+        while True:
+            await self._config.sleep(lambda: self._config.current.offsets_retention_check_interval_ms / 1000)
+            if watch.jump_ms() > CLOCK_JUMP_MS_MAX:
+                continue
+            await self.check()
+
+    async def check(self) -> None:
+        """Forget what is to be forgotten now."""
+        for group in {*self._runner.groups, *self._offsets.committed}:
+            await self._reads.turn()
+            try:
+                await self._check_group(group)
+            except SeglogError as error:
+                log.warning("offsets_not_expired", group=group, reason=error.message)
+
+    async def _check_group(self, group: str) -> None:
+        now_ms = self._clock.now_ms()
+        retention = self._offsets.retention(group)
+        kept = self._offsets.committed.of(group)
+        moments = {key: retention.expires_ms(key[0], stored) for key, stored in kept.items()}
+        over = [key for key, moment in moments.items() if moment is not None and moment <= now_ms]
+        known = self._runner.groups.get(group)
+        if over:
+            await self._offsets.forget(group, over)
+            log.info(
+                "committed_offsets_expired",
+                group=group,
+                topics=sorted({topic for topic, _ in over}),
+                partitions=len(over),
+                retention_minutes=self._config.current.offsets_retention_minutes,
+            )
+        if known is not None and known.is_empty and not self._offsets.committed.of(group):
+            self._warned.pop(group, None)
+            if self._runner.groups.get(group) is known and known.deadline_ms is None:
+                await self._offsets.forget(group, (), self._runner.remove(group))
+                log.info("group_expired", group=group)
+            return
+        self._warn(group, [moment for moment in moments.values() if moment is not None and moment > now_ms], now_ms)
+
+    def _warn(self, group: str, moments: list[int], now_ms: int) -> None:
+        """Say once that offsets are about to be forgotten."""
+        if not moments:
+            self._warned.pop(group, None)
+            return
+        first = min(moments)
+        if first - now_ms > self._config.current.offsets_retention_minutes * 60_000 * WARNED_PART:
+            self._warned.pop(group, None)
+        elif self._warned.get(group) != first:
+            self._warned[group] = first
+            log.warning(
+                "committed_offsets_expire_soon",
+                group=group,
+                partitions=len(moments),
+                at=time_text(first),
+                remedy="start a member of the group, commit again, or raise offsets.retention.minutes",
+            )

@@ -1,0 +1,30 @@
+"""The topics that groups of the consumer protocol assign."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from seglog_broker.config.internal_topics import is_internal
+from seglog_broker.groups.consumer_requests import TopicSize
+from seglog_broker.groups.topic_ids import id_bytes, id_text
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+
+
+class GroupTopics:
+    """The topics of a log directory: a ``consumer_requests.Topics``."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry: Final = registry
+
+    def find(self, name: str) -> TopicSize | None:
+        """As ``Topics.find``."""
+        topic = self._registry.topics.get(name)
+        return None if topic is None else TopicSize(id_bytes(topic.id), topic.partitions)
+
+    def name(self, topic_id: bytes) -> str | None:
+        """As ``Topics.name``."""
+        topic = self._registry.topics.with_id(id_text(topic_id))
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        """As ``Topics.names``."""
+        return [name for name in self._registry.topics if not is_internal(name)]

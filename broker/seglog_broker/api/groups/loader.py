@@ -1,0 +1,173 @@
+"""Loads groups and committed offsets after a start, and holds them against the logs that there are."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.api.groups.clamping import OffsetClamp, note_corrected
+from seglog_broker.api.groups.loading import replay_partition
+from seglog_broker.api.groups.offsets import OffsetService
+from seglog_broker.api.groups.offsets_topic import OffsetsTopic
+from seglog_broker.api.groups.runner import GroupRunner
+from seglog_broker.config.internal_topics import OFFSETS_TOPIC
+from seglog_broker.groups.committed_offsets import Key
+from seglog_broker.groups.records import encode_forgotten, partition_of
+from seglog_broker.groups.replay import Replay
+from seglog_broker.groups.topic_ids import id_text
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.errors import (
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
+    InvalidGroupIdError,
+    PartitionOfflineError,
+    SeglogError,
+)
+
+GROUP_BYTES_MAX: Final = 32_767
+"""Of a group's name: what a string in Kafka's records can have."""
+
+RECOVERY_POLL_SECONDS: Final = 0.05
+"""Between two looks whether a partition has been recovered."""
+
+GROUPS_A_TURN: Final = 100
+"""Groups that are held against their topics before other tasks run."""
+
+log = structlog.get_logger()
+
+
+class GroupLoader:
+    """Which groups are loaded, and the task that loads them."""
+
+    def __init__(
+        self,
+        runner: GroupRunner,
+        offsets: OffsetService,
+        topic: OffsetsTopic,
+        table: PartitionTable,
+        directory: LogDirectory,
+        recoveries: Recoveries,
+        reads: ColdReads,
+        offload: Offload,
+        clamp: OffsetClamp,
+    ) -> None:
+        self._runner = runner
+        self._offsets = offsets
+        self._topic = topic
+        self._table = table
+        self._directory = directory
+        self._recoveries = recoveries
+        self._reads = reads
+        self._offload = offload
+        self._clamp = clamp
+        self._unloaded: set[int] = set(range(topic.partitions)) if topic.exists else set()
+        self._failed: dict[int, str] = {}  # partition -> why it cannot be loaded
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some groups are not known yet."""
+        return bool(self._unloaded)
+
+    def check(self, group: str) -> None:
+        """Raise the GroupError of any request about ``group``, if there is one now."""
+        if not group or (len(group) * 3 > GROUP_BYTES_MAX and len(group.encode()) > GROUP_BYTES_MAX):
+            what = "empty" if not group else f"longer than {GROUP_BYTES_MAX:,} bytes"
+            raise InvalidGroupIdError(f"the group id is {what}: give the group a name", group=group[:100])
+        if self._unloaded or self._failed:
+            number = partition_of(group, self._topic.partitions)
+            if number in self._unloaded:
+                raise CoordinatorLoadingError(
+                    f"the broker has just started and still reads what groups committed: ask again about {group}",
+                    group=group,
+                )
+            if number in self._failed:
+                raise CoordinatorNotAvailableError(
+                    f"what group {group} committed cannot be read: {self._failed[number]}", group=group
+                )
+
+    async def run(self) -> None:
+        """Load every partition, then end."""
+        began = trio.current_time()
+        was_there = self._topic.exists
+        for number in sorted(self._unloaded):
+            replay = Replay(self._offsets.committed)
+            try:
+                partition = await self._in_service(number)
+                await replay_partition(partition, replay, self._reads, self._offload)
+            except (SeglogError, OSError) as error:
+                self._failed[number] = reason = why(error) if isinstance(error, OSError) else error.message
+                log.error("groups_not_loaded", topic=OFFSETS_TOPIC, partition=number, reason=reason)  # noqa: TRY400
+            for what, count in replay.unknown.items():
+                log.warning("group_records_skipped", topic=OFFSETS_TOPIC, partition=number, records=count, reason=what)
+            for group, value in replay.classic.items():
+                self._runner.restore(group, value)
+                await self._reads.turn()
+            for group, records in replay.consumer.items():
+                self._runner.restore_consumer(group, records.values())
+                await self._reads.turn()
+            await self._forget_other_topics(replay)
+            self._unloaded.discard(number)
+        if was_there:
+            log.info(
+                "groups_loaded",
+                groups=len({*self._runner.groups, *self._offsets.committed}),
+                offsets=len(self._offsets.committed),
+                seconds=round(trio.current_time() - began, 3),
+            )
+        await self._clamp.run()
+
+    async def _in_service(self, number: int) -> Partition:
+        """A partition, once it is recovered. Raises PartitionOfflineError."""
+        while True:
+            partition = self._table.find_readable(OFFSETS_TOPIC, number)
+            if partition is not None:
+                return partition
+            if self._recoveries.refusal(OFFSETS_TOPIC, number) is None:
+                self._table.partition(OFFSETS_TOPIC, number)  # raises why it is not there
+                raise PartitionOfflineError(f"{OFFSETS_TOPIC}-{number} is not in service")
+            await trio.sleep(RECOVERY_POLL_SECONDS)
+
+    # --- Held against the logs ----------------------------------------------------------------------------------------
+
+    async def _forget_other_topics(self, replay: Replay) -> None:
+        """Forget offsets of topics that are gone, or were made again under their name."""
+        topics = self._directory.registry.topics
+        gone: dict[str, list[Key]] = {}
+        for number, group in enumerate(list(self._offsets.committed), start=1):
+            if number % GROUPS_A_TURN == 0:
+                await self._reads.turn()
+            for topic, partition in self._offsets.committed.of(group):
+                known = topics.get(topic)
+                topic_id = replay.topic_ids.get((group, topic, partition))
+                if known is None or (topic_id is not None and id_text(topic_id) != known.id):
+                    gone.setdefault(group, []).append((topic, partition))
+        for group, keys in gone.items():
+            self._forget(group, keys, "the topic was deleted")
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget what was committed for a topic that was deleted."""
+        for group in list(self._offsets.committed):
+            keys = [key for key in self._offsets.committed.of(group) if key[0] == topic]
+            if keys:
+                self._forget(group, keys, "the topic was deleted")
+
+    def _forget(self, group: str, keys: Iterable[Key], reason: str) -> None:
+        keys = list(keys)
+        for key in keys:
+            self._offsets.committed.drop(group, key)
+        self._topic.write(group, [encode_forgotten(group, key) for key in keys], partial(note_corrected, group))
+        log.info(
+            "committed_offsets_forgotten",
+            group=group,
+            topics=sorted({topic for topic, _ in keys}),
+            partitions=len(keys),
+            reason=reason,
+        )

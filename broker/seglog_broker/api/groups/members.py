@@ -1,0 +1,133 @@
+"""What members of groups ask, by either protocol."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from seglog_broker.api.groups.runner import Group, GroupRunner, Waiting
+from seglog_broker.groups.classic import ClassicGroup
+from seglog_broker.groups.consumer import ConsumerGroup
+from seglog_broker.groups.consumer_classic import ClassicMembership
+from seglog_broker.groups.consumer_member import JOINING_EPOCH
+from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, check_heartbeat
+from seglog_broker.groups.membership import (
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from seglog_protocol.errors import (
+    GroupError,
+    SeglogError,
+    UnknownMemberError,
+)
+
+
+class MemberService:
+    """Members join, live and leave."""
+
+    def __init__(self, runner: GroupRunner, check: Callable[[str], None]) -> None:
+        """``check`` raises what any request about a group would raise."""
+        self._runner: Final = runner
+        self._check: Final = check
+
+    # --- The classic protocol -----------------------------------------------------------------------------------------
+
+    async def join(self, group: str, request: JoinRequest) -> JoinResult:
+        """As ``Groups.join``."""
+        try:
+            self._check(group)
+            waiting: Waiting[JoinResult] = Waiting()
+            self._group_to_join(group, request.member_id).join(request, waiting, self._runner.now())
+            self._runner.carry_out(group)
+            self._runner.drop_if_unused(group)
+            return await self._runner.wait(group, waiting)
+        except GroupError as error:
+            return JoinResult(request.member_id, error=error)
+
+    def _group_to_join(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
+        known = self._runner.groups.get(group)
+        if isinstance(known, ClassicGroup):
+            return known
+        if known is not None and not known.is_empty:
+            return known.classic
+        if member_id:
+            raise _unknown_member(group, member_id)
+        return self._runner.make(group) if known is None else self._runner.downgrade(group)
+
+    async def sync(self, group: str, request: SyncRequest) -> SyncResult:
+        """As ``Groups.sync``."""
+        try:
+            self._check(group)
+            waiting: Waiting[SyncResult] = Waiting()
+            self._find(group, request.member_id).sync(request, waiting, self._runner.now())
+            self._runner.carry_out(group)
+            return await self._runner.wait(group, waiting)
+        except GroupError as error:
+            return SyncResult(error=error)
+
+    def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """As ``Groups.heartbeat``."""
+        self._check(group)
+        try:
+            self._find(group, member_id).heartbeat(member_id, generation, instance_id, self._runner.now())
+        finally:
+            self._runner.carry_out(group)
+
+    async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """As ``Groups.leave``."""
+        self._check(group)
+        known = self._runner.groups.get(group)
+        if known is None:
+            return [
+                LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
+                for member in members
+            ]
+        results = _classic(known).leave(members, self._runner.now())
+        await self._runner.written(group)
+        return results
+
+    def _find(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
+        """What members of the classic protocol ask in a group. Raises UnknownMemberError where there is none."""
+        known = self._runner.groups.get(group)
+        if known is None:
+            raise _unknown_member(group, member_id)
+        return _classic(known)
+
+    # --- The consumer protocol ----------------------------------------------------------------------------------------
+
+    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+        """As ``Groups.consumer_heartbeat``."""
+        self._check(group)
+        known = self._consumer(group, request)
+        try:
+            result = known.heartbeat(request, self._runner.now())
+        except SeglogError:
+            self._runner.carry_out(group)
+            self._runner.drop_if_unused(group)
+            raise
+        await self._runner.written(group)
+        return result
+
+    def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
+        """The group of a member of the consumer protocol, made for one that joins."""
+        known: Group | None = self._runner.groups.get(group)
+        if isinstance(known, ConsumerGroup):
+            return known
+        if request.member_epoch != JOINING_EPOCH:
+            raise _unknown_member(group, request.member_id)
+        if known is None:
+            return self._runner.make_consumer(group)
+        check_heartbeat(group, request, self._runner.limits())
+        return self._runner.upgrade(group)
+
+
+def _classic(group: Group) -> ClassicGroup | ClassicMembership:
+    return group if isinstance(group, ClassicGroup) else group.classic
+
+
+def _unknown_member(group: str, member_id: str) -> UnknownMemberError:
+    return UnknownMemberError(
+        f"group {group} has no member {member_id}: join it again, without a member id", group=group, member_id=member_id
+    )

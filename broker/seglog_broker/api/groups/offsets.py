@@ -1,0 +1,231 @@
+"""Committed offsets: stored, looked up, deleted."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
+from seglog_broker.api.groups.runner import GroupRunner, Waiting
+from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
+from seglog_broker.groups.consumer import ConsumerGroup
+from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.groups.records import encode_commit, encode_forgotten
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_protocol.errors import (
+    GroupSubscribedError,
+    IllegalGenerationError,
+    MetadataTooLargeError,
+    SeglogError,
+    UnknownPartitionError,
+)
+
+OFFSETS_A_WRITE: Final = 200
+"""Offsets that are written together, and handled before other tasks run."""
+
+
+class OffsetService:
+    """The committed offsets of all groups."""
+
+    def __init__(
+        self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
+    ) -> None:
+        self.committed = CommittedOffsets()
+        self._runner = runner
+        self._topic = topic
+        self._table = table
+        self._config = config
+        self._reads = reads
+
+    # --- Commits ------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
+    ) -> list[SeglogError | None]:
+        """Store offsets; as ``Groups.commit``, for a group that is loaded."""
+        self._check_committer(group, committer)
+        results: list[SeglogError | None] = [None] * len(offsets)
+        if len(offsets) <= OFFSETS_A_WRITE:
+            await self._commit_some(group, offsets, results, 0)
+            return results
+        for begin in range(0, len(offsets), OFFSETS_A_WRITE):
+            await self._reads.turn()
+            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
+        return results
+
+    async def _commit_some(
+        self, group: str, offsets: Sequence[OffsetToCommit], results: list[SeglogError | None], begin: int
+    ) -> None:
+        now = self._runner.now()
+        records: list[Encoded] = []
+        stored: list[tuple[Key, CommittedOffset]] = []
+        places: list[int] = []
+        for number, wanted in enumerate(offsets, start=begin):
+            try:
+                topic_id = self._check(group, wanted)
+            except SeglogError as error:
+                results[number] = error
+                continue
+            committed = CommittedOffset(wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms)
+            key = wanted.topic, wanted.partition
+            records.append(encode_commit(group, key, committed, topic_id))
+            stored.append((key, committed))
+            places.append(number)
+        if not records:
+            return
+        waiting: Waiting[None] = Waiting()
+        self._topic.write(group, records, partial(self._note_committed, group, stored, waiting))
+        try:
+            await waiting.wait()
+        except SeglogError as error:
+            for number in places:
+                results[number] = error
+
+    def _note_committed(
+        self,
+        group: str,
+        stored: Iterable[tuple[Key, CommittedOffset]],
+        waiting: Waiting[None],
+        error: SeglogError | None,
+    ) -> None:
+        """Keep what is durable now, and answer."""
+        if error is not None:
+            waiting.fail(error)
+            return
+        for key, committed in stored:
+            self.committed.put(group, key, committed)
+        waiting(None)
+
+    def _check_committer(self, group: str, committer: Committer) -> None:
+        known = self._runner.groups.get(group)
+        if known is not None:
+            known.check_commit(committer.member_id, committer.generation, committer.instance_id, self._runner.now())
+            self._runner.carry_out(group)
+        elif committer.generation >= 0:
+            raise IllegalGenerationError(
+                f"group {group} has no generation {committer.generation}: it has no members; join it again", group=group
+            )
+
+    def _check(self, group: str, wanted: OffsetToCommit) -> str:
+        """The id of the topic. Raises the error of an offset that cannot be committed."""
+        topic = self._table.topic(wanted.topic)
+        if not 0 <= wanted.partition < topic.partitions:
+            raise UnknownPartitionError(
+                f"topic {topic.name} has {topic.partitions} partition{'s' * (topic.partitions != 1)}, numbered from 0: "
+                f"there is no {wanted.partition}",
+                topic=topic.name,
+                partition=wanted.partition,
+                partitions=topic.partitions,
+            )
+        limit = self._config.current.offset_metadata_max_bytes
+        size = len(wanted.metadata.encode("utf-8", "surrogatepass")) if len(wanted.metadata) * 4 > limit else 0
+        if size > limit:
+            raise MetadataTooLargeError(
+                f"the text committed with {wanted.topic}-{wanted.partition} has {size:,} bytes; "
+                f"offset.metadata.max.bytes is {limit:,}",
+                group=group,
+                size=size,
+                limit=limit,
+            )
+        return topic.id
+
+    # --- Looked up ----------------------------------------------------------------------------------------------------
+
+    def look_up(
+        self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None
+    ) -> list[Committed]:
+        """What is committed; as ``Groups.committed``, for a group that is loaded."""
+        known = self._runner.groups.get(group)
+        if committer is not None and isinstance(known, ConsumerGroup):
+            known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
+        kept = self.committed.of(group)
+        retention = self.retention(group)
+        found: list[Committed] = []
+        for topic, number in sorted(kept) if partitions is None else partitions:
+            stored = kept.get((topic, number))
+            if stored is None:
+                found.append(Committed(topic, number))
+            else:
+                expires_ms = retention.expires_ms(topic, stored)
+                found.append(
+                    Committed(
+                        topic,
+                        number,
+                        stored.offset,
+                        stored.leader_epoch,
+                        stored.metadata,
+                        stored.committed_ms,
+                        expires_ms,
+                    )
+                )
+        return found
+
+    def retention(self, group: str) -> Retention:
+        """What decides when the offsets of ``group`` are forgotten."""
+        known = self._runner.groups.get(group)
+        retention_ms = self._config.current.offsets_retention_minutes * 60_000
+        if known is None:
+            return Retention(retention_ms, is_empty=True, empty_since_ms=None, read_topics=None)
+        return Retention(
+            retention_ms,
+            is_empty=known.is_empty,
+            empty_since_ms=known.empty_since_ms if known.protocol_type else None,
+            read_topics=known.subscribed_topics,
+        )
+
+    def expires_ms(self, group: str) -> int | None:
+        """When the last offset of a group is forgotten, as things stand; None: not, or there is none."""
+        retention = self.retention(group)
+        moments = [retention.expires_ms(topic, stored) for (topic, _), stored in self.committed.of(group).items()]
+        known = [moment for moment in moments if moment is not None]
+        return max(known) if known and len(known) == len(moments) else None
+
+    # --- Deleted ------------------------------------------------------------------------------------------------------
+
+    async def delete(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
+        """Forget offsets; as ``Groups.delete_offsets``, for a group that is loaded and known."""
+        read = self.retention(group)
+        results: list[SeglogError | None] = []
+        forgotten: list[Key] = []
+        for topic, number in partitions:
+            if not read.is_empty and (read.read_topics is None or topic in read.read_topics):
+                results.append(
+                    GroupSubscribedError(
+                        f"members of group {group} read topic {topic}: stop them first", group=group, topic=topic
+                    )
+                )
+                continue
+            results.append(None)
+            if (topic, number) in self.committed.of(group):
+                forgotten.append((topic, number))
+        await self.forget(group, forgotten)
+        return results
+
+    async def forget(self, group: str, keys: Sequence[Key], more: Sequence[Encoded] = ()) -> None:
+        """Forget offsets, and write ``more`` with that; return when it is durable.
+
+        Raises CoordinatorNotAvailableError.
+        """
+        for begin in range(0, len(keys), OFFSETS_A_WRITE):
+            if begin:
+                await self._reads.turn()
+            some = keys[begin : begin + OFFSETS_A_WRITE]
+            await self._forget_some(group, some, [encode_forgotten(group, key) for key in some])
+        if more:
+            await self._forget_some(group, (), more)
+
+    async def _forget_some(self, group: str, keys: Sequence[Key], records: Sequence[Encoded]) -> None:
+        waiting: Waiting[None] = Waiting()
+        self._topic.write(group, records, partial(self._note_forgotten, group, keys, waiting))
+        await waiting.wait()
+
+    def _note_forgotten(
+        self, group: str, keys: Sequence[Key], waiting: Waiting[None], error: SeglogError | None
+    ) -> None:
+        if error is not None:
+            waiting.fail(error)
+            return
+        for key in keys:
+            self.committed.drop(group, key)
+        waiting(None)

@@ -1,0 +1,191 @@
+"""Consumer groups: what listeners ask of them (``groups.groups_api.Groups``), and the tasks that groups need."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from seglog_broker.api.append import AppendService
+from seglog_broker.api.groups.clamping import OffsetClamp
+from seglog_broker.api.groups.expiry import OffsetExpiry
+from seglog_broker.api.groups.group_topics import GroupTopics
+from seglog_broker.api.groups.loader import GroupLoader
+from seglog_broker.api.groups.members import MemberService
+from seglog_broker.api.groups.offsets import OffsetService
+from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
+from seglog_broker.api.groups.runner import GroupRunner
+from seglog_broker.api.topics import TopicService
+from seglog_broker.groups.consumer import ConsumerGroup
+from seglog_broker.groups.consumer_description import ConsumerGroupDescription, as_classic
+from seglog_broker.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
+from seglog_broker.groups.membership import GroupDescription
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import Clock
+from seglog_protocol.errors import (
+    CoordinatorLoadingError,
+    SeglogError,
+    UnknownGroupError,
+)
+
+GROUPS_A_TURN: Final = 50
+"""Groups that are listed before other tasks run."""
+
+
+class GroupService:
+    """All groups of a broker."""
+
+    def __init__(
+        self,
+        appends: AppendService,
+        topics: TopicService,
+        table: PartitionTable,
+        directory: LogDirectory,
+        recoveries: Recoveries,
+        config: LiveConfig,
+        clock: Clock,
+        reads: ColdReads,
+        offload: Offload,
+    ) -> None:
+        self._reads = reads
+        self._topic = OffsetsTopic(appends, topics, table, directory, config, clock, reads)
+        self._runner = GroupRunner(self._topic, GroupTopics(directory.registry), config, clock)
+        self._offsets = OffsetService(self._runner, self._topic, table, config, reads)
+        clamp = OffsetClamp(self._offsets, self._topic, table, directory, recoveries, reads)
+        self._loader = GroupLoader(
+            self._runner, self._offsets, self._topic, table, directory, recoveries, reads, offload, clamp
+        )
+        self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock, reads)
+        members = MemberService(self._runner, self._loader.check)
+        self.check = self._loader.check
+        self.join = members.join
+        self.sync = members.sync
+        self.heartbeat = members.heartbeat
+        self.leave = members.leave
+        self.consumer_heartbeat = members.consumer_heartbeat
+        self.end_waits = self._runner.end_waits
+
+    async def run(self) -> None:
+        """Load groups, then write, expire and wake them, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._topic.run)
+            nursery.start_soon(self._runner.run_timers)
+            await self._loader.run()
+            nursery.start_soon(self._expiry.run)
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
+    ) -> list[SeglogError | None]:
+        """As ``Groups.commit``."""
+        self.check(group)
+        return await self._offsets.commit(group, committer, offsets)
+
+    def committed(
+        self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None = None
+    ) -> list[Committed]:
+        """As ``Groups.committed``."""
+        self.check(group)
+        return self._offsets.look_up(group, partitions, committer)
+
+    async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
+        """As ``Groups.delete_offsets``."""
+        self.check(group)
+        if group not in self._runner.groups and group not in self._offsets.committed:
+            raise _unknown_group(group)
+        return await self._offsets.delete(group, partitions)
+
+    def note_topic(self, topic: str, is_deleted: bool) -> None:
+        """Note that a topic was created, altered or deleted: then what was committed for it is forgotten."""
+        for group in self._runner.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.topics_changed()
+        if is_deleted:
+            self._loader.forget_topic(topic)
+
+    # --- Groups as a whole --------------------------------------------------------------------------------------------
+
+    async def list_groups(self, after: str = "", limit: int | None = None) -> list[ListedGroup]:
+        """As ``Groups.list_groups``."""
+        if self._loader.is_loading:
+            raise CoordinatorLoadingError(
+                "the broker has just started and still reads what groups there are: ask again"
+            )
+        names = sorted(name for name in {*self._runner.groups, *self._offsets.committed} if name > after)
+        listed = []
+        for number, group in enumerate(names if limit is None else names[:limit], start=1):
+            if number % GROUPS_A_TURN == 0:
+                await self._reads.turn()
+            listed.append(self._listed(group))
+        return listed
+
+    def describe(self, group: str) -> tuple[GroupDescription, ListedGroup]:
+        """As ``Groups.describe``."""
+        self.check(group)
+        known = self._runner.groups.get(group)
+        if isinstance(known, ConsumerGroup):
+            return as_classic(known.describe(self._runner.now())), self._listed(group)
+        if known is not None:
+            return known.describe(self._runner.now()), self._listed(group)
+        if group not in self._offsets.committed:
+            raise _unknown_group(group)
+        return GroupDescription(group, "classic", "Empty", 0, "", "", "", ()), self._listed(group)
+
+    def describe_consumer(self, group: str) -> ConsumerGroupDescription:
+        """As ``Groups.describe_consumer``."""
+        self.check(group)
+        known = self._runner.groups.get(group)
+        if isinstance(known, ConsumerGroup):
+            return known.describe(self._runner.now())
+        if known is None and group not in self._offsets.committed:
+            raise _unknown_group(group)
+        raise UnknownGroupError(f"group {group} is not of the consumer protocol", group=group)
+
+    def _listed(self, group: str) -> ListedGroup:
+        known = self._runner.groups.get(group)
+        partitions = len(self._offsets.committed.of(group))
+        if known is None:
+            return ListedGroup(group, "classic", "Empty", "", 0, partitions, expires_ms=self._offsets.expires_ms(group))
+        return ListedGroup(
+            group,
+            known.kind,
+            known.state.value,
+            known.protocol_type or "",
+            len(known.members),
+            partitions,
+            known.empty_since_ms if known.is_empty else None,
+            self._offsets.expires_ms(group) if known.is_empty else None,
+        )
+
+    async def delete(self, groups: Sequence[str]) -> list[SeglogError | None]:
+        """As ``Groups.delete``."""
+        results: list[SeglogError | None] = []
+        for group in groups:
+            await self._reads.turn()
+            try:
+                await self._delete(group)
+            except SeglogError as error:
+                results.append(error)
+            else:
+                results.append(None)
+        return results
+
+    async def _delete(self, group: str) -> None:
+        self.check(group)
+        known = self._runner.groups.get(group)
+        if known is None and group not in self._offsets.committed:
+            raise _unknown_group(group)
+        tombstones: list[Encoded] = []
+        if known is not None:
+            known.check_delete()
+            tombstones = self._runner.remove(group)
+        await self._offsets.forget(group, list(self._offsets.committed.of(group)), tombstones)
+
+
+def _unknown_group(group: str) -> UnknownGroupError:
+    return UnknownGroupError(f"there is no group {group}", group=group)

@@ -1,0 +1,18 @@
+"""Topics that the broker itself writes: their names and settings are Kafka's."""
+
+from typing import Final
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+
+def is_internal(topic: str) -> bool:
+    """Whether the broker alone creates and writes this topic. Clients may read it, alter its settings, delete it."""
+    return topic in INTERNAL_TOPICS
+
+
+def offsets_topic_config(segment_bytes: int) -> dict[str, str]:
+    """The settings with which Kafka makes the topic of committed offsets."""
+    return {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}

@@ -1,0 +1,90 @@
+"""What groups have committed, and when it is to be forgotten."""
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+NO_EXPIRY: Final = -1
+
+
+class CommittedOffset(NamedTuple):
+    """The offset of the next record to be read. Times are ms of the wall clock.
+
+    ``leader_epoch`` is -1 if unknown; ``expires_ms`` is a moment of its own, which old clients of Kafka could ask for,
+    -1 without one.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    expires_ms: int = NO_EXPIRY
+
+
+Key = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+class CommittedOffsets:
+    """The committed offsets of all groups, by group and partition."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[Key, CommittedOffset]] = {}
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._by_group
+
+    def __iter__(self) -> Iterator[str]:
+        """The groups that have committed something."""
+        return iter(self._by_group)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_group.values()))
+
+    def of(self, group: str) -> dict[Key, CommittedOffset]:
+        """What a group has committed; not to be changed."""
+        return self._by_group.get(group, _NOTHING)
+
+    def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
+        """Note a commit."""
+        self._by_group.setdefault(group, {})[key] = committed
+
+    def drop(self, group: str, key: Key) -> None:
+        """Forget a commit, if there is one."""
+        kept = self._by_group.get(group)
+        if kept is not None:
+            kept.pop(key, None)
+            if not kept:
+                del self._by_group[group]
+
+    def with_topics(self, topics: Collection[str]) -> list[tuple[str, Key]]:
+        """What was committed for these topics: groups and partitions."""
+        return [(group, key) for group, kept in self._by_group.items() for key in kept if key[0] in topics]
+
+
+_NOTHING: Final[dict[Key, CommittedOffset]] = {}
+
+
+class Retention(NamedTuple):
+    """What decides when the offsets of a group are forgotten, by Kafka's rules.
+
+    While a group has members, offsets of topics that they read stay, and so do all while it is not known what they
+    read. An empty group keeps its offsets for ``retention_ms`` from when it became empty; those of a group that never
+    had members stay as long from when each was committed.
+    """
+
+    retention_ms: int
+    is_empty: bool
+    empty_since_ms: int | None
+    """None: it never had members."""
+    read_topics: Collection[str] | None
+    """The topics that members read; None: not known."""
+
+    def expires_ms(self, topic: str, committed: CommittedOffset) -> int | None:
+        """When an offset is to be forgotten, ms of the wall clock; None: not as things stand."""
+        if not self.is_empty and (self.read_topics is None or topic in self.read_topics):
+            return None
+        if committed.expires_ms != NO_EXPIRY:
+            return committed.expires_ms
+        if self.is_empty and self.empty_since_ms is not None:
+            return max(self.empty_since_ms, committed.committed_ms) + self.retention_ms
+        return committed.committed_ms + self.retention_ms

@@ -1,0 +1,262 @@
+"""What a group of the consumer protocol consists of, as its records have it."""
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
+
+from seglog_broker.groups.assignors import NOTHING, Assignment
+from seglog_broker.groups.consumer_member import LEFT_EPOCH, Member, Progress
+from seglog_broker.groups.consumer_records import (
+    RecordKey,
+    RecordType,
+    key_struct,
+    progress_value,
+    read_progress,
+    read_subscription,
+    read_target,
+    subscription_value,
+    target_value,
+)
+from seglog_broker.groups.membership import Effects, Record
+from seglog_broker.groups.record_journal import RecordJournal
+from seglog_protocol.kafka import Message
+from seglog_protocol.kafka.messages import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+
+class MatchedTopics(NamedTuple):
+    """The topics that a regular expression matches; ``matched_ms`` is of the wall clock."""
+
+    topics: frozenset[str]
+    matched_ms: int
+
+
+class ConsumerState:
+    """Members, what they are to have and what they have. Every change is noted in the journal."""
+
+    def __init__(self, group_id: str, effects: Effects) -> None:
+        self.group_id: Final = group_id
+        self.journal: Final = RecordJournal(effects, self._record)
+        self.members: Final[dict[str, Member]] = {}
+        self.id_of_instance: Final[dict[str, str]] = {}
+        self.targets: Final[dict[str, Assignment]] = {}
+        self.matched: Final[dict[str, MatchedTopics]] = {}
+        """By the regular expressions of members."""
+        self.group_epoch = 0
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assigned_ms = 0
+        """When the assignment was made, of the wall clock."""
+        self.is_deleted = False
+        self.has_partition_metadata = False
+        """Whether there is a record of type 4, which is to be removed."""
+        self.classic_count = 0
+        """How many members use the classic protocol."""
+        self._owners: Final[dict[tuple[bytes, int], str]] = {}
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """The member with this group instance id."""
+        return None if instance_id is None else self.members.get(self.id_of_instance.get(instance_id, ""))
+
+    def owner(self, topic: bytes, partition: int) -> str | None:
+        """The id of the member that has a partition, even if it has been asked to give it up."""
+        return self._owners.get((topic, partition))
+
+    def topics_of(self, member: Member) -> AbstractSet[str]:
+        """The names of the topics that it reads."""
+        subscription = member.subscription
+        matched = self.matched.get(subscription.regex)
+        return subscription.topics | matched.topics if matched is not None else subscription.topics
+
+    def all_topics(self) -> frozenset[str]:
+        """The names of the topics that any member reads."""
+        topics: set[str] = set()
+        for member in self.members.values():
+            topics |= member.subscription.topics
+        for matched in self.matched.values():
+            topics |= matched.topics
+        return frozenset(topics)
+
+    def is_used(self, regex: str) -> bool:
+        """Whether a member subscribes by this expression."""
+        return any(member.subscription.regex == regex for member in self.members.values())
+
+    # --- Changes ------------------------------------------------------------------------------------------------------
+
+    def put_member(self, member: Member) -> None:
+        """Have ``member``, or have it so from now on."""
+        before = self.members.get(member.member_id)
+        if before == member:
+            return
+        self.members[member.member_id] = member
+        self.classic_count += (member.classic is not None) - (before is not None and before.classic is not None)
+        if before is None or before.subscription != member.subscription:
+            self.journal.note(RecordKey(RecordType.MEMBER_METADATA, member.member_id))
+            if member.instance_id is not None:
+                self.id_of_instance[member.instance_id] = member.member_id
+        if before is None or before.progress != member.progress:
+            self.journal.note(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member.member_id))
+            self._release(before)
+            for partition in _partitions(member.progress):
+                self._owners.setdefault(partition, member.member_id)
+
+    def remove_member(self, member_id: str) -> None:
+        """Have it no more, nor anything that it had or was to have."""
+        member = self.members.pop(member_id)
+        self.classic_count -= member.classic is not None
+        self.targets.pop(member_id, None)
+        self._release(member)
+        if member.instance_id is not None and self.id_of_instance.get(member.instance_id) == member_id:
+            del self.id_of_instance[member.instance_id]
+        for record_type in (
+            RecordType.CURRENT_MEMBER_ASSIGNMENT,
+            RecordType.TARGET_ASSIGNMENT_MEMBER,
+            RecordType.MEMBER_METADATA,
+        ):
+            self.journal.note(RecordKey(record_type, member_id))
+
+    def _release(self, member: Member | None) -> None:
+        if member is not None:
+            for partition in _partitions(member.progress):
+                if self._owners.get(partition) == member.member_id:
+                    del self._owners[partition]
+
+    def set_target(self, member_id: str, target: Assignment) -> None:
+        """Have a member get ``target``."""
+        if self.targets.get(member_id) != target:
+            self.targets[member_id] = target
+            self.journal.note(RecordKey(RecordType.TARGET_ASSIGNMENT_MEMBER, member_id))
+
+    def set_assignment_epoch(self, epoch: int, wall_ms: int) -> None:
+        """Have all targets, those that stay the same too, belong to ``epoch``."""
+        self.assignment_epoch, self.assigned_ms = epoch, wall_ms
+        self.journal.note(RecordKey(RecordType.TARGET_ASSIGNMENT_METADATA))
+
+    def set_group_epoch(self, epoch: int, metadata_hash: int) -> None:
+        """Have the next assignment belong to ``epoch``, for topics with ``metadata_hash``."""
+        self.group_epoch, self.metadata_hash = epoch, metadata_hash
+        self.journal.note(RecordKey(RecordType.METADATA))
+        if self.has_partition_metadata:
+            self.has_partition_metadata = False
+            self.journal.note(RecordKey(RecordType.PARTITION_METADATA))
+
+    def set_matched(self, regex: str, matched: MatchedTopics | None) -> None:
+        """Have the topics that an expression matches; None: nobody subscribes by it any more."""
+        if matched is None:
+            self.matched.pop(regex, None)
+        else:
+            self.matched[regex] = matched
+        self.journal.note(RecordKey(RecordType.REGULAR_EXPRESSION, regex))
+
+    def delete(self) -> None:
+        """Have tombstones for all records there are, or may be: those that are not known to be durable, too."""
+        self.journal.write_failed()
+        self.journal.note_all(self._keys())
+        self.is_deleted = True
+
+    def _keys(self) -> Iterator[RecordKey]:
+        yield RecordKey(RecordType.METADATA)
+        yield RecordKey(RecordType.TARGET_ASSIGNMENT_METADATA)
+        if self.has_partition_metadata:
+            yield RecordKey(RecordType.PARTITION_METADATA)
+        for member_id in self.members:
+            yield RecordKey(RecordType.MEMBER_METADATA, member_id)
+            yield RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member_id)
+        for member_id in self.targets:
+            yield RecordKey(RecordType.TARGET_ASSIGNMENT_MEMBER, member_id)
+        for regex in self.matched:
+            yield RecordKey(RecordType.REGULAR_EXPRESSION, regex)
+
+    # --- Records ------------------------------------------------------------------------------------------------------
+
+    def _record(self, key: RecordKey) -> Record:
+        value = None if self.is_deleted else self._value(key)
+        return Record(key_struct(self.group_id, key), key.type, value)
+
+    def _value(self, key: RecordKey) -> Message | None:
+        member = self.members.get(key.name)
+        match key.type:
+            case RecordType.METADATA:
+                return ConsumerGroupMetadataValue(epoch=self.group_epoch, metadata_hash=self.metadata_hash)
+            case RecordType.TARGET_ASSIGNMENT_METADATA:
+                return ConsumerGroupTargetAssignmentMetadataValue(
+                    assignment_epoch=self.assignment_epoch, assignment_timestamp=self.assigned_ms
+                )
+            case RecordType.MEMBER_METADATA:
+                return member and subscription_value(member.subscription)
+            case RecordType.CURRENT_MEMBER_ASSIGNMENT:
+                return member and progress_value(member.progress)
+            case RecordType.TARGET_ASSIGNMENT_MEMBER:
+                target = self.targets.get(key.name)
+                return None if target is None else target_value(target)
+            case RecordType.REGULAR_EXPRESSION:
+                matched = self.matched.get(key.name)
+                return matched and ConsumerGroupRegularExpressionValue(
+                    topics=sorted(matched.topics), timestamp=matched.matched_ms
+                )
+            case RecordType.PARTITION_METADATA:
+                return None
+
+    def replay(self, key: Message, key_version: int, value: Message | None) -> None:
+        """Take a record from the log. What it says is durable; records of types that are not known are passed over."""
+        if key_version == RecordType.METADATA:
+            if isinstance(value, ConsumerGroupMetadataValue):
+                self.group_epoch, self.metadata_hash = value.epoch, value.metadata_hash
+        elif key_version == RecordType.PARTITION_METADATA:
+            self.has_partition_metadata = value is not None
+        elif key_version == RecordType.TARGET_ASSIGNMENT_METADATA:
+            if isinstance(value, ConsumerGroupTargetAssignmentMetadataValue):
+                self.assignment_epoch, self.assigned_ms = value.assignment_epoch, value.assignment_timestamp
+        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+            if isinstance(value, ConsumerGroupTargetAssignmentMemberValue):
+                self.targets[key.member_id] = read_target(value)
+            else:
+                self.targets.pop(key.member_id, None)
+        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+            if isinstance(value, ConsumerGroupRegularExpressionValue):
+                self.matched[key.regular_expression] = MatchedTopics(frozenset(value.topics), value.timestamp)
+            else:
+                self.matched.pop(key.regular_expression, None)
+        elif isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey):
+            self._replay_member(key.member_id, key_version, value)
+        self.journal.forget()
+
+    def replayed(self) -> None:
+        """Take it that there are no more records. Meanwhile a member may have got what another had in its last one."""
+        self._owners.clear()
+        for member in self.members.values():
+            for partition in _partitions(member.progress):
+                self._owners.setdefault(partition, member.member_id)
+
+    def _replay_member(self, member_id: str, key_version: int, value: Message | None) -> None:
+        member = self.members.get(member_id, Member(member_id))
+        if isinstance(value, ConsumerGroupMemberMetadataValue):
+            self.put_member(member._replace(subscription=read_subscription(value)))
+        elif isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
+            self.put_member(member._replace(progress=read_progress(value)))
+        elif member_id in self.members and key_version == RecordType.MEMBER_METADATA:
+            target = self.targets.get(member_id)
+            self.remove_member(member_id)
+            if target is not None:
+                self.targets[member_id] = target
+        elif member_id in self.members:
+            self.put_member(member._replace(progress=Progress(LEFT_EPOCH, LEFT_EPOCH, assigned=NOTHING)))
+
+
+def _partitions(progress: Progress) -> Iterator[tuple[bytes, int]]:
+    for assignment in (progress.assigned, progress.revoking):
+        for topic, numbers in assignment.items():
+            for number in numbers:
+                yield topic, number

@@ -1,0 +1,114 @@
+"""The records of ``__consumer_offsets``, read again in the order of the log: groups, and what they committed.
+
+The later record wins. What was committed in a transaction counts when its marker is read. A record that is not known is
+counted, and skipped: a newer Kafka may have written it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets
+from seglog_broker.groups.records import CLASSIC_GROUP, ReadRecord, UnknownRecordError, decode_record
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.structs import Message
+from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.records import Record
+from seglog_protocol.transaction_files import decode_end_marker
+
+NO_TOPIC_ID: Final = bytes(16)
+
+_ABOUT_MEMBERS: Final = (
+    messages.ConsumerGroupMemberMetadataKey,
+    messages.ConsumerGroupTargetAssignmentMemberKey,
+    messages.ConsumerGroupCurrentMemberAssignmentKey,
+)
+
+
+class Replay:
+    """What the records read so far add up to."""
+
+    def __init__(self, offsets: CommittedOffsets) -> None:
+        """What is committed goes into ``offsets``."""
+        self.offsets = offsets
+        self.topic_ids: dict[tuple[str, str, int], bytes] = {}
+        """The id of the topic, by group, topic and partition, for commits that have it."""
+        self.classic: dict[str, messages.GroupMetadataValue] = {}
+        """By group."""
+        self.consumer: dict[str, dict[tuple[int, str], ReadRecord]] = {}
+        """Records of groups of the consumer protocol: by group, then by type and member (or expression)."""
+        self.unknown: Counter[str] = Counter()
+        """Records that were skipped, by what is wrong with them."""
+        self._keys: dict[bytes, Message] = {}
+        self._open: dict[int, list[ReadRecord]] = {}  # of transactions, by producer id
+
+    def read(self, header: BatchHeader, records: Iterable[Record]) -> None:
+        """Take in records of one batch."""
+        if header.is_control:
+            for record in records:
+                self._end_transaction(header.producer_id, record)
+            return
+        held = self._open.setdefault(header.producer_id, []) if header.is_transactional else None
+        for record in records:
+            try:
+                known = decode_record(record.key, record.value, self._keys)
+            except UnknownRecordError as error:
+                self.unknown[str(error)] += 1
+                continue
+            if held is None:
+                self._apply(known)
+            else:
+                held.append(known)
+
+    def _end_transaction(self, producer_id: int, record: Record) -> None:
+        marker = decode_end_marker(record.key, record.value)
+        held = self._open.pop(producer_id, [])
+        if marker is not None and marker.type == "COMMIT":
+            for known in held:
+                self._apply(known)
+
+    def _apply(self, record: ReadRecord) -> None:
+        key, value = record.key, record.value
+        if isinstance(key, messages.OffsetCommitKey):
+            self._apply_offset(key, value)
+        elif record.kind == CLASSIC_GROUP:
+            assert isinstance(key, messages.GroupMetadataKey)
+            if value is None:
+                self.classic.pop(key.group, None)
+            else:
+                assert isinstance(value, messages.GroupMetadataValue)
+                self.classic[key.group] = value
+        else:
+            self._apply_of_consumer_group(record)
+
+    def _apply_of_consumer_group(self, record: ReadRecord) -> None:
+        key: Any = record.key
+        about = ""
+        if isinstance(key, _ABOUT_MEMBERS):
+            about = key.member_id
+        elif isinstance(key, messages.ConsumerGroupRegularExpressionKey):
+            about = key.regular_expression
+        group = key.group_id
+        kept = self.consumer.setdefault(group, {})
+        kept.pop((record.kind, about), None)  # a later record comes after those of others
+        if record.value is not None:
+            kept[record.kind, about] = record
+        elif not kept:
+            del self.consumer[group]
+
+    def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
+        place = key.group, key.topic, key.partition
+        self.topic_ids.pop(place, None)
+        if value is None:
+            self.offsets.drop(key.group, (key.topic, key.partition))
+            return
+        assert isinstance(value, messages.OffsetCommitValue)
+        if value.topic_id != NO_TOPIC_ID:
+            self.topic_ids[place] = value.topic_id
+        self.offsets.put(
+            key.group,
+            (key.topic, key.partition),
+            CommittedOffset(
+                value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+            ),
+        )

@@ -1,0 +1,140 @@
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups in which the broker assigns. Source of the rules: KIP-848."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from seglog_broker.groups.assignors import Assignment
+from seglog_broker.groups.consumer_description import ConsumerMemberDescription, PartitionsOfTopic
+from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
+from seglog_broker.listeners.kafka.cluster import group_operations
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.group_errors import group_failure
+from seglog_broker.listeners.kafka.turns import Turns
+from seglog_protocol.errors import InvalidRequestError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+_MEMBER_MAKES_ITS_ID_VERSION_MIN: Final = 1
+
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+
+_Described = messages.ConsumerGroupDescribeResponse.DescribedGroup
+_Member = messages.ConsumerGroupDescribeResponse.Member
+_Assignment = messages.ConsumerGroupDescribeResponse.Assignment
+
+
+async def consumer_group_heartbeat(
+    caller: Caller, request: messages.ConsumerGroupHeartbeatRequest, version: int
+) -> messages.ConsumerGroupHeartbeatResponse:
+    """A member lives, joins or leaves, and learns what it is to have; answered when that is durable."""
+    owned = request.topic_partitions
+    try:
+        _check_member_id(request, version)
+        result = await caller.groups.consumer_heartbeat(
+            request.group_id,
+            ConsumerHeartbeat(
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                instance_id=request.instance_id,
+                rack_id=request.rack_id,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                topics=request.subscribed_topic_names,
+                regex=request.subscribed_topic_regex,
+                assignor=request.server_assignor,
+                owned=None if owned is None else _owned(owned),
+                client_id=caller.client_id or "",
+                client_host=caller.client_host,
+            ),
+        )
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        code, why = group_failure(error, "ConsumerGroupHeartbeat")
+        return messages.ConsumerGroupHeartbeatResponse(error_code=code, error_message=why)
+    response = messages.ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+    )
+    if result.assignment is not None:
+        response.assignment = messages.ConsumerGroupHeartbeatResponse.Assignment(
+            topic_partitions=[
+                messages.ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic, partitions=sorted(numbers))
+                for topic, numbers in sorted(result.assignment.items())
+            ]
+        )
+    return response
+
+
+def _check_member_id(request: messages.ConsumerGroupHeartbeatRequest, version: int) -> None:
+    if version >= _MEMBER_MAKES_ITS_ID_VERSION_MIN and not request.member_id:
+        raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
+
+
+def _owned(topics: Iterable[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Assignment:
+    owned: dict[bytes, frozenset[int]] = {}
+    for topic in topics:
+        if topic.partitions:
+            topic_id = bytes(topic.topic_id)
+            owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
+    return owned
+
+
+# --- ConsumerGroupDescribe --------------------------------------------------------------------------------------------
+
+
+async def consumer_group_describe(
+    caller: Caller, request: messages.ConsumerGroupDescribeRequest, version: int
+) -> messages.ConsumerGroupDescribeResponse:
+    """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
+    del version
+    response = messages.ConsumerGroupDescribeResponse()
+    turns = Turns(caller.engine)
+    for name in request.group_ids:
+        try:
+            found = caller.groups.describe_consumer(name)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            code, why = group_failure(error, "ConsumerGroupDescribe")
+            response.groups.append(_Described(group_id=name, error_code=code, error_message=why))
+            await turns.work(1)
+            continue
+        response.groups.append(
+            _Described(
+                error_code=ErrorCode.NONE,
+                group_id=name,
+                group_state=found.state,
+                group_epoch=found.group_epoch,
+                assignment_epoch=found.assignment_epoch,
+                assignor_name=found.assignor,
+                members=[_member(member) for member in found.members],
+                authorized_operations=group_operations(asked=request.include_authorized_operations),
+            )
+        )
+        await turns.work(1 + len(found.members))
+    return response
+
+
+def _member(member: ConsumerMemberDescription) -> _Member:
+    return _Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex or None,
+        assignment=_assignment(member.assigned),
+        target_assignment=_assignment(member.target),
+        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+    )
+
+
+def _assignment(topics: Iterable[PartitionsOfTopic]) -> _Assignment:
+    return _Assignment(
+        topic_partitions=[
+            messages.ConsumerGroupDescribeResponse.TopicPartitions(
+                topic_id=item.topic_id, topic_name=item.topic, partitions=list(item.partitions)
+            )
+            for item in topics
+        ]
+    )

@@ -1,0 +1,117 @@
+"""DescribeGroups, ListGroups, DeleteGroups: groups as admins see them. Source of the rules: Kafka's KafkaApis."""
+
+from typing import Final
+
+from seglog_broker.groups.membership import GroupDescription
+from seglog_broker.listeners.kafka.cluster import group_operations
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
+from seglog_broker.listeners.kafka.group_errors import group_code, group_failure
+from seglog_broker.listeners.kafka.turns import Turns, in_turns
+from seglog_protocol.errors import UnknownGroupError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+CLASSIC: Final = "classic"
+
+_DEAD: Final = "Dead"
+_STABLE: Final = "Stable"
+_UNKNOWN_IS_ERROR_VERSION_MIN: Final = 6
+
+_Described = messages.DescribeGroupsResponse.DescribedGroup
+_Member = messages.DescribeGroupsResponse.DescribedGroupMember
+_Deleted = messages.DeleteGroupsResponse.DeletableGroupResult
+
+
+async def describe_groups(
+    caller: Caller, request: messages.DescribeGroupsRequest, version: int
+) -> messages.DescribeGroupsResponse:
+    """Groups of the classic protocol with their members. One that is unknown is Dead; since version 6, an error."""
+    response = messages.DescribeGroupsResponse()
+    turns = Turns(caller.engine)
+    for name in request.groups:
+        try:
+            described = _described(caller, name)
+        except UnknownGroupError as error:
+            described = _Described(group_id=name, group_state=_DEAD)
+            if version >= _UNKNOWN_IS_ERROR_VERSION_MIN:
+                described.error_code, described.error_message = group_failure(error, "DescribeGroups")
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            code, why = group_failure(error, "DescribeGroups")
+            described = _Described(group_id=name, error_code=code, error_message=why)
+        if described.error_code == ErrorCode.NONE:
+            described.authorized_operations = group_operations(asked=request.include_authorized_operations)
+        response.groups.append(described)
+        await turns.work(len(described.members))
+    return response
+
+
+def _described(caller: Caller, name: str) -> _Described:
+    """A group of the classic protocol. Raises UnknownGroupError for any other."""
+    group, _ = caller.groups.describe(name)
+    if group.kind != CLASSIC:
+        raise UnknownGroupError(f"Group {name[:MESSAGE_CHARACTERS_MAX]} is not a classic group.", group=name)
+    is_stable = group.state == _STABLE
+    return _Described(
+        group_id=name,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol if is_stable else "",
+        members=_members(group, is_stable=is_stable),
+    )
+
+
+def _members(group: GroupDescription, *, is_stable: bool) -> list[_Member]:
+    """The members, with what they have only while the group is stable."""
+    return [
+        _Member(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata if is_stable else b"",
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.members
+    ]
+
+
+async def list_groups(caller: Caller, request: messages.ListGroupsRequest, version: int) -> messages.ListGroupsResponse:
+    """The groups in certain states and of certain types, in upper or lower case; none given: in all, of all."""
+    del version
+    states = {state.strip().lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    try:
+        groups = await caller.groups.list_groups()
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return messages.ListGroupsResponse(error_code=group_code(error, "ListGroups"))
+    return messages.ListGroupsResponse(
+        groups=[
+            messages.ListGroupsResponse.ListedGroup(
+                group_id=group.group,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind.capitalize(),
+            )
+            async for group in in_turns(caller.engine, groups)
+            if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
+        ]
+    )
+
+
+async def delete_groups(
+    caller: Caller, request: messages.DeleteGroupsRequest, version: int
+) -> messages.DeleteGroupsResponse:
+    """Groups without members are deleted with their offsets, each with its own result."""
+    del version
+    names = list(dict.fromkeys(request.groups_names))
+    try:
+        errors: list[Exception | None] = list(await caller.groups.delete(names))
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        errors = [error] * len(names)
+    return messages.DeleteGroupsResponse(
+        results=[
+            _Deleted(group_id=name, error_code=group_code(error, "DeleteGroups"))
+            for name, error in zip(names, errors, strict=True)
+        ]
+    )

@@ -1,0 +1,271 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far groups have read. Source of the rules: Kafka's KafkaApis."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.group_errors import group_code
+from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
+from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN
+from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+_TOPIC_ID_VERSION_MIN: Final = 10
+_MEMBER_EPOCH_VERSION_MIN: Final = 9
+_ERROR_OF_GROUP_VERSION_MIN: Final = 2
+_SEVERAL_GROUPS_VERSION_MIN: Final = 8
+
+_NO_OFFSET: Final = -1
+_NO_EPOCH: Final = -1
+
+_CommittedTopic = messages.OffsetCommitResponse.OffsetCommitResponseTopic
+_CommittedPartition = messages.OffsetCommitResponse.OffsetCommitResponsePartition
+_AskedGroup = messages.OffsetFetchRequest.OffsetFetchRequestGroup
+_AskedTopic = messages.OffsetFetchRequest.OffsetFetchRequestTopics
+_FoundGroup = messages.OffsetFetchResponse.OffsetFetchResponseGroup
+_FoundTopic = messages.OffsetFetchResponse.OffsetFetchResponseTopics
+_FoundPartition = messages.OffsetFetchResponse.OffsetFetchResponsePartitions
+_DeletedTopic = messages.OffsetDeleteResponse.OffsetDeleteResponseTopic
+_DeletedPartition = messages.OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+# --- OffsetCommit -----------------------------------------------------------------------------------------------------
+
+
+async def offset_commit(
+    caller: Caller, request: messages.OffsetCommitRequest, version: int
+) -> messages.OffsetCommitResponse:
+    """Offsets are stored, each with its own result; answered when they are durable.
+
+    ``retention_time_ms`` of versions 2 to 4 is not looked at: ``offsets.retention.minutes`` holds for all.
+    """
+    response = messages.OffsetCommitResponse()
+    wanted: list[OffsetToCommit] = []
+    places: list[_CommittedPartition] = []
+    for asked in request.topics:
+        answered = _CommittedTopic(name=asked.name, topic_id=asked.topic_id)
+        response.topics.append(answered)
+        name: str | None = asked.name
+        if version >= _TOPIC_ID_VERSION_MIN:
+            topic = topic_with_id(caller.engine.directory.registry.topics, asked.topic_id)
+            name = None if topic is None else topic.name
+        for item in asked.partitions:
+            place = _CommittedPartition(partition_index=item.partition_index)
+            answered.partitions.append(place)
+            if name is None:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                continue
+            places.append(place)
+            wanted.append(
+                OffsetToCommit(
+                    name,
+                    item.partition_index,
+                    item.committed_offset,
+                    item.committed_leader_epoch,
+                    item.committed_metadata or "",
+                )
+            )
+    if not wanted:
+        return response
+    committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
+    try:
+        errors: Sequence[Exception | None] = await caller.groups.commit(request.group_id, committer, wanted)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        errors = [error] * len(wanted)
+    for place, why in zip(places, errors, strict=True):
+        place.error_code = _commit_code(why, version)
+    return response
+
+
+def _commit_code(error: Exception | None, version: int) -> ErrorCode:
+    """The code for ``error`` that clients with this version know."""
+    if version < _MEMBER_EPOCH_VERSION_MIN:
+        if isinstance(error, UnknownGroupError):
+            return ErrorCode.ILLEGAL_GENERATION
+        if isinstance(error, StaleMemberEpochError):
+            return ErrorCode.UNSUPPORTED_VERSION
+    return group_code(error, "OffsetCommit")
+
+
+# --- OffsetFetch ------------------------------------------------------------------------------------------------------
+
+
+def offset_fetch(
+    caller: Caller, request: messages.OffsetFetchRequest, version: int
+) -> messages.OffsetFetchResponse | None:
+    """What groups have committed; None for very many partitions.
+
+    ``require_stable`` changes nothing: without transactions no offset is pending.
+    """
+    asked = sum([1 + len(topic.partition_indexes) for group in request.groups for topic in group.topics or ()])
+    asked += len(request.groups) + sum([1 + len(topic.partition_indexes) for topic in request.topics or ()])
+    if asked > EFFORT_A_TURN:
+        return None
+    response = messages.OffsetFetchResponse()
+    for _ in _fetch(caller, request, version, response):
+        pass
+    return response
+
+
+async def offset_fetch_slowly(
+    caller: Caller, request: messages.OffsetFetchRequest, version: int
+) -> messages.OffsetFetchResponse:
+    """As ``offset_fetch``, for any number of partitions."""
+    response = messages.OffsetFetchResponse()
+    for _ in _fetch(caller, request, version, response):
+        await caller.engine.turn()
+    return response
+
+
+def _fetch(
+    caller: Caller, request: messages.OffsetFetchRequest, version: int, response: messages.OffsetFetchResponse
+) -> Iterator[None]:
+    """Fill ``response``; other tasks may run wherever this yields."""
+    if version >= _SEVERAL_GROUPS_VERSION_MIN:
+        for group in request.groups:
+            answered = _FoundGroup(group_id=group.group_id)
+            response.groups.append(answered)
+            yield from _fetch_group(caller, group, version, answered)
+        return
+    topics = None
+    if request.topics is not None:
+        topics = [_AskedTopic(name=topic.name, partition_indexes=topic.partition_indexes) for topic in request.topics]
+    found = _FoundGroup(group_id=request.group_id)
+    yield from _fetch_group(caller, _AskedGroup(group_id=request.group_id, topics=topics), version, found)
+    if found.error_code and version < _ERROR_OF_GROUP_VERSION_MIN:
+        found.topics = [_failed(topic, ErrorCode(found.error_code)) for topic in topics or ()]
+    response.error_code = found.error_code
+    response.topics = [
+        messages.OffsetFetchResponse.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                messages.OffsetFetchResponse.OffsetFetchResponsePartition(
+                    partition_index=place.partition_index,
+                    committed_offset=place.committed_offset,
+                    committed_leader_epoch=place.committed_leader_epoch,
+                    metadata=place.metadata,
+                    error_code=place.error_code,
+                )
+                for place in topic.partitions
+            ],
+        )
+        for topic in found.topics
+    ]
+
+
+def _fetch_group(caller: Caller, asked: _AskedGroup, version: int, found: _FoundGroup) -> Iterator[None]:
+    """Find what one group has committed, or the error for all of it."""
+    committer = None  # and before version 9: a member of a group of the consumer protocol has an epoch
+    if asked.member_id is not None or asked.member_epoch >= 0:
+        committer = Committer(asked.member_id or "", asked.member_epoch)
+    try:
+        if asked.topics is None:
+            found.topics = _all(caller, caller.groups.committed(asked.group_id, None, committer), version)
+            yield
+        elif not asked.topics:
+            caller.groups.committed(asked.group_id, [], committer)
+        else:
+            for topic in asked.topics:
+                yield from _fetch_topic(caller, found, committer, topic, version)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        found.topics = []
+        found.error_code = group_code(error, "OffsetFetch")
+
+
+def _fetch_topic(
+    caller: Caller, group: _FoundGroup, committer: Committer | None, asked: _AskedTopic, version: int
+) -> Iterator[None]:
+    found = _FoundTopic(name=asked.name, topic_id=asked.topic_id)
+    name = asked.name
+    if version >= _TOPIC_ID_VERSION_MIN:
+        topic = topic_with_id(caller.engine.directory.registry.topics, asked.topic_id)
+        if topic is None:
+            caller.groups.committed(group.group_id, [], committer)
+            group.topics.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
+            return
+        name = topic.name
+    group.topics.append(found)
+    numbers = asked.partition_indexes
+    for begin in range(0, max(1, len(numbers)), EFFORT_A_TURN):
+        some = [(name, number) for number in numbers[begin : begin + EFFORT_A_TURN]]
+        found.partitions += _places(caller.groups.committed(group.group_id, some, committer))
+        yield
+
+
+def _all(caller: Caller, committed: Iterable[Committed], version: int) -> list[_FoundTopic]:
+    """All that was committed; where topics have to have ids, without those that have been deleted."""
+    topics = caller.engine.directory.registry.topics
+    found = []
+    for name, of_topic in groupby(committed, attrgetter("topic")):
+        topic = topics.get(name)
+        if topic is None and version >= _TOPIC_ID_VERSION_MIN:
+            continue
+        topic_id = NO_ID if topic is None else id_bytes(topic.id)
+        found.append(_FoundTopic(name=name, topic_id=topic_id, partitions=_places(of_topic)))
+    return found
+
+
+def _places(committed: Iterable[Committed]) -> list[_FoundPartition]:
+    return [
+        _FoundPartition(
+            partition_index=item.partition,
+            committed_offset=item.offset,
+            committed_leader_epoch=item.leader_epoch,
+            metadata=item.metadata,
+        )
+        for item in committed
+    ]
+
+
+def _failed(asked: _AskedTopic, code: ErrorCode) -> _FoundTopic:
+    return _FoundTopic(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            _FoundPartition(
+                partition_index=number,
+                committed_offset=_NO_OFFSET,
+                committed_leader_epoch=_NO_EPOCH,
+                metadata="",
+                error_code=code,
+            )
+            for number in asked.partition_indexes
+        ],
+    )
+
+
+# --- OffsetDelete -----------------------------------------------------------------------------------------------------
+
+
+async def offset_delete(
+    caller: Caller, request: messages.OffsetDeleteRequest, version: int
+) -> messages.OffsetDeleteResponse:
+    """Offsets are forgotten, of topics that no member reads; answered when that is durable."""
+    del version
+    response = messages.OffsetDeleteResponse()
+    topics = caller.engine.directory.registry.topics
+    wanted: list[tuple[str, int]] = []
+    places: list[_DeletedPartition] = []
+    for asked in request.topics:
+        answered = _DeletedTopic(name=asked.name)
+        response.topics.append(answered)
+        topic = topics.get(asked.name)
+        for item in asked.partitions:
+            place = _DeletedPartition(partition_index=item.partition_index)
+            answered.partitions.append(place)
+            if topic is None or not 0 <= item.partition_index < topic.partitions:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append(place)
+                wanted.append((topic.name, item.partition_index))
+    try:
+        errors = await caller.groups.delete_offsets(request.group_id, wanted)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return messages.OffsetDeleteResponse(error_code=group_code(error, "OffsetDelete"))
+    for place, why in zip(places, errors, strict=True):
+        place.error_code = group_code(why, "OffsetDelete")
+    return response

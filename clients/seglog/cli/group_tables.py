@@ -1,0 +1,153 @@
+"""Groups as they are printed: lines of a description, rows, JSON, and sentences about what is wrong."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import tzinfo
+from typing import Any
+
+from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
+from seglog.cli.tables import aligned, labelled
+from seglog.formatting import count_of, duration_of
+from seglog.groups import GroupDescription, GroupOffset, OffsetReset, host_of
+from seglog.moments import format_time
+from seglog_protocol.messages import DescribedMember, DescribeGroupReply
+
+
+def description_lines(
+    described: GroupDescription, zone: tzinfo | None, *, offsets: bool = True, members: bool = True
+) -> Iterator[str]:
+    """A group for people: what it is, and tables of its offsets and members."""
+    group = described.group
+    assignor = [f"assignor {group.protocol}"] if group.protocol else []
+    words = [group.kind, group.state, f"generation {group.generation:,}", *assignor]
+    yield f"{group.group}: {', '.join(words)}, {count_of(len(group.members), 'member')}"
+    yield from labelled(_facts(described, zone), label_width=10)
+    if offsets and described.offsets:
+        yield ""
+        yield from _offset_table(described.offsets, _owner_names(group.members), group.now_ms)
+    if members and group.members:
+        yield ""
+        yield from _member_table(group)
+
+
+def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+    group = described.group
+    lags = [offset.lag for offset in described.offsets if offset.lag is not None]
+    ages = [lag.seconds for lag in lags if lag.records and lag.seconds is not None]
+    oldest = f", the oldest {duration_of(round(max(ages) * 1000))} old" if ages else ""
+    yield "lag", f"{count_of(described.records, 'record')} in {count_of(len(lags), 'partition')}{oldest}"
+    losses = [(lag.loss_from_ms, lag) for lag in lags if lag.records and lag.loss_from_ms is not None]
+    if losses:
+        at, lag = min(losses, key=lambda loss: loss[0])
+        yield "retention", f"reaches {lag.topic}-{lag.partition} {until_of(at, lag.now_ms)}, at {format_time(at, zone)}"
+    if group.members:
+        return
+    if group.empty_since_ms is not None:
+        ago = duration_of(max(0, group.now_ms - group.empty_since_ms))
+        yield "empty", f"since {format_time(group.empty_since_ms, zone)}, {ago} ago"
+    if not described.offsets:
+        return
+    if group.expires_ms is None:
+        yield "expires", "never, as things stand"
+    else:
+        until = until_of(group.expires_ms, group.now_ms)
+        yield "expires", f"{until}, at {format_time(group.expires_ms, zone)}, unless a member joins or commits"
+
+
+def until_of(moment_ms: int | None, now_ms: int) -> str:
+    """``in 3 d 4 h``; ``-`` for None."""
+    return "-" if moment_ms is None else f"in {duration_of(max(0, moment_ms - now_ms))}"
+
+
+# --- Offsets ----------------------------------------------------------------------------------------------------------
+
+
+def _offset_table(offsets: Sequence[GroupOffset], owners: Mapping[str, str], now_ms: int) -> Iterator[str]:
+    """A row for each partition; a column in which nothing would stand is left out."""
+    table: dict[str, list[Any]] = {
+        "TOPIC": [offset.topic for offset in offsets],
+        ">PARTITION": [offset.partition for offset in offsets],
+        ">COMMITTED": ["-" if offset.offset is None else offset.offset for offset in offsets],
+        ">LOG END": ["-" if offset.latest is None else offset.latest for offset in offsets],
+        ">LAG": ["-" if offset.lag is None else offset.lag.records for offset in offsets],
+        ">BEHIND": ["-" if offset.lag is None else behind(offset.lag) for offset in offsets],
+        ">LOST": ["-" if offset.lag is None or not offset.lag.lost else offset.lag.lost for offset in offsets],
+        "KEPT": ["-" if offset.lag is None else kept(offset.lag) for offset in offsets],
+        "OWNER": [owners.get(offset.member_id or "", "-") for offset in offsets],
+        "EXPIRES": [until_of(offset.expires_ms, now_ms) for offset in offsets],
+        "METADATA": [offset.metadata or "-" for offset in offsets],
+    }
+    for title in (">LOST", "OWNER", "EXPIRES", "METADATA"):
+        if all(cell == "-" for cell in table[title]):
+            del table[title]
+    yield from aligned(list(table), zip(*table.values(), strict=True))
+
+
+def offset_notes(offsets: Iterable[GroupOffset]) -> list[str]:
+    """A sentence for each committed offset that lies outside its log, or of which the broker could not tell."""
+    notes = []
+    for offset in offsets:
+        if offset.error is not None:
+            notes.append(f"{offset.topic}-{offset.partition}: {offset.error.message}")
+        elif offset.lag is not None and (sentence := what_is_wrong(offset.lag, "committed offset")) is not None:
+            notes.append(sentence)
+    return notes
+
+
+def reset_row(reset: OffsetReset) -> Sequence[Any]:
+    """A row of what is reset: topic, partition, old, new, change, note."""
+    change = "-" if reset.before is None else f"{reset.after - reset.before:+,}"
+    before = "-" if reset.before is None else reset.before
+    return (reset.topic, reset.partition, before, reset.after, change, reset.note or "")
+
+
+# --- Members ----------------------------------------------------------------------------------------------------------
+
+
+def _owner_names(members: Sequence[DescribedMember]) -> dict[str, str]:
+    """By member id the shortest name that no other member has: instance id, client id, member id."""
+    clients = Counter(member.client_id for member in members)
+    return {
+        member.member_id: member.instance_id
+        or (member.client_id if member.client_id and clients[member.client_id] == 1 else member.member_id)
+        for member in members
+    }
+
+
+def _member_table(group: DescribeGroupReply) -> Iterator[str]:
+    titles = ["MEMBER", "CLIENT", "ADDRESS", ">SESSION", ">LAST HEARTBEAT", "PARTITIONS"]
+    rows = [
+        [
+            member.instance_id or member.member_id,
+            member.client_id or "-",
+            host_of(member) or "-",
+            duration_of(member.session_timeout_ms),
+            f"{duration_of(member.quiet_ms)} ago",
+            _assigned(member),
+        ]
+        for member in group.members
+    ]
+    yield from aligned(titles, rows)
+
+
+def _assigned(member: DescribedMember) -> str:
+    """``clicks 0, 2; other 1``."""
+    if member.assignment is None:
+        return "unknown"
+    return "; ".join(f"{each.topic} {', '.join(map(str, each.partitions))}" for each in member.assignment) or "none"
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def group_as_json(described: GroupDescription) -> dict[str, Any]:
+    """A description as one map: what the broker says of the group, its lag, its offsets."""
+    offsets = [_offset_as_json(offset) for offset in described.offsets]
+    return described.group.to_wire() | {"lag": described.records, "offsets": offsets}
+
+
+def _offset_as_json(offset: GroupOffset) -> dict[str, Any]:
+    return offset._asdict() | {
+        "lag": None if offset.lag is None else lag_as_json(offset.lag),
+        "error": None if offset.error is None else offset.error.message,
+    }

@@ -1,0 +1,234 @@
+"""The blocking consumer in a group: its partitions are those that the group assigns to it.
+
+The program's own thread joins, commits and calls the program back, whenever it asks for records. A daemon thread sends
+heartbeats meanwhile, and interrupts a loop over records when there is something else to do. Both use one connection,
+beside that of the fetches.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from seglog.connection import Reply
+from seglog.consumer import Consumer
+from seglog.consuming import PendingFetch, Retries
+from seglog.conversations import Ask, Conversation, converse
+from seglog.coordinator_link import CoordinatorLink
+from seglog.dialer import Dialer
+from seglog.fetching import FetchedBatch, Record
+from seglog.group_consuming import CLOSE_SECONDS, SLICE_SECONDS, GroupOptions, GroupSession, Notify, Pause, Step, Steps
+from seglog.group_consuming import ResultT as StepsT
+from seglog.group_offsets import Committed, look_up_committed
+from seglog.link import Link
+from seglog.topics import partition_counts
+from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
+from seglog_protocol.messages import GroupHeartbeatReply, LeaveGroupReply, Request, decode_reply
+
+
+class GroupConsumer(Consumer):
+    """A member of a group, which shares the partitions of a topic with the other members.
+
+    Made by ``Client.consumer`` with ``group``. It joins when records are first asked for. As with any consumer: one
+    thread at a time, another one may close it.
+    """
+
+    options: GroupOptions
+
+    def __init__(self, dialer: Dialer, link: Link, topic: str, options: GroupOptions, *, timeout: float) -> None:
+        super().__init__(dialer, link, topic, options, timeout=timeout)
+        self._fetcher.partition_count = None
+        self._session = GroupSession(topic, options, time.monotonic, lambda: self._fetcher.states, self._replace_states)
+        self._coordinator = CoordinatorLink(self._dialer)
+        self._turning = threading.RLock()  # while the program's thread joins or commits, it is not closed
+        self._watcher: threading.Thread | None = None
+        self._is_leaving = False
+        """Whether it is being closed: what is asked for now may take less long."""
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def _records(self, batch: FetchedBatch) -> Iterator[Record]:
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
+        return super()._records(batch)
+
+    def _whole(self, batch: FetchedBatch) -> FetchedBatch:
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
+        return super()._whole(batch)
+
+    def _next_batch(self) -> FetchedBatch | None:
+        self._owner.check()
+        self._session.enter()
+        try:
+            return self._next_batch_of_group()
+        finally:
+            self._session.is_inside = False
+
+    def _next_batch_of_group(self) -> FetchedBatch | None:
+        retries = Retries(self.options.reconnect_timeout)
+        while True:
+            self._sleep(0)
+            self._is_interrupted = self._is_closed
+            if self._session.is_turn_due():
+                self._run(self._session.turn())
+            try:
+                batch = self._queued()
+            except OffsetOutOfRangeError as error:
+                target = self._run(self._session.restart(error))
+                self._fetcher.skip_to(self._fetcher.states[error.partition], target, error)
+                continue
+            if batch is not None or self._session.is_finished:
+                return batch
+            if not self._fetcher.states:
+                self._sleep(SLICE_SECONDS)
+                continue
+            try:
+                self._fetch()
+                retries.worked()
+                continue
+            except SeglogError as error:
+                pause, timeout = retries.failed(error, time.monotonic())
+            self._disconnect()
+            self._sleep(pause)
+            self._connect(timeout)
+
+    def _is_answered(self, link: Link, asked: PendingFetch) -> bool:
+        remaining = asked.deadline - time.monotonic()
+        return link.wait(lambda: asked.reply is not None, min(SLICE_SECONDS, remaining)) or remaining <= 0
+
+    def _pause_seconds(self, now: float) -> float:
+        return min(SLICE_SECONDS, super()._pause_seconds(now))
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, offsets: Mapping[int, int] | Mapping[str, int] | None = None, *, metadata: str | None = None
+    ) -> None:
+        """Commit the positions of all partitions, or ``{partition: offset}``; in the log and durable when it returns.
+
+        An offset is that of the record to be read next. Positions are committed forwards only; given offsets as they
+        are. ``metadata`` is a text that ``committed`` gives back. Raises a GroupError when partitions may have been
+        given to others meanwhile (UnknownMemberError, IllegalGenerationError, RebalanceInProgressError): what was to be
+        committed may be read again, and iteration goes on with what the group assigns. FencedInstanceError when another
+        consumer took this one's place; ValueError for a partition that this consumer does not read.
+        """
+        self._owner.check()
+        if self._is_closed:
+            raise self._closed()
+        self._run(self._session.committing(offsets, metadata))
+
+    def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
+        """What the group has committed for these partitions (None: all), without those for which it has nothing."""
+        self._owner.check()
+        if self._is_closed:
+            raise self._closed()
+        return self._run(look_up_committed(self.options.group, self.topic, partitions))
+
+    # --- Steps --------------------------------------------------------------------------------------------------------
+
+    def _run(self, steps: Steps[StepsT] | Conversation[StepsT]) -> StepsT:
+        """Do what ``steps`` say."""
+        with self._turning:
+            try:
+                step: Step = next(steps)
+                while True:
+                    if isinstance(step, Notify):
+                        self._notify(step)
+                        step = next(steps)
+                        continue
+                    try:
+                        answer = self._do(step)
+                    except SeglogError as error:
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(answer)  # type: ignore[arg-type]  # None is sent to Steps alone
+            except StopIteration as end:
+                result: StepsT = end.value
+                return result
+            finally:
+                steps.close()
+
+    def _do(self, step: Ask | Pause) -> Reply | None:
+        is_last = self._is_leaving
+        sleep = time.sleep if is_last else self._sleep
+        if isinstance(step, Pause):
+            sleep(step.seconds)
+            return None
+        if step.after_seconds:
+            sleep(step.after_seconds)
+        if self._watcher is None and not is_last:
+            self._watcher = threading.Thread(target=self._watch, name=f"seglog group {self.options.group}", daemon=True)
+            self._watcher.start()
+        timeout = CLOSE_SECONDS if is_last else self._session.answer_seconds(step.request, self._timeout)
+        connect_timeout = 0.0 if is_last else self.options.reconnect_timeout
+        return self._coordinator.ask(
+            step.request, step.payload, timeout=timeout, connect_timeout=connect_timeout, sleep=sleep
+        )
+
+    def _notify(self, step: Notify) -> None:
+        if step.event == "assigned":
+            if self.options.on_assigned is not None:
+                self.options.on_assigned(step.partitions)
+        elif self.options.on_revoked is not None:
+            self.options.on_revoked(step.partitions, step.event == "lost")
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """The thread that keeps the membership alive while the program works."""
+        seconds = 0.0
+        while not self._closing.wait(seconds):
+            watch = self._session.watch(time.monotonic())
+            seconds = watch.seconds
+            if watch.request is not None:
+                self._send(watch.request)
+                seconds = 0.0
+            membership = self._session.membership
+            if membership.counts_due(time.monotonic()):
+                with suppress(SeglogError):  # the next look will tell
+                    membership.counted(self._converse(partition_counts(membership.topics)))
+            if self._session.is_turn_due():
+                self._is_interrupted = True
+
+    def _send(self, request: Request) -> None:
+        """A heartbeat, or that the member leaves."""
+        error = None
+        try:
+            reply = self._watchers_answer(Ask(request))
+            decode_reply(reply.header, GroupHeartbeatReply if request.api == "group_heartbeat" else LeaveGroupReply)
+        except SeglogError as failure:
+            error = failure
+        self._session.membership.answered(request, time.monotonic(), error)
+
+    def _converse(self, conversation: Conversation[StepsT]) -> StepsT:
+        return converse(conversation, self._watchers_answer)
+
+    def _watchers_answer(self, question: Ask) -> Reply:
+        return self._coordinator.ask(
+            question.request,
+            question.payload,
+            timeout=self._timeout,
+            connect_timeout=min(self._timeout, self.options.session_timeout),
+            sleep=self._sleep,
+        )
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Commit what the program is done with, leave the group, and close the connections. Idempotent.
+
+        ``on_revoked`` is called by the thread that closes. May be called while another thread waits for records.
+        """
+        if self._owner.is_here:
+            self._is_interrupted = True
+            self._closing.set()
+            with self._turning:
+                is_first, self._is_leaving = not self._is_leaving, True
+                try:
+                    if is_first and self._watcher is not None:
+                        self._run(self._session.closing())
+                finally:
+                    super().close()
+                    self._coordinator.close()
+        else:
+            super().close()
+            self._coordinator.close()

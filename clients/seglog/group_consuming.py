@@ -1,0 +1,378 @@
+"""The part of a consumer in a group that does no I/O, shared by the blocking and the trio face.
+
+A face runs ``Steps``: generators that yield what is to be done (ask the broker, call the program back, pause) and are
+sent what came of it, errors included. ``turn`` is what a consumer does before it goes on with records, whenever
+``is_turn_due``: give partitions up, join, take partitions up, commit.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from seglog.assignors import ASSIGNORS
+from seglog.consuming import ConsumerOptions, Retries
+from seglog.conversations import Ask, Conversation
+from seglog.fetching import PartitionPosition
+from seglog.group_membership import Member, Membership, MembershipOptions, Watch
+from seglog.group_offsets import commit
+from seglog.group_offsets import look_up_committed as look_up
+from seglog.moments import Edge, to_positions
+from seglog.starting import Place, to_moment
+from seglog.topics import describe_topic
+from seglog_protocol.errors import (
+    GroupError,
+    OffsetOutOfRangeError,
+    SeglogError,
+    UnknownMemberError,
+)
+from seglog_protocol.messages import JoinGroupRequest, Request, SyncGroupRequest
+
+ResultT = TypeVar("ResultT")
+
+HEARTBEAT_SECONDS: Final = 3.0
+SLICE_SECONDS: Final = 0.25
+"""A wait for records is looked up so often, whether there is something else to do first."""
+CLOSE_SECONDS: Final = 5.0
+"""How long each request of a consumer that is being closed may take."""
+
+_log = logging.getLogger(__name__)
+
+Event = Literal["assigned", "revoked", "lost"]
+
+
+class Notify(NamedTuple):
+    """Tell the program what becomes of partitions."""
+
+    event: Event
+    partitions: list[int]
+
+
+class Pause(NamedTuple):
+    """Wait before the next attempt."""
+
+    seconds: float
+
+
+Step = Ask | Notify | Pause
+Steps = Generator[Step, Any, ResultT]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions(ConsumerOptions):
+    """The options of ``Client.consumer`` with a group."""
+
+    group: str = ""
+    client_id: str = ""
+    instance_id: str | None = None
+    auto_commit: bool = True
+    auto_commit_interval: float = 5.0
+    on_assigned: Callable[[list[int]], object] | None = None
+    on_revoked: Callable[[list[int], bool], object] | None = None
+    session_timeout: float = 45.0
+    max_poll_interval: float = 300.0
+    assignors: Sequence[str] = ("range", "roundrobin")
+
+    def __post_init__(self) -> None:
+        if self.on_out_of_range != "error":
+            raise ValueError("a consumer in a group goes on at `start` where its offset is out of range")
+        if self.partitions is not None:
+            raise ValueError("a consumer in a group reads the partitions that the group assigns to it")
+        if not self.group:
+            raise ValueError("the name of a group is not empty")
+        unknown = [name for name in self.assignors if name not in ASSIGNORS]
+        if unknown or not self.assignors:
+            raise ValueError(f"assignors are some of {', '.join(ASSIGNORS)}, not {list(self.assignors)!r}")
+        for name in ("auto_commit_interval", "session_timeout", "max_poll_interval"):
+            if not 0 < getattr(self, name) < 2**31 / 1000:
+                raise ValueError(f"{name} is a number of seconds above 0, not {getattr(self, name)!r}")
+        edge = None if isinstance(self.place, Mapping) else to_moment(self.place)
+        if isinstance(edge, Edge):
+            object.__setattr__(self, "on_out_of_range", "earliest" if edge is Edge.EARLIEST else "latest")
+
+    @property
+    def place(self) -> Place:
+        """Where to begin in a partition without a committed offset."""
+        return "earliest" if self.start is None else self.start
+
+    def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
+        """No partitions yet, but the topic has to exist. Raises UnknownTopicError."""
+        yield from describe_topic(topic, config=False)
+        return []
+
+    def membership(self, topic: str) -> MembershipOptions:
+        """The same, as a membership needs it."""
+        return MembershipOptions(
+            self.group,
+            topic,
+            self.client_id,
+            self.instance_id,
+            tuple(self.assignors),
+            self.session_timeout,
+            min(HEARTBEAT_SECONDS, self.session_timeout / 3),
+            self.max_poll_interval,
+        )
+
+
+class InHand(NamedTuple):
+    """What the program was given last, and has not come back after: records of a batch from ``start`` on."""
+
+    state: PartitionPosition
+    generation: int
+    start: int
+    is_whole: bool
+
+    @property
+    def done(self) -> int:
+        """The offset up to which the program is done with this partition."""
+        if self.state.generation != self.generation:
+            return self.state.position  # it has moved elsewhere
+        return self.start if self.is_whole else max(self.start, self.state.position - 1)
+
+
+class GroupSession:
+    """The membership of a consumer and its positions.
+
+    ``clock`` gives seconds, ``states`` the partitions that are read, ``assign`` replaces them.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        options: GroupOptions,
+        clock: Callable[[], float],
+        states: Callable[[], Mapping[int, PartitionPosition]],
+        assign: Callable[[list[PartitionPosition]], None],
+    ) -> None:
+        self.membership = Membership(options.membership(topic))
+        self.in_hand: InHand | None = None
+        self.is_inside = False
+        """Whether the program waits for records."""
+        self._topic = topic
+        self._options = options
+        self._clock = clock
+        self._states = states
+        self._assign = assign
+        self._committed: dict[int, int] = {}
+        self._commit_at = clock() + options.auto_commit_interval
+
+    # --- What the program has been given ------------------------------------------------------------------------------
+
+    def hand_out(self, state: PartitionPosition, start: int, *, is_whole: bool = False) -> None:
+        """The program gets records of this partition from ``start`` on."""
+        self.in_hand = InHand(state, state.generation, start, is_whole)
+
+    def enter(self) -> None:
+        """The program comes back for more: it is done with all that it was given."""
+        self.in_hand, self.is_inside = None, True
+
+    def done(self) -> dict[int, int]:
+        """By partition, the offset up to which the program is done."""
+        in_hand = self.in_hand
+        return {
+            partition: in_hand.done if in_hand is not None and in_hand.state is state else state.position
+            for partition, state in self._states().items()
+        }
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether iteration ends: everything assigned is read to its end, or paused."""
+        states = self._states()
+        if not states:
+            return not self._options.follow
+        return all(state.is_finished or state.is_paused for state in states.values())
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    def watch(self, now: float) -> Watch:
+        """What the one who watches sends at ``now``, and when it looks again."""
+        in_hand = self.in_hand
+        progress = None
+        if not self.is_inside:
+            progress = (id(in_hand), None if in_hand is None else in_hand.state.position)
+        request, seconds = self.membership.watch(now, progress)
+        if self._options.auto_commit and self._commit_at > now:
+            seconds = min(seconds, self._commit_at - now)
+        return Watch(request, seconds)
+
+    def is_turn_due(self) -> bool:
+        """Whether ``turn`` is to be run before the program gets more records."""
+        return self._is_unsettled() or self._is_commit_due()
+
+    def _is_unsettled(self) -> bool:
+        member = self.membership
+        return member.must_join or member.is_lost or member.assigned != self._states().keys()
+
+    def _is_commit_due(self) -> bool:
+        return self._options.auto_commit and self._clock() >= self._commit_at and bool(self._uncommitted())
+
+    # --- Turns --------------------------------------------------------------------------------------------------------
+
+    def turn(self) -> Steps[None]:
+        """Give up, join, take up, until this member reads what its generation assigns to it; and commit when due.
+
+        Raises FencedInstanceError; what cannot be retried; and what can, after ``reconnect_timeout``.
+        """
+        retries = Retries(self._options.reconnect_timeout)
+        while self._is_unsettled():
+            try:
+                yield from self._settle()
+            except SeglogError as error:
+                pause, _ = retries.failed(error, self._clock())
+                yield Pause(pause)
+        if self._is_commit_due():
+            yield from self._commit_quietly()
+
+    def _settle(self) -> Steps[None]:
+        """One step closer."""
+        membership = self.membership
+        reads = self._states().keys()
+        assigned = membership.assigned
+        if membership.is_lost:
+            membership.is_lost = False
+            yield from self._give_up(set(reads), is_lost=True)
+            return
+        membership.raise_fenced()
+        if membership.must_join:
+            if reads and not membership.options.is_cooperative:
+                yield from self._give_up(set(reads))
+            else:
+                yield from membership.joining(sorted(reads))
+            return
+        if unwanted := reads - assigned:
+            yield from self._give_up(unwanted)
+            if membership.options.is_cooperative:
+                membership.must_join = True  # so that others get what it gave up
+            return
+        yield from self._take_up(assigned - reads)
+
+    def _give_up(self, partitions: set[int], *, is_lost: bool = False) -> Steps[None]:
+        if not is_lost and self._options.auto_commit:
+            yield from self._commit_quietly(partitions)
+        if partitions:
+            yield Notify("lost" if is_lost else "revoked", sorted(partitions))
+        self._assign([state for partition, state in self._states().items() if partition not in partitions])
+        for partition in partitions:
+            self._committed.pop(partition, None)
+
+    def _take_up(self, partitions: frozenset[int]) -> Steps[None]:
+        """Read partitions from the committed offset on, or from ``start``."""
+        member, options = self.membership.member, self._options
+        found = yield from look_up(options.group, self._topic, sorted(partitions))
+        committed = {partition: known.offset for partition, known in found.items()}
+        fresh: list[PartitionPosition] = []
+        if committed:
+            fresh += yield from options.places(self._topic, sorted(committed), committed)
+        fresh += yield from self._from_start(sorted(partitions - committed.keys()))
+        if self.membership.member != member:
+            return  # and another generation by now
+        self._committed |= committed
+        self._assign([*self._states().values(), *fresh])
+        yield Notify("assigned", sorted(partitions))
+
+    def _from_start(self, partitions: list[int]) -> Conversation[list[PartitionPosition]]:
+        """States that begin at ``start``, or at the end of the log that is nearest to it."""
+        if not partitions:
+            return []
+        states = yield from self._options.places(self._topic, partitions, self._options.place)
+        for state in states:
+            state.position = state.fetch_offset = min(max(state.position, state.earliest), state.latest)
+            if state.end is not None:
+                state.end = min(state.end, state.latest)
+        return states
+
+    def restart(self, error: OffsetOutOfRangeError) -> Conversation[int]:
+        """The offset of ``start`` in a partition whose position is out of range."""
+        (state,) = yield from self._from_start([error.partition])
+        return state.position
+
+    # --- Commits ------------------------------------------------------------------------------------------------------
+
+    def _uncommitted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """What has to be committed, of these partitions: never less than what is."""
+        wanted = None if partitions is None else set(partitions)
+        return {
+            partition: offset
+            for partition, offset in self.done().items()
+            if (wanted is None or partition in wanted) and offset > self._committed.get(partition, -1)
+        }
+
+    def _commit_quietly(self, partitions: Iterable[int] | None = None) -> Steps[None]:
+        """Commit what the program is done with; where that fails, records come again, or the next commit has it."""
+        now = self._clock()
+        self._commit_at = now + self._options.auto_commit_interval
+        offsets, member = self._uncommitted(partitions), self.membership.member
+        if not offsets or member is None:
+            return
+        try:
+            yield from self._commit(offsets, member)
+        except SeglogError as error:
+            self._commit_at = now + min(1.0, self._options.auto_commit_interval)
+            if error.retriable or isinstance(error, GroupError):
+                _log.debug("%s: offsets were not committed: %s", self._options.group, error.message)
+            else:
+                _log.warning("%s: offsets were not committed: %s", self._options.group, error.message)
+
+    def _commit(self, offsets: Mapping[int, int], member: Member, metadata: str | None = None) -> Conversation[None]:
+        options = self._options
+        try:
+            yield from commit(
+                options.group, self._topic, offsets, member=member, instance_id=options.instance_id, metadata=metadata
+            )
+        except SeglogError as error:
+            self.membership.refused(error, member)
+            raise
+        self._committed |= offsets
+
+    def committing(
+        self, offsets: Mapping[int, int] | Mapping[str, int] | None, metadata: str | None = None
+    ) -> Steps[None]:
+        """As ``Consumer.commit``."""
+        self.membership.raise_fenced()
+        member = self.membership.member
+        if member is None:
+            raise UnknownMemberError(
+                f"the consumer is no member of {self._options.group} at the moment, so it has no partitions to commit "
+                "for; it joins when records are asked for",
+                group=self._options.group,
+            )
+        if offsets is None:
+            least = 1 if metadata is None else 0
+            places = {
+                partition: state.position
+                for partition, state in self._states().items()
+                if state.position >= self._committed.get(partition, -1) + least
+            }
+        else:
+            places = to_positions(offsets)
+            for partition in places.keys() - self._states().keys():
+                raise ValueError(f"this consumer does not read partition {partition} of {self._topic}")
+        retries = Retries(self._options.reconnect_timeout)
+        while places:
+            try:
+                yield from self._commit(places, member, metadata)
+                places = {}
+            except SeglogError as error:
+                pause, _ = retries.failed(error, self._clock())
+                yield Pause(pause)
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def closing(self) -> Steps[None]:
+        """Commit what is done, tell the program, leave."""
+        partitions = self._states().keys()
+        if self.membership.member is not None and self._options.auto_commit:
+            yield from self._commit_quietly()
+        if partitions:
+            yield Notify("lost" if self.membership.member is None else "revoked", sorted(partitions))
+        request = self.membership.leave()
+        if request is not None:
+            try:
+                yield Ask(request)
+            except SeglogError as error:
+                _log.debug("%s: the broker was not told that a member leaves: %s", self._options.group, error.message)
+
+    def answer_seconds(self, request: Request, usual: float) -> float:
+        """How long to wait for the answer to a request: to a new generation, as long as a slow member may take."""
+        is_slow = isinstance(request, (JoinGroupRequest, SyncGroupRequest))
+        return usual + self._options.max_poll_interval if is_slow else usual

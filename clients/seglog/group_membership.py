@@ -1,0 +1,354 @@
+"""A consumer's membership in a group, without I/O: what to send next, and what an answer means.
+
+``joining`` leads through a generation: join, assign if this member is the leader, sync. In between, ``watch`` says when
+a heartbeat is due, and whether the program is too slow; ``answered`` and ``refused`` take what came of it. The thread
+of the program joins, another one watches; ``_lock`` guards what both change. Times are seconds of one monotonic clock.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Final, NamedTuple
+
+from seglog.assignors import (
+    COOPERATIVE,
+    Subscription,
+    assign,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from seglog.conversations import Conversation, ask
+from seglog.dialing import backoff_seconds
+from seglog.error_copies import copied
+from seglog.topics import partition_counts
+from seglog_protocol.errors import (
+    CoordinatorLoadingError,
+    FencedInstanceError,
+    FencedMemberEpochError,
+    GroupError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    SeglogError,
+    UnknownMemberError,
+)
+from seglog_protocol.kafka import Malformed
+from seglog_protocol.messages import (
+    GroupHeartbeatRequest,
+    JoinGroupMember,
+    JoinGroupReply,
+    JoinGroupRequest,
+    JoinProtocol,
+    LeaveGroupRequest,
+    LeavingGroupMember,
+    Request,
+    SyncGroupAssignment,
+    SyncGroupReply,
+    SyncGroupRequest,
+)
+
+METADATA_SECONDS: Final = 10.0
+"""How often a leader looks whether the topics of its group have got more partitions."""
+RETRY_SECONDS: Final = 0.5
+"""When a heartbeat without an answer is sent again, at most."""
+
+_log = logging.getLogger(__name__)
+
+
+class MembershipOptions(NamedTuple):
+    """How a consumer is a member; seconds."""
+
+    group: str
+    topic: str
+    client_id: str
+    instance_id: str | None = None
+    assignors: Sequence[str] = ("range", "roundrobin")
+    session_timeout: float = 45.0
+    heartbeat_interval: float = 3.0
+    max_poll_interval: float = 300.0
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether partitions are kept while the group makes a new generation."""
+        return set(self.assignors) == {COOPERATIVE}
+
+
+class Member(NamedTuple):
+    """Which member of which generation this consumer is."""
+
+    member_id: str
+    generation: int
+
+
+class Watch(NamedTuple):
+    """What is to be sent now, if anything, and after how many seconds to ask again."""
+
+    request: Request | None
+    seconds: float
+
+
+class Membership:
+    """The membership of one consumer."""
+
+    def __init__(self, options: MembershipOptions) -> None:
+        self.options = options
+        self.member: Member | None = None
+        """None: it is none, or not yet."""
+        self.assigned: frozenset[int] = frozenset()
+        """The partitions of its topic that this generation assigns to it."""
+        self.must_join = True
+        self.is_lost = False
+        """Whether it was no member for a time: its partitions may have other readers."""
+        self.fenced: SeglogError | None = None
+        """Why it cannot be a member again."""
+        self.is_leader = False
+        self._member_id: str | None = None
+        self._lock = threading.Lock()
+        self._is_joining = False
+        self._heartbeat_at = 0.0
+        self._attempts = 0
+        self._counts: dict[str, int] = {}  # as the leader has assigned them
+        self._counts_at = 0.0
+        self._polled: object = None
+        self._polled_at = 0.0
+
+    # --- Joining ------------------------------------------------------------------------------------------------------
+
+    def joining(self, owned: Iterable[int]) -> Conversation[None]:
+        """Join the next generation; ``assigned`` is what came of it.
+
+        ``owned`` are the partitions that are kept meanwhile, of a cooperative member. Repeated while the broker reads
+        what groups committed, and where the generation ends before it is complete. Raises FencedInstanceError and the
+        errors that another attempt meets, too.
+        """
+        with self._lock:
+            self._is_joining, self.must_join = True, False
+        try:
+            pause = 0.0
+            for attempt in count():
+                try:
+                    if (yield from self._join(owned, pause)):
+                        return
+                    pause = 0.0
+                except CoordinatorLoadingError:
+                    pause = backoff_seconds(attempt)
+        except BaseException:
+            self.must_join = True
+            raise
+        finally:
+            self._is_joining = False
+
+    def _join(self, owned: Iterable[int], pause: float) -> Conversation[bool]:
+        """One attempt, after ``pause`` seconds; False: once more."""
+        options = self.options
+        try:
+            reply, _ = yield from ask(self._join_request(owned), JoinGroupReply, after_seconds=pause)
+        except MemberIdRequiredError as error:
+            self._member_id = error.member_id
+            return False
+        except SeglogError as error:
+            if not self._has_to_join_anew(error):
+                raise
+            return False
+        self._member_id = reply.member_id
+        self.is_leader = reply.leader == reply.member_id
+        member = Member(reply.member_id, reply.generation)
+        assignments = None
+        if reply.members is not None and not reply.skip_assignment:
+            assignments = yield from self._assignments(reply.protocol, reply.members)
+        request = SyncGroupRequest(
+            options.group, member.member_id, member.generation, options.instance_id, assignments=assignments
+        )
+        try:
+            synced, _ = yield from ask(request, SyncGroupReply)
+        except (RebalanceInProgressError, IllegalGenerationError):
+            return False
+        except SeglogError as error:
+            if not self._has_to_join_anew(error):
+                raise
+            return False
+        with self._lock:
+            self.assigned = frozenset(number for topic, number in _read(synced.assignment) if topic == options.topic)
+            self.member, self._heartbeat_at, self._attempts = member, -1.0, 0
+            self.must_join = False
+        _log.debug("%s: member %s of generation %d", options.group, member.member_id, member.generation)
+        return True
+
+    def _join_request(self, owned: Iterable[int]) -> JoinGroupRequest:
+        options, member = self.options, self.member
+        if member is None:
+            metadata = write_subscription([options.topic])
+        else:
+            metadata = write_subscription([options.topic], [(options.topic, p) for p in owned], member.generation)
+        return JoinGroupRequest(
+            options.group,
+            int(options.session_timeout * 1000),
+            int(options.max_poll_interval * 1000),
+            [JoinProtocol(name, metadata) for name in options.assignors],
+            member_id=self._member_id,
+            instance_id=options.instance_id,
+            client_id=options.client_id,
+        )
+
+    def _has_to_join_anew(self, error: SeglogError) -> bool:
+        """Whether the group does not know the member any more, so that it joins without an id."""
+        if isinstance(error, FencedInstanceError):
+            self._fence(error)
+        if not isinstance(error, UnknownMemberError):
+            return False
+        with self._lock:
+            self._forget(error.message)
+        return True
+
+    def _assignments(
+        self, protocol: str, members: Sequence[JoinGroupMember]
+    ) -> Conversation[list[SyncGroupAssignment]]:
+        """What the leader assigns to all."""
+        subscriptions: dict[str, Subscription] = {}
+        for member in members:
+            try:
+                subscriptions[member.member_id] = read_subscription(member.metadata, member.instance_id)
+            except Malformed as error:
+                _log.warning("%s: %s reads nothing: %s", self.options.group, member.member_id, error)
+                subscriptions[member.member_id] = Subscription(frozenset())
+        topics = sorted({topic for subscription in subscriptions.values() for topic in subscription.topics})
+        self._counts = yield from partition_counts(topics)
+        assigned = assign(protocol, subscriptions, self._counts)
+        return [SyncGroupAssignment(member_id, write_assignment(pairs)) for member_id, pairs in assigned.items()]
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the whole group, as its leader knows them."""
+        return sorted(self._counts)
+
+    def watch(self, now: float, progress: object) -> Watch:
+        """What to send at ``now``: a heartbeat, or a farewell where the program does not come back for records.
+
+        ``progress`` is equal to that of the last call where the program has not come back since; None while it waits
+        for records.
+        """
+        with self._lock:
+            if self.member is None or self._is_joining:
+                self._polled_at = now
+                return Watch(None, self.options.heartbeat_interval)
+            if progress is None or progress != self._polled:
+                self._polled, self._polled_at = progress, now
+            elif now - self._polled_at >= self.options.max_poll_interval:
+                return Watch(self._leave_slow_program(self.member), self.options.heartbeat_interval)
+            if self._heartbeat_at < 0:  # just joined
+                self._heartbeat_at = now + self.options.heartbeat_interval
+                self._counts_at = now + METADATA_SECONDS
+            if now < self._heartbeat_at:
+                return Watch(None, self._heartbeat_at - now)
+            self._heartbeat_at = now + self.options.heartbeat_interval
+            member, options = self.member, self.options
+            request = GroupHeartbeatRequest(options.group, member.member_id, member.generation, options.instance_id)
+            return Watch(request, options.heartbeat_interval)
+
+    def _leave_slow_program(self, member: Member) -> LeaveGroupRequest | None:
+        options = self.options
+        _log.warning(
+            "%s: the program has not asked for records for %g s (max_poll_interval), so that others get its partitions "
+            "of %s; it joins again when it asks",
+            options.group,
+            options.max_poll_interval,
+            options.topic,
+        )
+        self._forget("the program was too slow")
+        return self._leave_request(member, f"no records asked for within {options.max_poll_interval:g} s")
+
+    def answered(self, request: Request, now: float, error: SeglogError | None = None) -> None:
+        """What came of a heartbeat. Whatever is not about the present generation is ignored."""
+        if not isinstance(request, GroupHeartbeatRequest):
+            return
+        with self._lock:
+            if self._is_joining or self.member != (request.member_id, request.generation):
+                return
+            if error is None:
+                self._attempts = 0
+            else:
+                self._refused(error, now)
+
+    def refused(self, error: SeglogError, member: Member | None) -> None:
+        """An error to something else that ``member`` asked for, such as a commit."""
+        with self._lock:
+            if not self._is_joining and self.member is not None and member == self.member:
+                self._refused(error, None)
+
+    def _refused(self, error: SeglogError, now: float | None) -> None:
+        if isinstance(error, FencedInstanceError):
+            self._fence(error)
+        elif isinstance(error, RebalanceInProgressError):
+            self.must_join = True
+        elif isinstance(error, UnknownMemberError):
+            self._forget(error.message)
+        elif isinstance(error, (IllegalGenerationError, FencedMemberEpochError)):
+            self._lose(error.message)
+        elif now is not None:
+            self._heartbeat_at = now + min(self.options.heartbeat_interval, RETRY_SECONDS)
+            self._attempts += 1
+            if self._attempts == 1 and isinstance(error, GroupError) and not error.retriable:
+                _log.warning("%s: a heartbeat failed: %s", self.options.group, error.message)
+
+    def counts_due(self, now: float) -> bool:
+        """Whether the leader should look how many partitions the topics of its group have."""
+        with self._lock:
+            if not self.is_leader or self.member is None or self._is_joining or now < self._counts_at:
+                return False
+            self._counts_at = now + METADATA_SECONDS
+            return True
+
+    def counted(self, counts: dict[str, int]) -> None:
+        """The numbers of partitions as they are now: where they have changed, the group has to assign anew."""
+        with self._lock:
+            if self.is_leader and not self._is_joining and counts.keys() == self._counts.keys():
+                self.must_join = self.must_join or counts != self._counts
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def leave(self) -> LeaveGroupRequest | None:
+        """The membership ends; what to send, None for a static member, which may come back, and for who is none."""
+        with self._lock:
+            member, self.member, self._member_id = self.member, None, None
+            self.assigned = frozenset()
+            self.must_join = True
+            return None if member is None else self._leave_request(member, "the consumer was closed")
+
+    def _leave_request(self, member: Member, reason: str) -> LeaveGroupRequest | None:
+        if self.options.instance_id is not None:
+            return None
+        return LeaveGroupRequest(self.options.group, [LeavingGroupMember(member.member_id, reason=reason)])
+
+    def raise_fenced(self) -> None:
+        """Raises FencedInstanceError where another consumer has this one's place."""
+        if self.fenced is not None:
+            raise copied(self.fenced) from self.fenced
+
+    def _fence(self, error: SeglogError) -> None:
+        self.fenced = error
+        self._lose(error.message)
+
+    def _forget(self, why: str) -> None:
+        self._member_id = None
+        self._lose(why)
+
+    def _lose(self, why: str) -> None:
+        if self.member is not None:
+            _log.info("%s: no longer a member: %s", self.options.group, why)
+        self.is_lost = self.is_lost or self.member is not None
+        self.member = None
+        self.assigned = frozenset()
+        self.must_join = True
+
+
+def _read(assignment: bytes) -> set[tuple[str, int]]:
+    try:
+        return read_assignment(assignment)
+    except Malformed as error:
+        raise InconsistentGroupProtocolError(f"the leader's assignment cannot be read: {error}") from error

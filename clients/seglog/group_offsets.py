@@ -1,0 +1,92 @@
+"""Committed offsets of a group: conversations that store and look them up, and what one consumer has to commit."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from seglog.conversations import Conversation, ask
+from seglog.group_membership import Member
+from seglog_protocol.messages import (
+    CommitOffset,
+    CommitOffsetsReply,
+    CommitOffsetsRequest,
+    CommittedOffset,
+    CommittedOffsetsReply,
+    CommittedOffsetsRequest,
+    GroupPartition,
+)
+
+OFFSETS_PER_REQUEST: Final = 5_000
+
+
+class Committed(NamedTuple):
+    """A committed offset, that of the record to be read next, and the text that was committed with it.
+
+    ``committed_ms`` is when, in epoch ms of the broker's clock. ``expires_ms`` is when it is forgotten as things stand;
+    None: not while the group has members that read the topic.
+    """
+
+    offset: int
+    metadata: str = ""
+    committed_ms: int | None = None
+    expires_ms: int | None = None
+
+
+def look_up_committed(
+    group: str, topic: str, partitions: Sequence[int] | None = None
+) -> Conversation[dict[int, Committed]]:
+    """What a group has committed for partitions of a topic (None: all), without those for which it has nothing."""
+    wanted: list[Sequence[int] | None] = [None]
+    if partitions is not None:
+        wanted = [
+            partitions[start : start + OFFSETS_PER_REQUEST] for start in range(0, len(partitions), OFFSETS_PER_REQUEST)
+        ]
+    found: dict[int, Committed] = {}
+    for some in wanted:
+        asked = None if some is None else [GroupPartition(topic, partition) for partition in some]
+        request = CommittedOffsetsRequest(group, asked)
+        reply, _ = yield from ask(request, CommittedOffsetsReply, is_repeatable=True)
+        found |= {result.partition: _committed(result) for result in _there(reply.offsets, topic)}
+    return found
+
+
+def _there(results: Iterable[CommittedOffset], topic: str) -> Iterable[CommittedOffset]:
+    for result in results:
+        if result.topic == topic:
+            if result.error is not None:
+                raise result.error
+            if result.offset is not None:
+                yield result
+
+
+def _committed(result: CommittedOffset) -> Committed:
+    return Committed(result.offset or 0, result.metadata or "", result.committed_ms, result.expires_ms)
+
+
+def commit(
+    group: str,
+    topic: str,
+    offsets: Mapping[int, int],
+    *,
+    member: Member | None = None,
+    instance_id: str | None = None,
+    metadata: str | None = None,
+) -> Conversation[None]:
+    """Store offsets by partition, as ``member`` or, where the group has no members, as nobody in particular.
+
+    Raises the error of the whole request, or the first partition's when the others are stored.
+    """
+    entries = sorted(offsets.items())
+    failed = None
+    for start in range(0, len(entries), OFFSETS_PER_REQUEST):
+        some = entries[start : start + OFFSETS_PER_REQUEST]
+        request = CommitOffsetsRequest(
+            group,
+            [CommitOffset(topic, partition, offset, metadata=metadata) for partition, offset in some],
+            None if member is None else member.member_id,
+            None if member is None else member.generation,
+            instance_id,
+        )
+        reply, _ = yield from ask(request, CommitOffsetsReply, is_repeatable=True)
+        failed = failed or next((result.error for result in reply.offsets if result.error is not None), None)
+    if failed is not None:
+        raise failed

@@ -1,0 +1,345 @@
+"""Conversations about consumer groups: listed, described with their lag, reset, deleted."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, TypeVar
+
+from seglog.conversations import Conversation, ask
+from seglog.formatting import count_of
+from seglog.lag import PLACES_PER_REQUEST, PartitionLag, partition_lag
+from seglog.moments import AtOffset, AtTime, Edge, Moment
+from seglog.starting import PartitionOffsets, look_up, to_moment
+from seglog_protocol.errors import NonEmptyGroupError, SeglogError, UnknownGroupError
+from seglog_protocol.messages import (
+    CommitOffset,
+    CommitOffsetsReply,
+    CommitOffsetsRequest,
+    CommittedOffset,
+    CommittedOffsetsReply,
+    CommittedOffsetsRequest,
+    DeletedGroup,
+    DeleteGroupsReply,
+    DeleteGroupsRequest,
+    DeleteOffsetsReply,
+    DeleteOffsetsRequest,
+    DescribedMember,
+    DescribeGroupReply,
+    DescribeGroupRequest,
+    GroupPartition,
+    LagPartition,
+    LagReply,
+    LagRequest,
+    ListedGroup,
+    ListGroupsReply,
+    ListGroupsRequest,
+)
+from seglog_protocol.messages.base import ITEMS_MAX
+
+ItemT = TypeVar("ItemT")
+
+PlaceT = TypeVar("PlaceT", bound=tuple[str, int])
+
+_SHIFT: Final = re.compile(r"[+-]\d{1,19}", re.ASCII)
+_MEMBERS_NAMED: Final = 5
+
+
+class Shift(NamedTuple):
+    """So many records after the committed offset, or before it if negative."""
+
+    records: int
+
+
+GroupTopics = str | Sequence[str] | Mapping[str, Sequence[int] | None]
+"""A topic, several, or some partitions (None: all) of each."""
+
+
+class GroupOffset(NamedTuple):
+    """What a group has committed in a partition, and how far it is behind; times are epoch ms.
+
+    ``offset`` is that of the next record to read, and None where nothing is committed: the partition is only assigned.
+    ``expires_ms`` is when the offset is forgotten as things stand (None: it is not). ``member_id`` is the member to
+    which the partition is assigned. ``lag`` is None without a committed offset, and where ``error`` says what kept the
+    broker from telling it.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None = None
+    latest: int | None = None
+    lag: PartitionLag | None = None
+    metadata: str = ""
+    committed_ms: int | None = None
+    expires_ms: int | None = None
+    member_id: str | None = None
+    error: SeglogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group: ``group`` has its state and members, ``offsets`` what it committed, by topic and partition."""
+
+    group: DescribeGroupReply
+    offsets: list[GroupOffset]
+
+    @property
+    def members(self) -> list[DescribedMember]:
+        """Its live members."""
+        return self.group.members
+
+    @property
+    def records(self) -> int:
+        """Offsets left to read in all partitions with a committed offset."""
+        return records_behind(self.offsets)
+
+
+class OffsetReset(NamedTuple):
+    """A committed offset that is reset from ``before`` (None: nothing was committed) to ``after``.
+
+    ``asked`` is the offset that was asked for, before it was limited to the log, [``earliest``, ``latest``]; None
+    where no record has the time that was asked for or a later one, so that it is ``latest``.
+    """
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    earliest: int
+    latest: int
+    asked: int | None
+
+    @property
+    def note(self) -> str | None:
+        """Why ``after`` is not what was asked for; None where it is."""
+        if self.asked is None:
+            return "no record is that new: the log end"
+        if self.asked < self.earliest:
+            return f"{self.asked} is below the log start"
+        if self.asked > self.latest:
+            return f"{self.asked} is beyond the log end"
+        return None
+
+
+def host_of(member: DescribedMember) -> str:
+    """The address of a member, without the slash before it that Kafka's clients are used to."""
+    return member.client_host.removeprefix("/")
+
+
+def records_behind(offsets: Iterable[GroupOffset]) -> int:
+    """Offsets left to read in all partitions with a committed offset."""
+    return sum(offset.lag.records for offset in offsets if offset.lag is not None)
+
+
+def parse_shift(text: str) -> Shift | None:
+    """``+N`` or ``-N``; None for anything else, such as the time ``-1h``."""
+    return Shift(int(text)) if _SHIFT.fullmatch(text.strip()) else None
+
+
+# --- Looking ----------------------------------------------------------------------------------------------------------
+
+
+def list_groups() -> Conversation[tuple[list[ListedGroup], int]]:
+    """As ``Client.groups``, page by page, and the time of the broker's wall clock in epoch ms."""
+    found: list[ListedGroup] = []
+    while True:
+        request = ListGroupsRequest(found[-1].group if found else None)
+        reply, _ = yield from ask(request, ListGroupsReply, is_repeatable=True)
+        found += reply.groups
+        if not reply.more or not reply.groups:
+            return found, reply.now_ms
+
+
+def describe_group(name: str) -> Conversation[GroupDescription]:
+    """As ``Client.describe_group``."""
+    group, _ = yield from ask(DescribeGroupRequest(name), DescribeGroupReply, is_repeatable=True)
+    owners = {
+        (assigned.topic, partition): member.member_id
+        for member in group.members
+        for assigned in member.assignment or ()
+        for partition in assigned.partitions
+    }
+    return GroupDescription(group, (yield from group_offsets(name, owners)))
+
+
+def group_offsets(name: str, owners: Mapping[tuple[str, int], str] | None = None) -> Conversation[list[GroupOffset]]:
+    """What a group has committed, and how far it is behind; with the partitions in ``owners``, {partition: member}."""
+    owned = dict(owners or {})
+    found = [
+        GroupOffset(
+            committed.topic,
+            committed.partition,
+            committed.offset,
+            None,
+            None,
+            committed.metadata or "",
+            committed.committed_ms,
+            committed.expires_ms,
+            owned.pop((committed.topic, committed.partition), None),
+            committed.error,
+        )
+        for committed in (yield from _committed(name))
+    ]
+    found += [GroupOffset(topic, partition, member_id=member) for (topic, partition), member in owned.items()]
+    found.sort(key=lambda offset: (offset.topic, offset.partition))
+    described: list[GroupOffset] = []
+    for some in _pages(found, PLACES_PER_REQUEST):
+        described += yield from _with_lag(some)
+    return described
+
+
+def _with_lag(offsets: Sequence[GroupOffset]) -> Conversation[list[GroupOffset]]:
+    """The same with their lag, or with the error that keeps it from being known."""
+    request = LagRequest([LagPartition(each.topic, each.partition, each.offset or 0) for each in offsets])
+    reply, _ = yield from ask(request, LagReply, is_repeatable=True)
+    described: list[GroupOffset] = []
+    for each, result in zip(offsets, reply.partitions, strict=True):
+        if each.error is not None or result.error is not None:
+            described.append(each._replace(error=each.error or result.error))
+            continue
+        lag = None if each.offset is None else partition_lag(result, each.offset, reply.now_ms)
+        described.append(each._replace(latest=result.latest, lag=lag))
+    return described
+
+
+def _committed(name: str) -> Conversation[list[CommittedOffset]]:
+    """All that a group has committed."""
+    reply, _ = yield from ask(CommittedOffsetsRequest(name), CommittedOffsetsReply, is_repeatable=True)
+    return [committed for committed in reply.offsets if committed.offset is not None or committed.error is not None]
+
+
+# --- Resetting --------------------------------------------------------------------------------------------------------
+
+
+def reset_group(
+    name: str,
+    to: int | str | datetime | Moment | Shift,
+    topics: GroupTopics | None,
+    *,
+    dry_run: bool = False,
+) -> Conversation[list[OffsetReset]]:
+    """As ``Client.reset_group``."""
+    target = _to_target(to)
+    yield from _check_empty(name)
+    before = {(known.topic, known.partition): known.offset for known in (yield from _committed(name))}
+    timestamp = target.timestamp if isinstance(target, AtTime) else None
+    resets: list[OffsetReset] = []
+    for topic, partitions in _wanted(topics, before).items():
+        found, _ = yield from look_up(topic, partitions, timestamp)
+        resets += [_reset(name, target, offsets, before.get((topic, offsets.partition))) for offsets in found]
+    if not dry_run:
+        yield from commit_offsets(name, {(each.topic, each.partition): each.after for each in resets})
+    return resets
+
+
+def _to_target(to: int | str | datetime | Moment | Shift) -> Moment | Shift:
+    """Raises ValueError for what is neither a place in a log nor a shift."""
+    if isinstance(to, Shift):
+        return to
+    shift = parse_shift(to) if isinstance(to, str) else None
+    return to_moment(to) if shift is None else shift
+
+
+def _wanted(topics: GroupTopics | None, committed: Iterable[tuple[str, int]]) -> dict[str, Sequence[int] | None]:
+    """The partitions of each topic, None for all; for ``topics`` None those that are committed."""
+    if topics is not None:
+        return _by_topic(topics)
+    known: dict[str, list[int]] = {}
+    for topic, partition in committed:
+        known.setdefault(topic, []).append(partition)
+    return dict(sorted(known.items()))
+
+
+def _by_topic(topics: GroupTopics) -> dict[str, Sequence[int] | None]:
+    if isinstance(topics, Mapping):
+        return dict(topics)
+    return dict.fromkeys([topics] if isinstance(topics, str) else topics)
+
+
+def _check_empty(name: str) -> Conversation[None]:
+    """Raises NonEmptyGroupError, with who they are, for a group with members. A group may be missing: it is made."""
+    try:
+        group, _ = yield from ask(DescribeGroupRequest(name), DescribeGroupReply, is_repeatable=True)
+    except UnknownGroupError:
+        return
+    if group.members:
+        names = [f"{member.client_id or member.member_id} at {host_of(member)}" for member in group.members]
+        more = f" and {len(names) - _MEMBERS_NAMED:,} more" if len(names) > _MEMBERS_NAMED else ""
+        raise NonEmptyGroupError(
+            f"group {name} has {count_of(len(names), 'live member')} ({', '.join(names[:_MEMBERS_NAMED])}{more}), and "
+            "its offsets are reset only without: stop them first",
+            group=name,
+            members=[member.member_id for member in group.members],
+        )
+
+
+def _reset(name: str, target: Moment | Shift, offsets: PartitionOffsets, before: int | None) -> OffsetReset:
+    if isinstance(target, Shift):
+        if before is None:
+            raise ValueError(
+                f"group {name} has committed nothing for {offsets.topic}-{offsets.partition} that {target.records:+} "
+                "could count from; give an offset, a time, earliest or latest"
+            )
+        asked: int | None = before + target.records
+    elif isinstance(target, AtTime):
+        asked = offsets.offset
+    elif isinstance(target, AtOffset):
+        asked = target.offset
+    else:
+        asked = offsets.earliest if target is Edge.EARLIEST else offsets.latest
+    after = offsets.latest if asked is None else min(max(asked, offsets.earliest), offsets.latest)
+    return OffsetReset(offsets.topic, offsets.partition, before, after, offsets.earliest, offsets.latest, asked)
+
+
+def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[None]:
+    """Commit offsets by topic and partition, as one who is no member; raises the first partition's error."""
+    for some in _pages(list(offsets.items()), ITEMS_MAX):
+        request = CommitOffsetsRequest(name, [CommitOffset(place[0], place[1], offset) for place, offset in some])
+        reply, _ = yield from ask(request, CommitOffsetsReply, is_repeatable=True)
+        for result in reply.offsets:
+            if result.error is not None:
+                raise result.error
+
+
+# --- Deleting ---------------------------------------------------------------------------------------------------------
+
+
+def delete_groups(names: Sequence[str]) -> Conversation[list[DeletedGroup]]:
+    """As ``Client.delete_groups``."""
+    deleted: list[DeletedGroup] = []
+    for some in _pages(names, ITEMS_MAX):
+        reply, _ = yield from ask(DeleteGroupsRequest(list(some)), DeleteGroupsReply)
+        deleted += reply.groups
+    return deleted
+
+
+def delete_group(name: str) -> Conversation[None]:
+    """As ``Client.delete_group``."""
+    for deleted in (yield from delete_groups([name])):
+        if deleted.error is not None:
+            raise deleted.error
+
+
+def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tuple[str, int]]]:
+    """As ``Client.delete_group_offsets``."""
+    wanted = _by_topic(topics)
+    found = [
+        (known.topic, known.partition)
+        for known in (yield from _committed(name))
+        if known.topic in wanted and _includes(wanted[known.topic], known.partition)
+    ]
+    for some in _pages(found, ITEMS_MAX):
+        request = DeleteOffsetsRequest(name, [GroupPartition(topic, partition) for topic, partition in some])
+        reply, _ = yield from ask(request, DeleteOffsetsReply)
+        for result in reply.partitions:
+            if result.error is not None:
+                raise result.error
+    return found
+
+
+def _includes(partitions: Sequence[int] | None, partition: int) -> bool:
+    return partitions is None or partition in partitions
+
+
+def _pages(items: Sequence[ItemT], size: int) -> Iterable[Sequence[ItemT]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

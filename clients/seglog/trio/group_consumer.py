@@ -1,0 +1,253 @@
+"""The consumer in a group on trio: its partitions are those that the group assigns to it.
+
+The program's own task joins, commits and calls the program back, whenever it asks for records. A task of the client
+sends heartbeats meanwhile, and interrupts a loop over records when there is something else to do. Both use one
+connection, beside that of the fetches.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from inspect import isawaitable
+from types import TracebackType
+
+import trio
+
+from seglog.connection import Reply
+from seglog.consuming import PendingFetch, Retries
+from seglog.conversations import Ask, Conversation, converse_async
+from seglog.fetching import FetchedBatch, Record
+from seglog.group_consuming import CLOSE_SECONDS, SLICE_SECONDS, GroupOptions, GroupSession, Notify, Pause, Step, Steps
+from seglog.group_consuming import ResultT as StepsT
+from seglog.group_offsets import Committed, look_up_committed
+from seglog.topics import partition_counts
+from seglog.trio.background import Background
+from seglog.trio.consumer import Consumer
+from seglog.trio.dialer import Dialer
+from seglog.trio.link import Answer, Link
+from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
+from seglog_protocol.messages import GroupHeartbeatReply, LeaveGroupReply, Request, decode_reply
+
+
+class GroupConsumer(Consumer):
+    """A member of a group, which shares the partitions of a topic with the other members.
+
+    Made by ``Client.consumer`` with ``group``. It joins when records are first asked for. Callbacks may be async.
+    """
+
+    options: GroupOptions
+
+    def __init__(
+        self, dialer: Dialer, link: Link, topic: str, options: GroupOptions, background: Background, *, seconds: float
+    ) -> None:
+        super().__init__(dialer, link, topic, options, [], seconds=seconds)
+        self._fetcher.partition_count = None
+        self._session = GroupSession(
+            topic, options, trio.current_time, lambda: self._fetcher.states, self._replace_states
+        )
+        self._background = background
+        self._coordinator: Link | None = None
+        self._coordinator_dialing = trio.Lock()
+        self._watching: trio.CancelScope | None = None
+        self._is_leaving = False
+        """Whether it is being closed: what is asked for now may take less long."""
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def _records(self, batch: FetchedBatch) -> Iterator[Record]:
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
+        return super()._records(batch)
+
+    def _whole(self, batch: FetchedBatch) -> FetchedBatch:
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
+        return super()._whole(batch)
+
+    async def _next_batch(self) -> FetchedBatch | None:
+        self._session.enter()
+        try:
+            return await self._next_batch_of_group()
+        finally:
+            self._session.is_inside = False
+
+    async def _next_batch_of_group(self) -> FetchedBatch | None:
+        retries = Retries(self.options.reconnect_timeout)
+        while True:
+            if self._is_leaving:
+                raise self._closed()
+            self._is_interrupted = False
+            if self._session.is_turn_due():
+                await self._run(self._session.turn())
+            try:
+                batch = self._queued()
+            except OffsetOutOfRangeError as error:
+                target = await self._run(self._session.restart(error))
+                self._fetcher.skip_to(self._fetcher.states[error.partition], target, error)
+                continue
+            if batch is not None or self._session.is_finished:
+                return batch
+            if not self._fetcher.states:
+                await trio.sleep(SLICE_SECONDS)
+                continue
+            try:
+                await self._fetch()
+                retries.worked()
+                continue
+            except SeglogError as error:
+                pause, seconds = retries.failed(error, trio.current_time())
+            self._disconnect()
+            await trio.sleep(pause)
+            await self._connected(seconds)
+
+    async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
+        deadline = min(asked.deadline, trio.current_time() + SLICE_SECONDS)
+        return await answer.wait(deadline) or trio.current_time() >= asked.deadline
+
+    def _pause_seconds(self, now: float) -> float:
+        return min(SLICE_SECONDS, super()._pause_seconds(now))
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[int, int] | Mapping[str, int] | None = None, *, metadata: str | None = None
+    ) -> None:
+        """Commit the positions of all partitions, or ``{partition: offset}``; in the log and durable when it returns.
+
+        An offset is that of the record to be read next. Positions are committed forwards only; given offsets as they
+        are. ``metadata`` is a text that ``committed`` gives back. Raises a GroupError when partitions may have been
+        given to others meanwhile (UnknownMemberError, IllegalGenerationError, RebalanceInProgressError): what was to be
+        committed may be read again, and iteration goes on with what the group assigns. FencedInstanceError when another
+        consumer took this one's place; ValueError for a partition that this consumer does not read.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._is_closed:
+            raise self._closed()
+        await self._run(self._session.committing(offsets, metadata))
+
+    async def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
+        """What the group has committed for these partitions (None: all), without those for which it has nothing."""
+        await trio.lowlevel.checkpoint()
+        if self._is_closed:
+            raise self._closed()
+        return await self._run(look_up_committed(self.options.group, self.topic, partitions))
+
+    # --- Steps --------------------------------------------------------------------------------------------------------
+
+    async def _run(self, steps: Steps[StepsT] | Conversation[StepsT]) -> StepsT:
+        """Do what ``steps`` say."""
+        try:
+            step: Step = next(steps)
+            while True:
+                if isinstance(step, Notify):
+                    await self._notify(step)
+                    step = next(steps)
+                    continue
+                try:
+                    answer = await self._do(step)
+                except SeglogError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)  # type: ignore[arg-type]  # None is sent to Steps alone
+        except StopIteration as end:
+            result: StepsT = end.value
+            return result
+        finally:
+            steps.close()
+
+    async def _do(self, step: Ask | Pause) -> Reply | None:
+        if isinstance(step, Pause):
+            await trio.sleep(step.seconds)
+            return None
+        if step.after_seconds:
+            await trio.sleep(step.after_seconds)
+        if self._watching is None and not self._is_leaving:
+            self._watching = self._background.start(self._watch, f"seglog group {self.options.group}")
+        if self._is_leaving:
+            return await self._asked(step, connect_seconds=0.0, seconds=CLOSE_SECONDS)
+        seconds = self._session.answer_seconds(step.request, self._seconds)
+        return await self._asked(step, connect_seconds=self.options.reconnect_timeout, seconds=seconds)
+
+    async def _asked(self, question: Ask, *, connect_seconds: float, seconds: float) -> Reply:
+        async with self._coordinator_dialing:
+            link = self._coordinator
+            if link is None or link.failure is not None:
+                if self._is_closed:
+                    raise self._closed()
+                link = self._coordinator = await self._dialer.dial(connect_seconds)
+                if self._is_closed:
+                    link.close()
+        return await link.ask(question.request, question.payload, seconds=seconds)
+
+    async def _notify(self, step: Notify) -> None:
+        result: object = None
+        if step.event == "assigned":
+            if self.options.on_assigned is not None:
+                result = self.options.on_assigned(step.partitions)
+        elif self.options.on_revoked is not None:
+            result = self.options.on_revoked(step.partitions, step.event == "lost")
+        if isawaitable(result):
+            await result
+
+    # --- Watching -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """The task that keeps the membership alive while the program works."""
+        while True:
+            watch = self._session.watch(trio.current_time())
+            if watch.request is not None:
+                await self._send(watch.request)
+            membership = self._session.membership
+            if membership.counts_due(trio.current_time()):
+                with suppress(SeglogError):  # the next look will tell
+                    counted = partition_counts(membership.topics)
+                    membership.counted(await converse_async(counted, self._watchers_answer, trio.sleep))
+            if self._session.is_turn_due():
+                self._is_interrupted = True
+            await trio.sleep(0.0 if watch.request is not None else watch.seconds)
+
+    async def _send(self, request: Request) -> None:
+        """A heartbeat, or that the member leaves."""
+        error = None
+        try:
+            reply = await self._watchers_answer(Ask(request))
+            decode_reply(reply.header, GroupHeartbeatReply if request.api == "group_heartbeat" else LeaveGroupReply)
+        except SeglogError as failure:
+            error = failure
+        self._session.membership.answered(request, trio.current_time(), error)
+
+    async def _watchers_answer(self, question: Ask) -> Reply:
+        seconds = min(self._seconds, self.options.session_timeout)
+        return await self._asked(question, connect_seconds=seconds, seconds=self._seconds)
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Commit what the program is done with, leave the group, and close the connections. Idempotent.
+
+        ``on_revoked`` is called by the task that closes. A cancelled call does the same, for 10 seconds at most.
+        """
+        await self.leave()
+        await trio.lowlevel.checkpoint()
+
+    async def leave(self) -> None:
+        """``close`` without a checkpoint, for at most a few seconds, also where it is cancelled."""
+        is_first, self._is_leaving, self._is_interrupted = not self._is_leaving, True, True
+        try:
+            if is_first and self._watching is not None:
+                self._watching.cancel()
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * CLOSE_SECONDS):
+                    await self._run(self._session.closing())
+        finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the connections, without leaving the group."""
+        super().let_go()
+        if self._watching is not None:
+            self._watching.cancel()
+        link, self._coordinator = self._coordinator, None
+        if link is not None:
+            link.close()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()

@@ -1,0 +1,167 @@
+"""Records of ``__consumer_offsets``: as Kafka wrote them, and read as Kafka itself reads them."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog_broker.groups.classic_records import tombstone
+from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
+from seglog_broker.groups.records import (
+    UnknownRecordError,
+    decode_record,
+    encode_commit,
+    encode_forgotten,
+    encode_record,
+    partition_of,
+)
+from seglog_broker.groups.replay import Replay
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.kafka import Message, messages, write_message
+from seglog_protocol.record_batch import iter_batches, parse_header
+from seglog_protocol.records import decode_records
+from tests.support import shared_data
+
+# Written by Apache Kafka 4.3.1.
+KEY = bytes.fromhex("0001000d636c61737369632d67726f757000066f726465727300000001")
+VALUE = bytes.fromhex("00040000000000000032ffffffff01000001a1fc16b279010010a25a94c46c8f498aa36f8daab53b21ab")
+COMMITTED = CommittedOffset(50, -1, "", 1795230708345)
+TOPIC_ID = "olqUxGyPSYqjb42qtTshqw"
+
+
+def replayed(*records: tuple[bytes | None, bytes | None]) -> Replay:
+    replay = Replay(CommittedOffsets())
+    for number, (key, value) in enumerate(records):
+        batch = encode_batch([(0, key, value, ())], base_offset=number)
+        header = parse_header(batch)
+        replay.read(header, decode_records(header, batch))
+    return replay
+
+
+def test_a_commit_is_written_as_kafka_writes_it() -> None:
+    assert encode_commit("classic-group", ("orders", 1), COMMITTED, TOPIC_ID) == (KEY, VALUE)
+
+
+def test_a_commit_is_read_as_it_was_written_and_a_later_record_wins() -> None:
+    replay = replayed((KEY, VALUE))
+    assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
+    later = encode_commit("classic-group", ("orders", 1), COMMITTED._replace(offset=7), TOPIC_ID)
+    assert replayed((KEY, VALUE), later).offsets.of("classic-group")["orders", 1].offset == 7
+    assert "classic-group" not in replayed((KEY, VALUE), encode_forgotten("classic-group", ("orders", 1))).offsets
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_commits_of_older_kafkas_are_read(version: int) -> None:
+    value = messages.OffsetCommitValue(offset=3, leader_epoch=2, metadata="é", commit_timestamp=5, expire_timestamp=9)
+    written = version.to_bytes(2, "big") + write_message(value, version)
+    (committed,) = replayed((KEY, written)).offsets.of("classic-group").values()
+    assert committed == CommittedOffset(3, 2 if version >= 3 else -1, "é", 5, 9 if version == 1 else -1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"v"),
+        (b"", b"v"),
+        (b"\x00", b"v"),
+        (b"\x00\x63" + KEY[2:], VALUE),
+        (KEY, b"\x00\x63" + VALUE[2:]),
+        (KEY, b"\xff\xff" + VALUE[2:]),
+        (KEY[:-1], VALUE),
+        (KEY, VALUE[:9]),
+        (KEY, b"\x00"),
+    ],
+)
+def test_what_is_not_known_is_skipped_and_counted(key: bytes | None, value: bytes) -> None:
+    replay = replayed((key, value), (KEY, VALUE))
+    assert sum(replay.unknown.values()) == 1
+    assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
+    with pytest.raises(UnknownRecordError):
+        decode_record(key, value)
+
+
+def test_a_group_is_deleted_by_a_record_without_a_value() -> None:
+    assert decode_record(*encode_record(tombstone("g"))).value is None
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"), [("classic-group", 34), ("", 0), ("polygenelubricants", 0), ("grüße-😀", 27), ("a", 47)]
+)
+def test_a_group_has_the_partition_that_kafka_gives_it(group: str, partition: int) -> None:
+    assert partition_of(group, 50) == partition
+
+
+# --- A directory that Kafka wrote -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> tuple[Replay, dict[str, Any]]:
+    """Kafka's own log of groups, replayed, and its answers about them."""
+    facts = json.loads(shared_data("kafka-golden", "groups.json").read_text())
+    directory = tmp_path_factory.mktemp("groups")
+    with tarfile.open(shared_data("kafka-golden", "groups.tar.gz")) as archive:
+        archive.extractall(directory, filter="data")
+    (path,) = Path(directory).rglob("__consumer_offsets-0/00000000000000000000.log")
+    replay = Replay(CommittedOffsets())
+    for header, batch in iter_batches(path.read_bytes()):
+        replay.read(header, decode_records(header, batch))
+    return replay, facts
+
+
+def test_the_offsets_are_those_that_kafka_itself_finds(golden: tuple[Replay, dict[str, Any]]) -> None:
+    replay, facts = golden
+    wanted = {
+        name.removesuffix(" after leaving"): {
+            (topic, partition): (offset, metadata or "")
+            for topic, partition, offset, metadata, *_ in group["committed"]
+        }
+        for name, group in facts["groups"].items()
+    }
+    found = {
+        group: {
+            key: (committed.offset, committed.metadata.rstrip("\0"))
+            for key, committed in replay.offsets.of(group).items()
+        }
+        for group in replay.offsets
+    }
+    assert found == {group: offsets for group, offsets in wanted.items() if offsets}
+
+
+def test_the_classic_group_is_empty_with_its_last_generation(golden: tuple[Replay, dict[str, Any]]) -> None:
+    replay, _ = golden
+    value = replay.classic["classic-group"]
+    assert (value.protocol_type, value.members, value.leader) == ("consumer", [], None)
+    assert value.generation > 0
+
+
+# --- When offsets are forgotten ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("retention", "committed", "expires"),
+    [
+        (Retention(100, is_empty=True, empty_since_ms=None, read_topics=None), (5, -1), 105),
+        (Retention(100, is_empty=True, empty_since_ms=50, read_topics=None), (5, -1), 150),
+        (Retention(100, is_empty=True, empty_since_ms=50, read_topics=None), (70, -1), 170),
+        (Retention(100, is_empty=True, empty_since_ms=50, read_topics=None), (5, 60), 60),
+        (Retention(100, is_empty=False, empty_since_ms=None, read_topics=None), (5, -1), None),
+        (Retention(100, is_empty=False, empty_since_ms=None, read_topics={"t"}), (5, -1), None),
+        (Retention(100, is_empty=False, empty_since_ms=None, read_topics={"u"}), (5, -1), 105),
+    ],
+)
+def test_offsets_expire_by_kafkas_rules(retention: Retention, committed: tuple[int, int], expires: int | None) -> None:
+    committed_ms, expires_ms = committed
+    assert retention.expires_ms("t", CommittedOffset(1, -1, "", committed_ms, expires_ms)) == expires
+
+
+def test_a_key_that_comes_again_is_not_read_again() -> None:
+    known: dict[bytes, Message] = {}
+    first = decode_record(KEY, VALUE, known)
+    assert known == {KEY: first.key}
+    assert decode_record(KEY, None, known).key is first.key
+    assert decode_record(KEY, VALUE, known) == decode_record(KEY, VALUE) == first
+    with pytest.raises(UnknownRecordError):
+        decode_record(KEY[:5], VALUE, known)
+    assert list(known) == [KEY]

@@ -1,0 +1,145 @@
+"""The topic of committed offsets as clients see it: to be read and deleted; made and written by the broker alone."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from seglog_protocol.errors import InvalidTopicError, TopicExistsError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import (
+    AlterTopicRequest,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    TruncatePartition,
+    TruncateRequest,
+)
+from tests.broker.listeners.kafka.kafka_peer import (
+    KafkaPeer,
+    KafkaServed,
+    codes,
+    fetch,
+    found,
+    kafka,
+    produce,
+    results,
+)
+from tests.logs import batch
+
+pytestmark = pytest.mark.trio
+
+OFFSETS: Final = "__consumer_offsets"
+BATCH: Final = batch(b"value", key=b"key")
+INVALID: Final = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def commit(peer: KafkaPeer) -> int:
+    """The first commit makes the topic."""
+    cls = messages.OffsetCommitRequest
+    partition = cls.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    topics = [cls.OffsetCommitRequestTopic(name="plain", partitions=[partition])]
+    await peer.send(cls(group_id="g", topics=topics), 8)
+    [topic] = (await peer.receive(messages.OffsetCommitResponse)).topics
+    return topic.partitions[0].error_code
+
+
+@asynccontextmanager
+async def with_commits() -> AsyncIterator[tuple[KafkaServed, KafkaPeer]]:
+    async with kafka() as served:
+        peer = await served.connect()
+        assert await commit(peer) == 0
+        yield served, peer
+
+
+async def metadata(peer: KafkaPeer, name: str, *, create: bool) -> Any:
+    asked = [messages.MetadataRequest.MetadataRequestTopic(name=name)]
+    await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=create), 9)
+    return (await peer.receive(messages.MetadataResponse)).topics[0]
+
+
+async def created(peer: KafkaPeer, name: str, *, validate_only: bool = False) -> int:
+    cls = messages.CreateTopicsRequest
+    topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    await peer.send(cls(topics=[topic], validate_only=validate_only), 7)
+    return (await peer.receive(messages.CreateTopicsResponse)).topics[0].error_code
+
+
+async def test_it_is_not_made_by_clients() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        for name in (OFFSETS, "__transaction_state"):
+            described = await metadata(peer, name, create=True)
+            assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+            assert await created(peer, name) == INVALID
+            assert await created(peer, name, validate_only=True) == INVALID
+            await peer.send(produce((name, 0, BATCH)), 9)
+            assert results(await peer.receive(messages.ProduceResponse)) == [(INVALID, -1)]
+            with pytest.raises(InvalidTopicError, match="the broker's own"):
+                await served.broker.answer(CreateTopicRequest(name))
+            refused = await served.broker.create_missing(
+                AppendRequest([AppendPartition(name, 0, len(BATCH))], create=True)
+            )
+            assert isinstance(refused[name], InvalidTopicError)
+            assert name not in served.broker.directory.registry.topics
+
+
+async def test_it_is_shown_as_internal_and_can_be_read() -> None:
+    async with with_commits() as (_, peer):
+        assert (await metadata(peer, OFFSETS, create=False)).is_internal
+        assert not (await metadata(peer, "plain", create=False)).is_internal
+        cls = messages.DescribeTopicPartitionsRequest
+        await peer.send(cls(topics=[cls.TopicRequest(name=name) for name in (OFFSETS, "plain")]), 0)
+        described = await peer.receive(messages.DescribeTopicPartitionsResponse)
+        assert {topic.name: topic.is_internal for topic in described.topics} == {OFFSETS: True, "plain": False}
+        await peer.send(fetch((OFFSETS, 0, 0)), 12)
+        [(code, end, size)] = found(await peer.receive(messages.FetchResponse))
+        assert (code, end > 0, size > 0) == (0, True, True)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", [3, 9, 13])
+async def test_clients_do_not_write_to_it_and_what_is_beside_it_is_written(version: int, acks: int) -> None:
+    async with with_commits() as (served, peer):
+        end = served.broker.partitions[OFFSETS, 0].log.log_end_offset
+        request = produce(("plain", 0, BATCH), (OFFSETS, 0, BATCH), ("plain", 1, BATCH), acks=acks, served=served)
+        await peer.send(request, version)
+        told = results(await peer.receive(messages.ProduceResponse))
+        assert sorted(told) == sorted([(0, 0), (0, 0), (INVALID, -1)])
+        assert served.broker.partitions[OFFSETS, 0].log.log_end_offset == end
+        assert await commit(peer) == 0
+        assert served.broker.partitions[OFFSETS, 0].log.log_end_offset > end
+
+
+async def test_its_records_are_not_deleted_and_its_partitions_stay_as_many() -> None:
+    async with with_commits() as (served, peer):
+        cls = messages.DeleteRecordsRequest
+        partition = cls.DeleteRecordsPartition(partition_index=0, offset=-1)
+        await peer.send(cls(topics=[cls.DeleteRecordsTopic(name=OFFSETS, partitions=[partition])]), 2)
+        told = await peer.receive(messages.DeleteRecordsResponse)
+        assert codes(told.topics[0].partitions) == [INVALID]
+        await peer.send(
+            messages.CreatePartitionsRequest(
+                topics=[messages.CreatePartitionsRequest.CreatePartitionsTopic(name=OFFSETS, count=9, assignments=None)]
+            ),
+            3,
+        )
+        assert codes((await peer.receive(messages.CreatePartitionsResponse)).results) == [INVALID]
+        reply = await served.broker.truncate(TruncateRequest([TruncatePartition(OFFSETS, 0, None)]))
+        assert isinstance(reply.partitions[0].error, InvalidTopicError)
+        with pytest.raises(InvalidTopicError, match="stays"):
+            await served.broker.answer(AlterTopicRequest(OFFSETS, partitions=9))
+        assert await created(peer, OFFSETS) == ErrorCode.TOPIC_ALREADY_EXISTS
+        with pytest.raises(TopicExistsError):
+            await served.broker.answer(CreateTopicRequest(OFFSETS))
+
+
+async def test_its_settings_are_altered_and_it_is_deleted_as_any_other() -> None:
+    async with with_commits() as (served, _):
+        await served.broker.answer(AlterTopicRequest(OFFSETS, config={"segment.bytes": "1048576"}))
+        assert served.broker.partitions[OFFSETS, 0].log.config.segment_bytes == 1_048_576
+        await served.broker.answer(DeleteTopicRequest(OFFSETS))
+        assert OFFSETS not in served.broker.directory.registry.topics

@@ -1,0 +1,388 @@
+"""``seglog group``, whole: what it prints, what it refuses and its exit codes."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from seglog.cli import main
+from seglog_protocol.errors import CoordinatorLoadingError
+from seglog_protocol.messages import LagResult
+from tests.clients.fake_broker import FakeBroker, fake_broker
+from tests.clients.fake_groups import DAY_MS, NOW_MS, FakeGroup, FakeGroups, member
+
+Run = Callable[..., tuple[int, list[str], list[str]]]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with fake_broker(topics={"clicks": 3, "orders": 1}) as running:
+        for number, log in enumerate(running.logs["clicks"]):
+            log.latest = 120_000 * (number + 1)
+        running.logs["clicks"][2].earliest = 5_000
+        running.logs["orders"][0].latest = 40
+        yield running
+
+
+@pytest.fixture
+def groups(broker: FakeBroker) -> FakeGroups:
+    """``app`` with two members, a partition that retention nears and one that it has reached; ``idle`` without."""
+    made = FakeGroups(broker)
+    broker.script = made.answer
+    made.lags["clicks", 0] = LagResult(
+        "clicks",
+        0,
+        0,
+        120_000,
+        120_000,
+        NOW_MS - 300_000,
+        lost_from_ms=NOW_MS + 7_200_000,
+        lost_by_ms=NOW_MS + 9_000_000,
+        bytes_to_come=5_000_000,
+    )
+    made.lags["clicks", 2] = LagResult(
+        "clicks",
+        2,
+        5_000,
+        360_000,
+        360_000,
+        NOW_MS - 3 * DAY_MS,
+        lost_from_ms=NOW_MS + 1_000,
+        lost_by_ms=NOW_MS + 61_000,
+        earliest_reason="expired",
+    )
+    made.commit("app", "clicks", 0, 117_500, "batch 7")
+    made.commit("app", "clicks", 2, 4_711)
+    made.commit("app", "orders", 0, 41)
+    made.groups["app"].members = [
+        member(1, {"clicks": [0, 1]}),
+        member(2, {"clicks": [2]}, instance_id="static-b"),
+    ]
+    made.groups["idle"] = FakeGroup(empty_since_ms=NOW_MS - 3 * DAY_MS, expires_ms=NOW_MS + 4 * DAY_MS)
+    made.commit("idle", "orders", 0, 12)
+    made.commit("idle", "clicks", 1, 12)
+    return made
+
+
+def _pressed(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+@pytest.fixture
+def run(
+    broker: FakeBroker, groups: FakeGroups, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Run ``seglog group`` against the fake broker: exit code, lines of stdout and stderr, blanks pressed together."""
+    monkeypatch.setenv("SEGLOG_SERVER", broker.address)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+
+    def run_command(*arguments: str) -> tuple[int, list[str], list[str]]:
+        code = main(["group", *arguments])
+        sys.stdout.flush()
+        out, error = capfd.readouterr()
+        return code, _pressed(out), _pressed(error)
+
+    return run_command
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_listed_with_when_they_expire_and_with_their_lag_if_asked(run: Run) -> None:
+    assert run("list") == (
+        0,
+        [
+            "GROUP KIND STATE MEMBERS PARTITIONS EXPIRES",
+            "app classic Stable 2 3 -",
+            "idle classic Empty 0 2 in 4 d",
+        ],
+        [],
+    )
+    assert run("list", "--lag")[1][1:] == [
+        "app classic Stable 2 3 357,500 -",
+        "idle classic Empty 0 2 240,016 in 4 d",
+    ]
+    listed = json.loads(run("list", "--lag", "--json")[1][0])
+    assert [(group["group"], group["lag"], group.get("expires_ms")) for group in listed] == [
+        ("app", 357_500, None),
+        ("idle", 240_016, NOW_MS + 4 * DAY_MS),
+    ]
+    assert "lag" not in json.loads(run("list", "--json")[1][0])[0]
+
+
+def test_where_there_are_no_groups_nothing_is_printed(run: Run, groups: FakeGroups) -> None:
+    groups.groups.clear()
+    assert run("list") == (0, [], [])
+    assert run("list", "--json") == (0, ["[]"], [])
+
+
+# --- describe ---------------------------------------------------------------------------------------------------------
+
+OFFSETS = [
+    "TOPIC PARTITION COMMITTED LOG END LAG BEHIND LOST KEPT OWNER METADATA",
+    "clicks 0 117,500 120,000 2,500 5 min - for 2 h to 2 h 30 min or for 5,000,000 more bytes worker-1 batch 7",
+    "clicks 1 - 240,000 - - - - worker-1 -",
+    "clicks 2 4,711 360,000 355,000 3 d 289 for 1 s to 1 min 1 s static-b -",
+    "orders 0 41 40 0 - - - - -",
+]
+MEMBERS = [
+    "MEMBER CLIENT ADDRESS SESSION LAST HEARTBEAT PARTITIONS",
+    "member-1 worker-1 10.0.0.1 45 s 1 s ago clicks 0, 1",
+    "static-b worker-2 10.0.0.2 45 s 1 s ago clicks 2",
+]
+WRONG = [
+    (
+        "seglog: clicks-2: committed offset 4711 is below the earliest offset, 5000: 289 offsets before it cannot be "
+        "read any more (expired)"
+    ),
+    "seglog: orders-0: committed offset 41 is beyond the end of the log, 40: it belongs to another log",
+]
+
+
+def test_a_group_is_described_and_offsets_outside_the_log_are_named(run: Run) -> None:
+    code, out, error = run("describe", "app")
+    assert out[:3] == [
+        "app: classic, Stable, generation 4, assignor range, 2 members",
+        "lag 357,500 records in 3 partitions, the oldest 3 d old",
+        "retention reaches clicks-2 in 1 s, at 2023-11-14T22:13:21.000Z",
+    ]
+    assert out[3:] == ["", *OFFSETS, "", *MEMBERS]
+    assert (code, error) == (1, WRONG)
+
+
+def test_members_and_offsets_are_shown_alone(run: Run) -> None:
+    code, out, error = run("describe", "app", "--offsets")
+    assert (code, out[3:], error) == (1, ["", *OFFSETS], WRONG)
+    code, out, error = run("describe", "app", "--members")
+    assert (code, out[3:], error) == (0, ["", *MEMBERS], [])
+    assert run("describe", "app", "--members", "--offsets")[0] == 2
+
+
+def test_an_empty_group_is_shown_with_when_its_offsets_expire(run: Run, groups: FakeGroups) -> None:
+    assert run("describe", "idle") == (
+        0,
+        [
+            "idle: classic, Empty, generation 4, 0 members",
+            "lag 240,016 records in 2 partitions",
+            "empty since 2023-11-11T22:13:20.000Z, 3 d ago",
+            "expires in 4 d, at 2023-11-18T22:13:20.000Z, unless a member joins or commits",
+            "",
+            "TOPIC PARTITION COMMITTED LOG END LAG BEHIND KEPT EXPIRES",
+            "clicks 1 12 240,000 239,988 no timestamp forever in 4 d",
+            "orders 0 12 40 28 no timestamp forever in 4 d",
+        ],
+        [],
+    )
+    groups.groups["idle"] = FakeGroup(empty_since_ms=NOW_MS)
+    groups.commit("idle", "orders", 0, 40)
+    assert run("describe", "idle")[1][1:] == [
+        "lag 0 records in 1 partition",
+        "empty since 2023-11-14T22:13:20.000Z, 0 s ago",
+        "expires never, as things stand",
+        "",
+        "TOPIC PARTITION COMMITTED LOG END LAG BEHIND KEPT",
+        "orders 0 40 40 0 0 s -",
+    ]
+
+
+def test_members_of_one_client_id_and_assignments_that_cannot_be_read(run: Run, groups: FakeGroups) -> None:
+    twins = [member(1, {"orders": [0]}), member(2)]
+    groups.groups["app"] = FakeGroup(
+        members=[
+            type(twin)(twin.member_id, "twin", twin.client_host, 10_000, 250, assignment=twin.assignment)
+            for twin in [*twins, type(twins[0])("member-3", "", "", 10_000, 0)]
+        ]
+    )
+    out = run("describe", "app")[1]
+    assert out[3:6] == [
+        "TOPIC PARTITION COMMITTED LOG END LAG BEHIND KEPT OWNER",
+        "orders 0 - 40 - - - member-1",
+        "",
+    ]
+    assert [line.rpartition("ago ")[2] for line in out[7:]] == ["orders 0", "none", "unknown"]
+
+
+def test_a_description_for_programs_has_everything(run: Run) -> None:
+    code, out, error = run("describe", "app", "--json")
+    (described,) = map(json.loads, out)
+    assert (code, error) == (1, WRONG)
+    assert (described["state"], described["lag"], len(described["members"])) == ("Stable", 357_500, 2)
+    first, second, third, last = described["offsets"]
+    assert (first["offset"], first["metadata"], first["member_id"]) == (117_500, "batch 7", "member-1")
+    assert (first["lag"]["seconds"], first["lag"]["loss_from_ms"]) == (300.0, NOW_MS + 7_200_000)
+    assert (second["offset"], second["lag"], second["latest"]) == (None, None, 240_000)
+    assert (third["lag"]["lost"], last["lag"]["is_beyond_end"]) == (289, True)
+
+
+def test_a_topic_that_is_gone_is_named_and_the_rest_is_shown(run: Run, groups: FakeGroups) -> None:
+    groups.commit("idle", "gone", 0, 5)
+    code, out, error = run("describe", "idle")
+    assert code == 1
+    assert [line for line in out if line.startswith("gone")] == ["gone 0 5 - - - - in 4 d"]
+    assert len(out) == 9
+    assert error == ["seglog: gone-0: there is no topic gone"]
+
+
+def test_an_unknown_group_is_refused(run: Run) -> None:
+    assert run("describe", "nobody") == (4, [], ["seglog: there is no group nobody"])
+
+
+# --- reset ------------------------------------------------------------------------------------------------------------
+
+DRY = ["seglog: nothing is changed: add --execute to commit the new offsets"]
+
+
+def test_a_reset_is_shown_before_it_is_made(run: Run, groups: FakeGroups) -> None:
+    before = groups.committed("idle")
+    shown = [
+        "TOPIC PARTITION OLD NEW CHANGE NOTE",
+        "orders 0 12 0 -12",
+        "clicks 0 - 0 -",
+        "clicks 2 - 5,000 -",
+    ]
+    typed = ("reset", "idle", "--to", "earliest", "--topic", "orders", "--topic", "clicks:0", "--topic", "clicks:2")
+    assert run(*typed) == (0, shown, DRY)
+    assert groups.committed("idle") == before
+    assert run(*typed, "--execute") == (0, [*shown, "idle: 3 offsets committed"], [])
+    assert groups.committed("idle") == before | {("orders", 0): 0, ("clicks", 0): 0, ("clicks", 2): 5_000}
+
+
+@pytest.mark.parametrize(
+    ("to", "rows"),
+    [
+        ("latest", ["clicks 1 12 240,000 +239,988", "orders 0 12 40 +28"]),
+        ("20", ["clicks 1 12 20 +8", "orders 0 12 20 +8"]),
+        ("50", ["clicks 1 12 50 +38", "orders 0 12 40 +28 50 is beyond the log end"]),
+        ("+5", ["clicks 1 12 17 +5", "orders 0 12 17 +5"]),
+        ("-20", ["clicks 1 12 0 -12 -8 is below the log start", "orders 0 12 0 -12 -8 is below the log start"]),
+        (
+            "-1h",
+            [
+                "clicks 1 12 240,000 +239,988 no record is that new: the log end",
+                "orders 0 12 40 +28 no record is that new: the log end",
+            ],
+        ),
+    ],
+)
+def test_all_that_a_group_has_read_is_reset(run: Run, to: str, rows: list[str]) -> None:
+    assert run("reset", "idle", "--to", to, "--all-topics")[1][1:] == rows
+
+
+def test_a_reset_for_programs_says_whether_it_was_made(run: Run, groups: FakeGroups) -> None:
+    code, out, error = run("reset", "new", "--to", "50", "--topic", "orders", "--json")
+    assert (code, error) == (0, [])
+    assert json.loads(out[0]) == {
+        "group": "new",
+        "executed": False,
+        "partitions": [
+            {
+                "topic": "orders",
+                "partition": 0,
+                "before": None,
+                "after": 40,
+                "earliest": 0,
+                "latest": 40,
+                "asked": 50,
+                "note": "50 is beyond the log end",
+            }
+        ],
+    }
+    assert "new" not in groups.groups
+    assert json.loads(run("reset", "new", "--to", "50", "--topic", "orders", "--execute", "--json")[1][0])["executed"]
+    assert groups.committed("new") == {("orders", 0): 40}
+
+
+def test_a_reset_is_refused_while_members_live_and_names_them(run: Run, groups: FakeGroups) -> None:
+    before = groups.committed("app")
+    for execute in ((), ("--execute",)):
+        assert run("reset", "app", "--to", "latest", "--all-topics", *execute) == (
+            4,
+            [],
+            [
+                (
+                    "seglog: group app has 2 live members (worker-1 at 10.0.0.1, worker-2 at 10.0.0.2), and its "
+                    "offsets are reset only without: stop them first"
+                )
+            ],
+        )
+    assert groups.committed("app") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("new", "--to", "latest", "--all-topics"), 1, "group new has committed nothing; name a topic: --topic NAME"),
+        (("idle", "--to", "+1", "--topic", "clicks:0"), 1, "group idle has committed nothing for clicks-0 that +1"),
+        (("idle", "--to", "soon", "--all-topics"), 2, "'soon' is neither an offset nor a time"),
+        (("idle", "--all-topics"), 2, "--to is missing"),
+        (("idle", "--to", "latest"), 2, "--topic or --all-topics is required"),
+        (("idle", "--to", "latest", "--topic", "a", "--all-topics"), 2, "exclude each other"),
+        (("idle", "--to", "latest", "--topic", "clicks:"), 2, "--topic: must be TOPIC or TOPIC:PARTITION,..."),
+        (("idle", "--to", "latest", "--topic", ":1"), 2, "--topic: must be TOPIC or TOPIC:PARTITION,..."),
+        (("idle", "--to", "latest", "--topic", "clicks:1,x"), 2, "--topic: must be TOPIC or TOPIC:PARTITION,..."),
+        (("idle", "--to", "latest", "--topic", "clicks:" + "9" * 30), 2, "must be a whole number, at most"),
+        (("idle", "--to", "latest", "--topic", "nothing"), 4, "there is no topic nothing"),
+    ],
+)
+def test_a_reset_that_makes_no_sense(run: Run, arguments: tuple[str, ...], code: int, sentence: str) -> None:
+    found, out, error = run("reset", *arguments)
+    assert (found, out) == (code, [])
+    assert sentence in error[0]
+
+
+# --- delete -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_group_is_deleted_or_refused_by_itself(run: Run, groups: FakeGroups) -> None:
+    code, out, error = run("delete", "app", "idle", "nobody")
+    assert (code, out) == (4, ["idle: deleted"])
+    assert error == ["seglog: group app has members", "seglog: there is no group nobody"]
+    assert list(groups.groups) == ["app"]
+    groups.groups["app"].members = []
+    assert run("delete", "app", "app", "--json") == (0, ['[{"group": "app"}]'], [])
+
+
+def test_offsets_of_a_topic_are_deleted(run: Run, groups: FakeGroups) -> None:
+    groups.commit("idle", "clicks", 2, 9)
+    assert run("delete", "idle", "--topic", "clicks:2") == (0, ["idle: 1 offset of clicks deleted"], [])
+    code, out, error = run("delete", "idle", "--topic", "clicks", "--topic", "orders:3")
+    assert (code, out) == (1, ["idle: 1 offset of clicks deleted"])
+    assert error == ["seglog: group idle has committed nothing for orders"]
+    code, out, _ = run("delete", "idle", "--topic", "orders", "--json")
+    assert (code, json.loads(out[0])) == (0, [{"group": "idle", "topic": "orders", "partition": 0}])
+    assert groups.committed("idle") == {}
+    assert run("delete", "app", "--topic", "clicks") == (4, [], ["seglog: members read clicks"])
+
+
+def test_deleting_asks_in_a_terminal(
+    run: Run, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def delete(answer: str, *options: str) -> int:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdin", Terminal(answer))
+            patched.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+            return main(["group", "delete", *options])
+
+    assert delete("\n", "idle") == 1
+    assert delete("no\n", "idle", "app", "--topic", "orders") == 1
+    assert capfd.readouterr().err == (
+        "Delete group idle with all committed offsets forever? [y/N] seglog: group idle is not deleted\n"
+        "Delete what groups idle, app committed for orders forever? [y/N] seglog: groups idle, app are not deleted\n"
+    )
+    assert len(groups.committed("idle")) == 2
+    assert delete("y\n", "idle", "--topic", "orders") == 0
+    assert len(groups.committed("idle")) == 1
+    assert delete("", "idle", "--yes") == 0
+    assert "idle" not in groups.groups
+
+
+def test_a_broker_that_is_still_reading_them_refuses(run: Run, broker: FakeBroker) -> None:
+    broker.script = lambda request, _: None if request.api == "hello" else CoordinatorLoadingError("still loading")
+    for arguments in (("list",), ("describe", "app"), ("reset", "app", "--to", "1", "--topic", "t"), ("delete", "app")):
+        assert run(*arguments) == (4, [], ["seglog: still loading"])

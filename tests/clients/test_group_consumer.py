@@ -1,0 +1,437 @@
+"""Consumers in groups against a real daemon in processes of their own; the blocking face."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from tests.processes import Daemon, clean_environment, daemon, seglog_command
+from tests.processes import seglog as seglog_cli
+
+QUICK = ("--set", "group.initial.rebalance.delay.ms=0")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path / "data", *QUICK) as started:
+        yield started
+
+
+def send(running: Daemon, values: range, *, partitions: int = 4) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic("t", partitions=partitions, exist_ok=True)
+        with client.producer("t") as producer:
+            for value in values:
+                producer.send(str(value), partition=value % partitions)
+
+
+def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(seglog.GroupError):  # nobody has joined yet, or a broker that has started reads its groups
+            if is_so():
+                return
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+class Told:
+    """What a consumer was told of its partitions, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[int]]] = []
+
+    def assigned(self, partitions: list[int]) -> None:
+        self.events.append(("assigned", partitions))
+
+    def revoked(self, partitions: list[int], lost: bool) -> None:
+        self.events.append(("lost" if lost else "revoked", partitions))
+
+
+# --- Alone ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_that_is_started_again_goes_on_where_it_was(running: Daemon) -> None:
+    send(running, range(100))
+    told = Told()
+    with seglog.connect(running.address) as client:
+        with client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer:
+            first = [int(record.value or b"") for record, _ in zip(consumer, range(50), strict=False)]
+            assert consumer.committed() == {}
+        assert told.events == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
+        with client.consumer("t", group="app", follow=False) as consumer:
+            second = [int(record.value or b"") for record in consumer]
+        assert client.describe_group("app").members == []
+    assert set(first) | set(second) == set(range(100))
+    # the record that the program had in hand when it left the loop comes once more
+    assert sorted((Counter(first) + Counter(second)).values())[-2:] in ([1, 1], [1, 2])
+    with seglog.connect(running.address) as client, client.consumer("t", group="app", follow=False) as consumer:
+        assert list(consumer) == []
+        assert {partition: known.offset for partition, known in consumer.committed().items()} == consumer.positions()
+
+
+def test_what_the_program_has_not_come_back_after_comes_again(running: Daemon) -> None:
+    send(running, range(10), partitions=1)
+    with seglog.connect(running.address) as client:
+        with pytest.raises(AssertionError), client.consumer("t", group="app") as consumer:
+            assert all(record.offset != 7 for record in consumer)
+        with client.consumer("t", group="app", follow=False) as consumer:
+            assert [record.offset for record in consumer] == [7, 8, 9]
+        with client.consumer("t", group="other") as consumer:
+            next(consumer.batches())
+        with client.consumer("t", group="other", follow=False) as consumer:
+            assert [record.offset for record in consumer] == list(range(10))
+
+
+def test_offsets_are_committed_while_the_program_goes_on(running: Daemon) -> None:
+    send(running, range(2_000), partitions=1)
+    with seglog.connect(running.address) as client:
+        with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
+            records = iter(consumer)
+            for _ in range(10):
+                next(records)
+            while not (committed := consumer.committed()) or committed[0].offset < 10:
+                next(records)  # all of one batch
+                time.sleep(0.05)
+            assert committed[0].offset <= consumer.positions()[0] - 1
+        with client.consumer("t", group="idle", auto_commit_interval=0.05, start="latest") as consumer:
+            thread = threading.Thread(target=read_until_closed, args=(consumer,))
+            thread.start()
+            until(lambda: _offsets(client, "idle") == {0: 2_000})  # while it waits, and without a record
+            consumer.close()
+            thread.join(30)
+
+
+def read_until_closed(consumer: seglog.GroupConsumer) -> None:
+    with pytest.raises(seglog.ClientClosedError):
+        list(consumer)
+
+
+def _offsets(client: seglog.Client, group: str) -> dict[int, int | None]:
+    return {found.partition: found.offset for found in client.group_offsets(group)}
+
+
+def test_the_program_commits_itself(running: Daemon) -> None:
+    send(running, range(10), partitions=2)
+    with seglog.connect(running.address) as client:
+        with client.consumer("t", group="app", auto_commit=False) as consumer:
+            with pytest.raises(seglog.GroupError, match="no member"):
+                consumer.commit()
+            for record in consumer:
+                if record.partition == 1 and record.offset == 2:
+                    consumer.commit(metadata="so far")
+                    break
+            assert {p: (c.offset, c.metadata) for p, c in consumer.committed().items()} == {
+                partition: (offset, "so far") for partition, offset in consumer.positions().items()
+            }
+            consumer.commit({1: 1})  # on purpose
+            with pytest.raises(ValueError, match="does not read partition 7"):
+                consumer.commit({7: 0})
+            with pytest.raises(seglog.GroupError, match="4,096"):
+                consumer.commit(metadata="x" * 5000)
+            assert consumer.committed([1])[1].offset == 1
+            assert consumer.committed([1])[1].metadata == ""
+        with client.consumer("t", group="app", auto_commit=False, follow=False) as consumer:
+            assert [record.offset for record in consumer if record.partition == 1] == [1, 2, 3, 4]
+            assert consumer.committed([1])[1].offset == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [("earliest", 5), ("latest", 10), (7, 7), (2, 5), (99, 10), ({0: 8}, 8), ("-0s", 10)]
+)
+def test_start_is_for_partitions_without_an_offset_and_for_those_out_of_range(
+    running: Daemon, start: "str | int | dict[int, int]", expected: int
+) -> None:
+    send(running, range(10), partitions=1)
+    with seglog.connect(running.address) as client:
+        client.truncate_topic("t", {0: 5})
+        gaps: list[seglog.ConsumerGap] = []
+        with client.consumer("t", group="new", start=start, follow=False) as consumer:
+            list(consumer)
+            assert consumer.committed() == {}
+        assert _offsets(client, "new") == {0: 10}
+        with client.consumer("t", group="old", auto_commit=False, start=9) as consumer:
+            next(iter(consumer))
+            consumer.commit({0: 2})
+        with client.consumer("t", group="old", start=start, follow=False, on_gap=gaps.append) as consumer:
+            assert [record.offset for record in consumer] == list(range(expected, 10))
+        assert [(gap.start, gap.end) for gap in gaps] == [(2, 5)]
+
+
+def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> None:
+    send(running, range(1))
+    with seglog.connect(running.address) as client:
+        wrongs: list[dict[str, Any]] = [
+            {"group": ""},
+            {"partitions": [0]},
+            {"on_out_of_range": "latest"},
+            {"assignors": ["sticky"]},
+            {"assignors": []},
+            {"session_timeout": 0},
+        ]
+        for wrong in wrongs:
+            with pytest.raises(ValueError, match=r"group|assignors|session_timeout"):
+                client.consumer("t", **({"group": "app"} | wrong))
+        with pytest.raises(seglog.UnknownTopicError, match="no topic tt"):
+            client.consumer("tt", group="app")
+        with (
+            client.consumer("t", group="app", session_timeout=1) as consumer,
+            pytest.raises(seglog.GroupError, match="6,000"),
+        ):
+            list(consumer)
+
+
+def test_a_topic_that_gets_more_partitions_is_read_as_a_whole(running: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seglog.group_membership.METADATA_SECONDS", 0.1)
+    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.1)
+    send(running, range(10), partitions=1)
+    told = Told()
+    with (
+        seglog.connect(running.address) as client,
+        client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer,
+    ):
+        records = iter(consumer)
+        assert [next(records).offset for _ in range(10)] == list(range(10))
+        client.alter_topic("t", partitions=3)
+        with client.producer("t") as producer:
+            producer.send("new", partition=2)
+        assert next(records)[:3] == ("t", 2, 0)
+    assert told.events == [
+        ("assigned", [0]),
+        ("revoked", [0]),
+        ("assigned", [0, 1, 2]),
+        ("revoked", [0, 1, 2]),
+    ]
+
+
+def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(running: Daemon) -> None:
+    send(running, range(3), partitions=1)
+    with seglog.connect(running.address) as client:
+        consumer = client.consumer("t", group="app")
+        thread = threading.Thread(target=read_until_closed, args=(consumer,))
+        thread.start()
+        until(lambda: consumer.positions() == {0: 3})
+        consumer.close()
+        thread.join(30)
+        assert not thread.is_alive()
+        assert client.describe_group("app").members == []
+        assert _offsets(client, "app") == {0: 3}
+        with pytest.raises(seglog.ClientClosedError):
+            consumer.commit()
+        with pytest.raises(seglog.ClientClosedError):
+            consumer.committed()
+
+
+def test_a_forked_child_leaves_the_membership_alone(running: Daemon) -> None:
+    send(running, range(3), partitions=1)
+    with seglog.connect(running.address) as client, client.consumer("t", group="app") as consumer:
+        next(iter(consumer))
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                consumer.commit()
+            except seglog.ClientError:
+                consumer.close()
+                code = 0
+            os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        consumer.commit()
+        assert len(client.describe_group("app").members) == 1
+
+
+# --- Slow programs, other consumers with the same name ----------------------------------------------------------------
+
+
+def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
+    running: Daemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
+    send(running, range(10), partitions=1)
+    told = Told()
+    with (
+        seglog.connect(running.address) as client,
+        client.consumer(
+            "t", group="app", max_poll_interval=0.3, on_assigned=told.assigned, on_revoked=told.revoked
+        ) as consumer,
+    ):
+        records = iter(consumer)
+        offsets = [next(records).offset for _ in range(5)]
+        until(lambda: client.describe_group("app").members == [])
+        with pytest.raises(seglog.GroupError, match="no member"):
+            consumer.commit()
+        offsets += [next(records).offset for _ in range(10)]
+    assert offsets == [0, 1, 2, 3, 4, *range(10)], "nothing was committed meanwhile"
+    assert told.events[:3] == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
+    assert "max_poll_interval" in caplog.text
+
+
+def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
+    running: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
+    send(running, range(10), partitions=2)
+    with seglog.connect(running.address) as client:
+        with client.consumer("t", group="app", instance_id="one") as consumer:
+            next(iter(consumer))
+        before = client.describe_group("app")
+        assert [member.instance_id for member in before.members] == ["one"]
+        with client.consumer("t", group="app", instance_id="one") as consumer:
+            next(iter(consumer))
+            after = client.describe_group("app")
+            assert after.group.generation == before.group.generation
+            with client.consumer("t", group="app", instance_id="one") as third:
+                next(iter(third))
+                with pytest.raises(seglog.FencedInstanceError):
+                    list(consumer)
+                with pytest.raises(seglog.FencedInstanceError):
+                    consumer.commit()
+                third.commit()
+
+
+# --- Several members --------------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+import seglog
+import seglog.group_consuming
+
+seglog.group_consuming.HEARTBEAT_SECONDS = 0.2
+address, name, assignor = sys.argv[1:]
+with (
+    seglog.connect(address, client_id=name) as client,
+    client.consumer("t", group="app", assignors=[assignor], session_timeout=6, auto_commit_interval=0.2) as consumer,
+):
+    for record in consumer:
+        print(record.partition, record.offset, record.value.decode(), flush=True)
+"""
+
+
+class Worker:
+    """A member in a process of its own, and what it has printed."""
+
+    def __init__(self, running: Daemon, name: str, assignor: str) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, running.address, name, assignor],
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):
+                partition, offset, value = map(int, line.split())
+                self.rows.append((partition, offset, value))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(running: Daemon, assignor: str) -> None:
+    send(running, range(300), partitions=6)
+    workers = [Worker(running, f"w{number}", assignor) for number in range(3)]
+
+    def values() -> set[int]:
+        return {value for worker in workers for _, _, value in worker.rows}
+
+    try:
+        with seglog.connect(running.address) as client:
+
+            def shares() -> list[int]:
+                members = client.describe_group("app").members
+                found = [sum(len(of.partitions) for of in member.assignment or []) for member in members]
+                return sorted(found)
+
+            until(lambda: shares() == [2, 2, 2])
+            until(lambda: values() == set(range(300)))
+            workers[0].kill()
+            until(lambda: shares() == [3, 3])
+            send(running, range(300, 600), partitions=6)
+            until(lambda: values() == set(range(600)))
+            before = {found.partition: found.offset or 0 for found in client.group_offsets("app")}
+            running.kill()
+            running.start()
+            send(running, range(600, 900), partitions=6)
+            until(lambda: values() == set(range(900)))
+            until(lambda: all(_offsets(client, "app")[number] == 150 for number in range(6)))
+            after = {found.partition: found.offset or 0 for found in client.group_offsets("app")}
+            assert all(after[partition] >= before[partition] for partition in before)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(offset == value // 6 and partition == value % 6 for w in workers for partition, offset, value in w.rows)
+
+
+def test_a_member_that_is_stopped_for_longer_than_its_session_goes_on_with_what_it_has_then(running: Daemon) -> None:
+    send(running, range(60), partitions=6)
+    first = Worker(running, "first", "range")
+    second: Worker | None = None
+    try:
+        with seglog.connect(running.address) as client:
+            until(lambda: len(first.rows) >= 60)
+            first.process.send_signal(signal.SIGSTOP)
+            second = Worker(running, "second", "range")
+            until(lambda: [m.client_id for m in client.describe_group("app").members] == ["second"])
+            first.process.send_signal(signal.SIGCONT)
+            until(lambda: len(client.describe_group("app").members) == 2)
+            until(lambda: client.describe_group("app").group.state == "Stable")
+            seen = len(first.rows)
+            send(running, range(60, 120), partitions=6)
+            until(lambda: {value for _, _, value in first.rows + second.rows} == set(range(120)))
+            until(lambda: len(first.rows) > seen)
+    finally:
+        for worker in filter(None, (first, second)):
+            worker.kill()
+
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+
+def printed(done: "subprocess.CompletedProcess[bytes]") -> list[int]:
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr
+    return [int(line) for line in done.stdout.split()]
+
+
+def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(running: Daemon) -> None:
+    send(running, range(100))
+    first = printed(seglog_cli(running.address, "consume", "t", "--group", "app", "--count", "30"))
+    second = printed(seglog_cli(running.address, "consume", "t", "--group", "app"))
+    assert len(first) == 30
+    assert sorted(first + second) == list(range(100)), "each once: it ends by itself"
+    assert printed(seglog_cli(running.address, "consume", "t", "--group", "app")) == []
+    both = seglog_cli(running.address, "consume", "t", "--group", "app", "--partition", "1")
+    assert both.returncode == 2
+    assert b"--group chooses the partitions" in both.stderr
+
+
+def test_an_interrupt_of_the_command_commits_and_leaves(running: Daemon) -> None:
+    send(running, range(40))
+    command = seglog_command(running.address, "consume", "t", "--group", "app", "--follow")
+    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        found = {int(process.stdout.readline()) for _ in range(40)}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert found == set(range(40))
+    with seglog.connect(running.address) as client:
+        assert client.describe_group("app").members == []
+        assert sum(offset or 0 for offset in _offsets(client, "app").values()) >= 39

@@ -1,0 +1,191 @@
+"""Consumers in groups against a real daemon: the face on trio, also beside the blocking one and kafka-python's."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+import seglog
+import seglog.trio
+from tests.processes import Daemon, daemon
+
+QUICK = ("--set", "group.initial.rebalance.delay.ms=0")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path / "data", *QUICK) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.group_membership.METADATA_SECONDS", 0.1)
+
+
+async def send(client: seglog.trio.Client, values: range, *, partitions: int = 4) -> None:
+    await client.create_topic("t", partitions=partitions, exist_ok=True)
+    async with client.producer("t") as producer:
+        for value in values:
+            await producer.send(str(value), partition=value % partitions)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    with trio.fail_after(60):
+        while not await is_so():  # noqa: ASYNC110 - of another process
+            await trio.sleep(0.01)
+
+
+async def offsets(client: seglog.trio.Client, group: str) -> dict[int, int | None]:
+    return {found.partition: found.offset for found in await client.group_offsets(group)}
+
+
+async def test_a_consumer_that_is_started_again_goes_on_where_it_was(running: Daemon) -> None:
+    told: list[tuple[str, list[int]]] = []
+
+    async def assigned(partitions: list[int]) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append(("assigned", partitions))
+
+    def revoked(partitions: list[int], lost: bool) -> None:
+        told.append(("lost" if lost else "revoked", partitions))
+
+    async with seglog.trio.connect(running.address) as client:
+        await send(client, range(100))
+        found: list[int] = []
+        async with client.consumer("t", group="app", on_assigned=assigned, on_revoked=revoked) as consumer:
+            async for record in consumer:
+                found.append(int(record.value or b""))
+                if len(found) == 50:
+                    break
+        assert told == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
+        assert (await client.describe_group("app")).members == []
+        async with client.consumer("t", group="app", follow=False) as consumer:
+            found += [int(record.value or b"") async for record in consumer]
+            assert sum(consumer.positions().values()) == 100
+        assert sorted(Counter(found).values()) == [1] * 99 + [2]  # the one that was in hand
+        assert sum(offset or 0 for offset in (await offsets(client, "app")).values()) == 100
+
+
+async def test_a_cancelled_block_still_commits_and_leaves(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client:
+        await send(client, range(10), partitions=1)
+        with trio.CancelScope() as scope:
+            async with client.consumer("t", group="app") as consumer:
+                async for record in consumer:
+                    if record.offset == 7:
+                        scope.cancel()
+        assert scope.cancelled_caught
+        assert await offsets(client, "app") == {0: 7}  # what was in hand then is not counted as done
+        assert (await client.describe_group("app")).members == []
+        with pytest.raises(seglog.ClientClosedError):
+            await consumer.commit()
+
+
+async def test_leaving_the_clients_block_leaves_the_group(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client:
+        await send(client, range(10), partitions=1)
+        consumer = await client.consumer("t", group="app")
+        records = aiter(consumer)
+        for _ in range(5):
+            await anext(records)
+    async with seglog.trio.connect(running.address) as client:
+        assert (await client.describe_group("app")).members == []
+        assert await offsets(client, "app") == {0: 4}
+
+
+async def test_an_error_in_a_callback_is_the_programs_own(running: Daemon) -> None:
+    def revoked(_: list[int], __: bool) -> None:
+        raise KeyError("mine")
+
+    async def read_one() -> None:
+        async with seglog.trio.connect(running.address) as client:
+            await send(client, range(1), partitions=1)
+            consumer = await client.consumer("t", group="app", on_revoked=revoked)
+            await anext(aiter(consumer))
+
+    with pytest.raises(KeyError, match="mine"):
+        await read_one()
+
+
+async def test_the_program_commits_itself(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client:
+        await send(client, range(10), partitions=2)
+        async with client.consumer("t", group="app", auto_commit=False) as consumer:
+            with pytest.raises(seglog.GroupError, match="no member"):
+                await consumer.commit()
+            batch = await anext(consumer.batches())
+            await consumer.commit(metadata="so far")
+            committed = await consumer.committed()
+            assert committed[batch.partition][:2] == (batch.end_offset, "so far")
+            await consumer.commit({1: 1})
+            assert (await consumer.committed([1]))[1].offset == 1
+
+
+async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_its(running: Daemon) -> None:
+    found: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
+    lost: list[list[int]] = []
+    async with seglog.trio.connect(running.address) as client, trio.open_nursery() as nursery:
+        await send(client, range(40))
+        work = trio.Event()
+
+        async def read(name: str) -> None:
+            def revoked(partitions: list[int], is_lost: bool) -> None:
+                if is_lost:
+                    lost.append(partitions)
+
+            # the one that is slow later can be so for less time
+            seconds = 1.0 if name == "b" else 60.0
+            async with client.consumer("t", group="app", on_revoked=revoked, max_poll_interval=seconds) as consumer:
+                async for record in consumer:
+                    found[name].append((record.partition, record.offset))
+                    if record.offset >= 10 and name == "b":
+                        await work.wait()
+
+        for name in found:
+            nursery.start_soon(read, name)
+
+        async def shares() -> list[int]:
+            try:
+                group = await client.describe_group("app")
+            except seglog.GroupError:
+                return []  # nobody has joined yet
+            return sorted(sum(len(some.partitions) for some in m.assignment or []) for m in group.members)
+
+        async def are_shared() -> bool:
+            return await shares() == [2, 2]
+
+        async def is_found(count: int) -> bool:
+            return {*found["a"], *found["b"]} >= {(p, n) for p in range(4) for n in range(count)}
+
+        await until(are_shared)
+        await until(partial(is_found, 10))
+        await send(client, range(40, 80))
+        await until(partial(is_found, 20))
+        assert await shares() == [4]
+        work.set()
+        await until(are_shared)
+        assert lost
+        nursery.cancel_scope.cancel()
+
+
+async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_for(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client:
+        await send(client, range(2), partitions=1)
+        async with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
+            records = aiter(consumer)
+            assert [(await anext(records)).offset for _ in range(2)] == [0, 1]
+            await client.alter_topic("t", partitions=3)
+            async with client.producer("t") as producer:
+                await producer.send("new", partition=2)
+            assert (await anext(records))[:3] == ("t", 2, 0)
+            await trio.to_thread.run_sync(running.kill)
+            await trio.to_thread.run_sync(running.start)
+            async with client.producer("t") as producer:
+                await producer.send("newer", partition=2)
+            assert (await anext(records))[:3] == ("t", 2, 1)
+        assert await offsets(client, "app") == {0: 2, 1: 0, 2: 1}
