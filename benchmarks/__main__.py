@@ -22,6 +22,9 @@ from benchmarks import (
     density,
     durable,
     fetch,
+    group_commits,
+    group_loading,
+    group_rebalance,
     headers,
     idle,
     kafka_codec,
@@ -54,6 +57,9 @@ BENCHMARKS: Final = (
     headers.BENCHMARK,
     kafka_codec.BENCHMARK,
     kafka_door.BENCHMARK,
+    group_commits.BENCHMARK,
+    group_rebalance.BENCHMARK,
+    group_loading.BENCHMARK,
     arrow.BENCHMARK,
     spark.BENCHMARK,
     density.BENCHMARK,
@@ -74,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = options.rounds or (
         ROUNDS_QUICK if options.quick else ROUNDS if options.peers is None else command.ROUNDS_WITH_PEERS
     )
-    bench = Bench(rounds, options.quick, directory, options.peers_python)
+    bench = Bench(rounds, options.quick, directory, options.peers_python, options.beside_kafka)
     facts = machine(bench)
     print(machine_line(facts))
     if options.peers is not None:
@@ -148,12 +154,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers-python", metavar="PYTHON", help="an interpreter that can import aiokafka, kafka-python"
     )
+    parser.add_argument(
+        "--beside-kafka",
+        type=Path,
+        metavar="DIRECTORY",
+        help="groups beside a real Kafka, which DIRECTORY/kafka/kafka runs",
+    )
     command.add_arguments(parser)
     options = parser.parse_args(arguments)
     known = names if options.peers is None else PEER_GROUPS
     options.only = options.only or known
     for unknown in set(options.only) - set(known):
         parser.error(f"--only {unknown}: choose from {', '.join(known)}")
+    if options.beside_kafka is not None and options.peers is not None:
+        parser.error("--beside-kafka goes without --peers")
     if options.picture is not None and options.peers is None:
         parser.error("--picture goes with --peers")
     if options.rounds is not None and options.rounds < 1:

@@ -98,6 +98,8 @@ class Bench:
     quick: bool
     directory: Path
     peers_python: str | None = None
+    kafka_scripts: Path | None = None
+    """The directory with ``kafka/kafka``, which runs a real Kafka; None: nothing stands beside one."""
     group: str = ""
     problems: list[str] = field(default_factory=list)
     """Errors of the daemon under test, never its slowness."""

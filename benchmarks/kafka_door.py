@@ -40,10 +40,10 @@ class Door:
 
 
 @contextmanager
-def daemon_with_door(bench: Bench) -> Iterator[Door]:
+def daemon_with_door(bench: Bench, *arguments: str) -> Iterator[Door]:
     """A daemon that listens for Kafka's clients, too."""
     port = free_ports()
-    with daemon(bench, "--set", f"listeners=PLAINTEXT://127.0.0.1:{port}") as running:
+    with daemon(bench, "--set", f"listeners=PLAINTEXT://127.0.0.1:{port}", *arguments) as running:
         yield Door(running, port)
 
 

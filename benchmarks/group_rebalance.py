@@ -1,0 +1,234 @@
+"""Rebalances of a group of 100 members: the state machine alone, and over connections beside a real Kafka."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from benchmarks.batches import one_record
+from benchmarks.group_wire import TOPIC, Member, Replies, prepare, real_kafka, settle
+from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, percentile, take_turns
+from benchmarks.kafka_door import daemon_with_door
+from benchmarks.peers.kafka_frames import produce_frame, produced
+from benchmarks.peers.servers import PeerServer
+from benchmarks.processes import cpu_seconds, worker
+from benchmarks.raw_client import connect, open_socket
+from seglog_broker.groups.classic import ClassicGroup
+from seglog_broker.groups.membership import Effects, JoinRequest, LeavingMember, Limits, Now, SyncRequest
+from seglog_broker.groups.records import encode_record
+from seglog_protocol.errors import GroupError
+
+MEMBERS: Final = 100
+FORMING_MS: Final = 1_000
+"""How long both brokers wait for the first members of a new group; it is no part of what is measured."""
+
+BESIDE_SECONDS: Final = 0.001
+"""Between two appends of the one who only appends."""
+
+_DATA: Final = bytes(60)
+
+
+# --- The state machine alone ------------------------------------------------------------------------------------------
+
+
+class _Virtual:
+    """A classic group whose time stands still, and whose records are encoded and forgotten."""
+
+    def __init__(self) -> None:
+        self._effects = Effects()
+        self._ids = count(1)
+        self._now = Now(0, 1_700_000_000_000)
+        limits = Limits(initial_rebalance_delay_ms=0)
+        self._group = ClassicGroup("bench", self._effects, lambda: limits, lambda: str(next(self._ids)))
+        self._joined: list[Any] = []
+        self._synced: list[Any] = []
+
+    @property
+    def members(self) -> list[str]:
+        """Their ids."""
+        return list(self._group.members)
+
+    def join(self, member: str = "") -> None:
+        """One JoinGroup."""
+        request = JoinRequest(
+            member, None, "bench", "/10.0.0.1", 45_000, 300_000, "consumer", (("range", _DATA),), False, False
+        )
+        self._group.join(request, self._joined.append, self._now)
+        self._deliver()
+
+    def leave(self, member: str) -> None:
+        """One LeaveGroup."""
+        self._group.leave([LeavingMember(member, None, None)], self._now)
+        self._deliver()
+
+    def rebalance(self, known: Sequence[str]) -> None:
+        """Members learn of it by their heartbeats, join and sync; the leader assigns."""
+        for member in known:
+            with suppress(GroupError):  # REBALANCE_IN_PROGRESS
+                self._group.heartbeat(member, self._group.generation, None, self._now)
+            self.join(member)
+        results, self._joined = self._joined, []
+        for result in results:
+            if result.error is not None:
+                raise BenchmarkError(f"JoinGroup was answered with {result.error}")
+            assignments = dict.fromkeys(self.members, _DATA) if result.members else {}
+            request = SyncRequest(result.member_id, result.generation, None, None, None, assignments)
+            self._group.sync(request, self._synced.append, self._now)
+            self._deliver()
+        synced, self._synced = self._synced, []
+        if len(synced) != len(self.members) or any(each.error is not None for each in synced):
+            raise BenchmarkError(f"{len(synced)} of {len(self.members)} members have an assignment")
+
+    def _deliver(self) -> None:
+        for record in self._effects.records:
+            encode_record(record)
+        replies = self._effects.replies
+        self._effects.records, self._effects.replies = [], []
+        for answer, result in replies:
+            answer(result)
+
+
+def _virtual(members: int) -> tuple[float, float]:
+    """Processor seconds of the rebalance when one joins ``members`` others, and when it leaves again."""
+    group = _Virtual()
+    group.join()
+    group.rebalance([])
+    known = group.members
+    for _ in range(members - 1):
+        group.join()
+    group.rebalance(known)
+    known = group.members
+    began = time.process_time()
+    group.join()
+    group.rebalance(known)
+    joined = time.process_time()
+    (new,) = set(group.members) - set(known)
+    group.leave(new)
+    group.rebalance(known)
+    return joined - began, time.process_time() - joined
+
+
+# --- Over connections -------------------------------------------------------------------------------------------------
+
+
+class Rebalanced(NamedTuple):
+    """What one member's join and its leave took, and what somebody saw who appended meanwhile."""
+
+    join_seconds: float
+    leave_seconds: float
+    server_cpu_seconds: float
+    append_max_seconds: float
+    append_median_seconds: float
+
+
+class Crowd:
+    """The members of one group, each on a connection of its own, in their last generation."""
+
+    def __init__(self, pid: int, port: int, members: int, stack: ExitStack) -> None:
+        self._pid = pid
+        self._port = port
+        self._stack = stack
+        prepare(port, ["bench-loaded"])
+        self._members = [self._member() for _ in range(members)]
+        for member in self._members:
+            member.join()
+        settle(self._members)
+
+    def _member(self) -> Member:
+        return Member("bench-rebalance", Replies(self._stack.enter_context(open_socket(self._port))))
+
+    def rebalance(self) -> Rebalanced:
+        """One member joins; when all have their assignments it leaves, and all get them again."""
+        new = self._member()
+        with worker("benchmarks.group_rebalance", str(self._port), stdin=-1) as beside:
+            assert beside.stdin is not None
+            assert beside.stdout is not None
+            beside.stdout.readline()  # it has begun
+            cpu = cpu_seconds(self._pid)
+            began = time.perf_counter()
+            new.join()
+            for member in self._members:
+                member.heartbeat()
+            settle([*self._members, new])
+            joined = time.perf_counter()
+            new.leave()
+            for member in self._members:
+                member.heartbeat()
+            settle(self._members)
+            left = time.perf_counter()
+            cpu = cpu_seconds(self._pid) - cpu
+            beside.stdin.close()
+            times = json.loads(beside.stdout.readline())
+        new.replies.sock.close()
+        return Rebalanced(joined - began, left - joined, cpu, max(times), percentile(times, 0.5))
+
+
+def append_until_told(port: int) -> list[float]:
+    """Append a record every ms until stdin ends; how long each took, in seconds."""
+    told = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        told.set()
+
+    data = produce_frame(TOPIC, one_record())
+    times: list[float] = []
+    with open_socket(port) as sock:
+        replies = Replies(sock)
+        replies.ask_frame(data)
+        threading.Thread(target=wait, daemon=True).start()
+        print("begun", flush=True)
+        while not told.wait(BESIDE_SECONDS) or not times:
+            began = time.perf_counter()
+            reply = replies.ask_frame(data)
+            times.append(time.perf_counter() - began)
+            produced(bytes(4) + reply, TOPIC)
+    return times
+
+
+def _run(bench: Bench) -> Iterator[Row]:
+    members = bench.pick(MEMBERS, 10)
+    for number in (members, members * 10):
+        virtual = [_virtual(number) for _ in range(bench.rounds)]
+        yield Row(f"one joins {number}, state machine alone, CPU", "ms", [each[0] * 1e3 for each in virtual])
+        yield Row("and leaves, state machine alone, CPU", "ms", [each[1] * 1e3 for each in virtual])
+    delay = f"group.initial.rebalance.delay.ms={FORMING_MS}"
+    with ExitStack() as stack:
+        opened = stack.enter_context(daemon_with_door(bench, "--set", delay))
+        kafka = stack.enter_context(real_kafka(bench, delay))
+        with connect(opened.running.port) as native:
+            native.create_topic(TOPIC)
+        sides: list[Callable[[], Rebalanced]] = []
+        crowd = Crowd(opened.pid, opened.port, members, stack)
+        sides.append(crowd.rebalance)
+        if isinstance(kafka, PeerServer):
+            beside = Crowd(kafka.pid, kafka.port, members, stack)
+            sides.append(beside.rebalance)
+            for _ in range(bench.pick(20, 1)):  # Java compiles what runs often
+                beside.rebalance()
+        crowd.rebalance()
+        ours, *others = take_turns(bench.rounds, *sides)
+        kafkas = others[0] if others else []
+        name = "Kafka" if others else ""
+        for index, what in enumerate(
+            (
+                f"one joins {members}",
+                "and leaves",
+                "processor time of the broker for both",
+                "slowest append meanwhile",
+                "median append meanwhile",
+            )
+        ):
+            yield Row(what, "ms", [each[index] * 1e3 for each in ours], [each[index] * 1e3 for each in kafkas], name)
+        if isinstance(kafka, str):
+            yield Row("beside a real Kafka", "ms", note=kafka)
+
+
+BENCHMARK: Final = Benchmark("group-rebalance", "a rebalance: up to the last assignment", "", _run, 600)
+
+if __name__ == "__main__":
+    print(json.dumps(append_until_told(int(sys.argv[1]))), flush=True)
