@@ -1,21 +1,15 @@
 """Classic members of a group of the consumer protocol: each rule, in virtual time."""
 
-from collections.abc import Iterable
-from itertools import count
 from typing import Any
 
 import pytest
 
 from seglog_broker.groups.assignments import assigned_partitions
-from seglog_broker.groups.consumer import ConsumerGroup
-from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, TopicSize
+from seglog_broker.groups.consumer_requests import ConsumerHeartbeatResult
 from seglog_broker.groups.membership import (
-    Effects,
     JoinRequest,
     JoinResult,
     LeavingMember,
-    Limits,
-    Now,
     SyncRequest,
     SyncResult,
 )
@@ -23,60 +17,22 @@ from seglog_broker.groups.subscriptions import encode_subscription
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
 from tests.broker.groups.classic_coordinator import Asked, subscription
+from tests.broker.groups.consumer_coordinator import REBALANCE_MS, ConsumerCoordinator, Topics
 
-ORDERS = b"orders".ljust(16)
+ORDERS = (1).to_bytes(16, "big")
+"""The id of the topic."""
 RANGE = (("range", subscription("orders")),)
 SESSION_MS = 10_000
-REBALANCE_MS = 30_000
 
 
-class Topics:
-    """One topic, whose partitions may become more."""
-
-    def __init__(self, partitions: int) -> None:
-        self.partitions = partitions
-
-    def find(self, name: str) -> TopicSize | None:
-        return TopicSize(ORDERS, self.partitions) if name == "orders" else None
-
-    def name(self, topic_id: bytes) -> str | None:
-        return "orders" if topic_id == ORDERS else None
-
-    def names(self) -> Iterable[str]:
-        return ["orders"]
-
-
-class Run:
-    """A group in virtual time with one member of the consumer protocol, ``new``, unless it is to begin empty."""
+class Run(ConsumerCoordinator):
+    """A group with one member of the consumer protocol, ``new``, unless it is to begin empty."""
 
     def __init__(self, *, is_empty: bool = False, partitions: int = 4, **limits: Any) -> None:
-        self.effects = Effects()
-        self.topics = Topics(partitions)
-        self.now_ms = 0
-        ids = count(1)
-        self.group = ConsumerGroup(
-            "workers", self.effects, lambda: Limits(**limits), lambda: str(next(ids)), self.topics
-        )
+        self.partitions = partitions
+        super().__init__(Topics(orders=partitions), **limits)
         if not is_empty:
             self.beat()
-
-    @property
-    def now(self) -> Now:
-        return Now(self.now_ms, 1_700_000_000_000 + self.now_ms)
-
-    def sleep(self, ms: int) -> None:
-        """Time goes on; the group is called whenever it wants to be."""
-        end = self.now_ms + ms
-        while (deadline := self.group.deadline_ms) is not None and deadline <= end:
-            self.now_ms = max(self.now_ms, deadline)
-            self.group.advance(self.now)
-        self.now_ms = end
-
-    def beat(self, member_id: str = "new", epoch: int = 0, **changes: Any) -> ConsumerHeartbeatResult:
-        request = ConsumerHeartbeat(member_id, epoch, **changes)
-        if epoch == 0:
-            request = request._replace(rebalance_timeout_ms=REBALANCE_MS, topics=["orders"], owned={})
-        return self.group.heartbeat(request, self.now)
 
     def ask_join(self, member_id: str = "", **changes: Any) -> JoinResult:
         request = JoinRequest(member_id, None, "app", "/1.2.3.4", SESSION_MS, REBALANCE_MS, "consumer", RANGE)
@@ -115,9 +71,7 @@ class Run:
     def _asked(self, ask: Any) -> Any:
         answer = Asked()
         ask(answer)
-        for reply, result in self.effects.replies:
-            reply(result)
-        self.effects.replies.clear()
+        self.deliver()
         return answer.results[0]
 
     def stable(self) -> tuple[JoinResult, ConsumerHeartbeatResult]:
@@ -130,7 +84,7 @@ class Run:
         with pytest.raises(errors.RebalanceInProgressError):
             self.heartbeat(joined)
         joined = self.join(joined.member_id)
-        assert len(self.sync(joined)) == self.topics.partitions // 2
+        assert len(self.sync(joined)) == self.partitions // 2
         self.heartbeat(joined)
         return joined, told
 
@@ -152,7 +106,7 @@ def test_a_classic_member_gets_what_the_others_gave_up() -> None:
 def test_it_is_told_to_join_again_when_topics_change() -> None:
     run = Run()
     joined, _ = run.stable()
-    run.topics.partitions = 8
+    run.topics.enlarge("orders", 8)
     run.group.topics_changed()
     with pytest.raises(errors.RebalanceInProgressError):
         run.heartbeat(joined)
@@ -264,18 +218,18 @@ def test_a_session_ends_after_the_timeout_that_the_member_asked_for() -> None:
     run = Run()
     joined = run.new_member()
     run.sync(joined)
-    run.sleep(SESSION_MS - 1)
+    run.pass_time(SESSION_MS - 1)
     assert joined.member_id in members(run)
-    run.sleep(1)
+    run.pass_time(1)
     assert members(run) == {"new"}
 
 
 def test_a_member_that_does_not_sync_in_time_is_dropped_and_so_is_one_that_does_not_join_again() -> None:
     run = Run()
     joined = run.new_member(session_timeout_ms=100_000)
-    run.sleep(REBALANCE_MS - 1)
+    run.pass_time(REBALANCE_MS - 1)
     assert joined.member_id in members(run)
-    run.sleep(1)
+    run.pass_time(1)
     assert joined.member_id not in members(run)
 
     joined = run.new_member(session_timeout_ms=100_000)
@@ -283,11 +237,11 @@ def test_a_member_that_does_not_sync_in_time_is_dropped_and_so_is_one_that_does_
     run.new_member(session_timeout_ms=100_000)
     with pytest.raises(errors.RebalanceInProgressError):
         run.heartbeat(joined)
-    run.sleep(REBALANCE_MS - 1)
+    run.pass_time(REBALANCE_MS - 1)
     with pytest.raises(errors.RebalanceInProgressError):
         run.heartbeat(joined)
     assert joined.member_id in members(run)
-    run.sleep(1)
+    run.pass_time(1)
     assert joined.member_id not in members(run)
 
 
