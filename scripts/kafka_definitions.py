@@ -153,9 +153,9 @@ def _field_words(field: Json) -> Iterator[str]:
     ):
         if name in field:
             yield f"{word}:{field[name]}"
-    if "default" in field:
-        value = field["default"]
-        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    value = field.get("default")
+    if value is not None:  # without quotes null is no default for Kafka, either
+        text = str(value).lower() if isinstance(value, bool) else str(value)
         number = int(text, 0) if re.fullmatch(r"-?(0x)?[0-9a-f]*\d[0-9a-f]*", text) else None
         if text and text != "false" and number != 0:  # what a field has without any: 0, false, ""
             yield f"default:{text if number is None else number}"

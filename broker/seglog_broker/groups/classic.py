@@ -13,6 +13,7 @@ from seglog_broker.groups.classic_phases import ClassicPhases, ClassicState
 from seglog_broker.groups.classic_records import tombstone
 from seglog_broker.groups.membership import (
     Answer,
+    CommitCheck,
     Effects,
     GroupDescription,
     JoinRequest,
@@ -209,18 +210,19 @@ class ClassicGroup:
             self._phases.complete_join_if_all(now)
         return results
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
+    def check_commit(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> CommitCheck | None:
         """Raise the GroupError for a commit that is not the group's, and count it as a heartbeat if it is.
 
-        Who is no member (``generation`` below 0) may commit while the group is empty.
+        Who is no member (``generation`` below 0) may commit while the group is empty. None: for all partitions.
         """
         if generation < 0 and self.is_empty:
-            return
+            return None
         if generation < 0 and not member_id and instance_id is None:
             raise errors.commit_beside_members(self._group_id, self._phases.members.by_id.values())
         self._phases.note_life(self._find(member_id, generation, instance_id), now)
         if self._phases.state is ClassicState.COMPLETING_REBALANCE:
             raise errors.rebalance_in_progress(self._group_id)
+        return None
 
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""

@@ -24,7 +24,8 @@ from seglog_broker.groups.consumer_member import (
     has_only,
 )
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Topics, check_heartbeat
-from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Effects, Limits, Now
+from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Effects, Limits, Now
+from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka import Message
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
@@ -245,25 +246,40 @@ class ConsumerGroup:
         epoch: int,
         instance_id: str | None,  # noqa: ARG002 - whoever has been replaced has another member id
         now: Now,  # noqa: ARG002 - no heartbeat, other than in classic groups
-    ) -> None:
-        """Raise the GroupError for a commit that is not of the member's epoch.
+    ) -> CommitCheck | None:
+        """Raise the GroupError for a commit of no member, or with an epoch that is not there yet.
 
-        Who is no member (``epoch`` below 0) may commit while the group is empty.
+        A member that has not heard of its epoch may commit for the partitions that it has had since the epoch with
+        which it comes (KIP-1251): what is returned decides that; None: all of them. Who is no member (``epoch`` below
+        0) may commit while the group is empty.
         """
-        if epoch >= 0 or not self.is_empty:
-            self._check_member_epoch(member_id, epoch)
+        if epoch < 0 and self.is_empty:
+            return None
+        member = self._core.find(member_id)
+        if epoch == member.epoch:
+            return None
+        if epoch > member.epoch:
+            raise self._other_epoch(member, epoch)
+        since = member.progress.since
+
+        def check(topic_id: bytes, partition: int) -> None:
+            if since.get((topic_id, partition), member.epoch) > epoch:
+                raise self._other_epoch(member, epoch)
+
+        return check
 
     def check_fetch(self, member_id: str, epoch: int, instance_id: str | None) -> None:  # noqa: ARG002 - as above
         """Raise the GroupError for a member that looks up offsets and is not of this epoch."""
         if epoch >= 0 or member_id:
-            self._check_member_epoch(member_id, epoch)
+            member = self._core.find(member_id)
+            if epoch != member.epoch:
+                raise self._other_epoch(member, epoch)
 
-    def _check_member_epoch(self, member_id: str, epoch: int) -> None:
-        member = self._core.find(member_id)
-        if epoch != member.epoch:
-            if member.classic is None:
-                raise errors.stale_epoch(self._group_id, member, epoch)
-            raise errors.illegal_generation(self._group_id, member, epoch)
+    def _other_epoch(self, member: Member, epoch: int) -> GroupError:
+        """To a member that comes with another epoch than its own."""
+        if member.classic is None:
+            return errors.stale_epoch(self._group_id, member, epoch)
+        return errors.illegal_generation(self._group_id, member, epoch)
 
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""

@@ -1,7 +1,8 @@
 """A member of a group of the consumer protocol, and how it comes to have what its group's assignment gives it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from seglog_broker.groups.assignors import NOTHING, Assignment
@@ -73,6 +74,19 @@ class Progress(NamedTuple):
     assigned: Assignment = NOTHING
     revoking: Assignment = NOTHING
     """What it has to give up. It is its own until it says that it has."""
+    since: Mapping[tuple[bytes, int], int] = MappingProxyType({})
+    """The member epoch with which it got each partition that it has, or has to give up."""
+
+    def partitions(self) -> Iterator[tuple[bytes, int]]:
+        """Those that it has or has to give up: topic ids and numbers."""
+        for assignment in (self.assigned, self.revoking):
+            for topic, numbers in assignment.items():
+                for number in numbers:
+                    yield topic, number
+
+    def following(self, before: "Progress") -> "Progress":
+        """This one as what comes after ``before``: what it had then, it has since then."""
+        return self._replace(since={key: before.since.get(key, self.epoch) for key in self.partitions()})
 
 
 class Member(NamedTuple):
@@ -152,9 +166,9 @@ class Reconciliation(NamedTuple):
                 if numbers:
                     into[topic] = numbers
         if self._still_has(revoking):
-            return Progress(epoch, progress.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+            return Progress(epoch, progress.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking).following(progress)
         state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-        return Progress(self.target_epoch, progress.epoch, state, available)
+        return Progress(self.target_epoch, progress.epoch, state, available).following(progress)
 
     def _without_unsubscribed(self, progress: Progress) -> Progress:
         """Have it give up what it does not read any more, even though there is no new assignment."""
@@ -166,8 +180,10 @@ class Reconciliation(NamedTuple):
         for topic, numbers in unread.items():
             revoking[topic] = revoking.get(topic, frozenset()) | numbers
         if self._still_has(revoking):
-            return progress._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking)
-        return progress._replace(assigned=assigned)
+            after = progress._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking)
+        else:
+            after = progress._replace(assigned=assigned)
+        return after.following(progress)
 
     def _still_has(self, revoking: Assignment) -> bool:
         """Whether the member may have any of these."""

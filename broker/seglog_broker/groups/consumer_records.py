@@ -138,7 +138,11 @@ def progress_value(progress: Progress) -> ConsumerGroupCurrentMemberAssignmentVa
 
     def topics(assignment: Assignment) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
         return [
-            ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(topic_id=topic, partitions=sorted(numbers))
+            ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+                topic_id=topic,
+                partitions=sorted(numbers),
+                assignment_epochs=[progress.since.get((topic, number), progress.epoch) for number in sorted(numbers)],
+            )
             for topic, numbers in sorted(assignment.items())
         ]
 
@@ -159,7 +163,22 @@ def read_progress(value: ConsumerGroupCurrentMemberAssignmentValue) -> Progress:
         MemberState(value.state),
         _assignment(value.assigned_partitions),
         _assignment(value.partitions_pending_revocation),
+        {
+            (bytes(topic.topic_id), number): since
+            for topic in (*value.assigned_partitions, *value.partitions_pending_revocation)
+            for number, since in _with_epochs(topic, value.member_epoch)
+        },
     )
+
+
+def _with_epochs(
+    topic: ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions, member_epoch: int
+) -> Iterable[tuple[int, int]]:
+    """Partitions, each with the epoch when it was assigned. Until Kafka 4.2 records do not say: the member's, then."""
+    epochs = topic.assignment_epochs
+    if epochs is None or len(epochs) != len(topic.partitions):
+        epochs = [member_epoch] * len(topic.partitions)
+    return zip(topic.partitions, epochs, strict=True)
 
 
 def target_value(assignment: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:

@@ -109,7 +109,7 @@ class ConsumerState:
         if before is None or before.progress != member.progress:
             self.journal.note(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member.member_id))
             self._release(before)
-            for partition in _partitions(member.progress):
+            for partition in member.progress.partitions():
                 self._owners.setdefault(partition, member.member_id)
 
     def remove_member(self, member_id: str) -> None:
@@ -129,7 +129,7 @@ class ConsumerState:
 
     def _release(self, member: Member | None) -> None:
         if member is not None:
-            for partition in _partitions(member.progress):
+            for partition in member.progress.partitions():
                 if self._owners.get(partition) == member.member_id:
                     del self._owners[partition]
 
@@ -237,7 +237,7 @@ class ConsumerState:
         """Take it that there are no more records. Meanwhile a member may have got what another had in its last one."""
         self._owners.clear()
         for member in self.members.values():
-            for partition in _partitions(member.progress):
+            for partition in member.progress.partitions():
                 self._owners.setdefault(partition, member.member_id)
 
     def _replay_member(self, member_id: str, key_version: int, value: Message | None) -> None:
@@ -253,10 +253,3 @@ class ConsumerState:
                 self.targets[member_id] = target
         elif member_id in self.members:
             self.put_member(member._replace(progress=Progress(LEFT_EPOCH, LEFT_EPOCH, assigned=NOTHING)))
-
-
-def _partitions(progress: Progress) -> Iterator[tuple[bytes, int]]:
-    for assignment in (progress.assigned, progress.revoking):
-        for topic, numbers in assignment.items():
-            for number in numbers:
-                yield topic, number

@@ -74,6 +74,14 @@ class Effects:
         return bool(self.records or self.replies)
 
 
+class CommitCheck(Protocol):
+    """What decides about the partitions of a commit, one by one."""
+
+    def __call__(self, topic_id: bytes, partition: int, /) -> None:
+        """Raise the GroupError for a partition whose offset the member may not commit."""
+        ...
+
+
 # --- The classic protocol ---------------------------------------------------------------------------------------------
 
 

@@ -97,7 +97,7 @@ def _consumer_member(
     assert had is not None, "this was checked"
     # A cooperative member that joins has kept what it says, whatever the generation under way was to assign to it.
     has = _not_taken([by_id(had, topics), by_id(said.owned, topics)], taken)
-    progress = Progress(group.generation, group.generation, MemberState.STABLE, has)
+    progress = Progress(group.generation, group.generation, MemberState.STABLE, has).following(Progress())
     subscription = Subscription(
         member.instance_id,
         said.rack_id,

@@ -91,6 +91,7 @@ class _Reader:
         self._at = 0
         self._depth = 0
         self._any_case = False
+        self._names: set[str] = set()
 
     def read(self) -> _Node:
         node = self._choice()
@@ -177,6 +178,9 @@ class _Reader:
                 name = self._until(">", "the name of a group has no end")
                 if not name.isidentifier():
                     raise PatternError(f"{name!r} is not a name of a group")
+                if name in self._names:
+                    raise PatternError(f"two groups have the name {name!r}")
+                self._names.add(name)
             elif not self._flags():
                 self._depth -= 1
                 return None

@@ -101,11 +101,11 @@ def structure(name: str, version: int) -> Structure:
     described = definition(name)
     if version not in described.versions:
         raise ValueError(f"{name} has no version {version}, only {described.versions}")
-    return _structure(described, described.struct, message_class(name), version, nullable=False)
+    return _structure(described, described.struct, message_class(name), version, null=None)
 
 
 def _structure(
-    message: Definition, struct: StructDefinition, cls: type[Struct], version: int, *, nullable: bool
+    message: Definition, struct: StructDefinition, cls: type[Struct], version: int, *, null: int | None
 ) -> Structure:
     members = [
         Member(field.name, _field_type(message, field, version), field.tag if version in field.tagged else None)
@@ -117,13 +117,17 @@ def _structure(
         {field.name: default_text(field) for field in struct.fields},
         members,
         flexible=version in message.flexible,
-        nullable=nullable,
+        null=null,
     )
 
 
 def _field_type(message: Definition, field: Field, version: int) -> WireType:
     flexible = version in (message.flexible if field.flexible is None else field.flexible)
     nullable = version in field.nullable
+    if field.is_struct and not field.is_array:
+        null = None if not nullable else 0 if version in field.tagged else -1
+        cls = struct_classes(message.struct.name)[field.type]
+        return _structure(message, message.structs[field.type], cls, version, null=null)
     if not field.is_array:
         return _single_type(message, field.type, version, flexible=flexible, nullable=nullable)
     element = _single_type(message, field.type.removeprefix("[]"), version, flexible=flexible, nullable=False)
@@ -135,7 +139,7 @@ def _single_type(message: Definition, type_: str, version: int, *, flexible: boo
         return Fixed(FIXED[type_])
     if type_ in message.structs:
         cls = struct_classes(message.struct.name)[type_]
-        return _structure(message, message.structs[type_], cls, version, nullable=nullable)
+        return _structure(message, message.structs[type_], cls, version, null=None)
     if type_ == "string":
         return Text(TextLength("h", flexible=flexible, nullable=nullable))
     length = Length("i", flexible=flexible, nullable=nullable)

@@ -39,8 +39,8 @@ class Field(NamedTuple):
 
     @property
     def is_optional_struct(self) -> bool:
-        """Whether it is a tagged struct, which is None when it is not there."""
-        return self.is_struct and not self.is_array and self.tag is not None
+        """Whether it is a tagged struct that Kafka has no null for: it is None when it is not there."""
+        return self.is_struct and not self.is_array and self.tag is not None and not self.nullable
 
     @property
     def may_be_none(self) -> bool:

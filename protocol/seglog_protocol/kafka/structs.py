@@ -5,7 +5,8 @@ A field that a version does not have keeps its default when read in that version
 
 - ``bytes``, for Kafka's bytes, and 16 of them for its uuids;
 - for records: read, a memoryview of the frame; written, whatever has a length in bytes;
-- None, where Kafka has null. A tagged struct that is not there is None, too, where Kafka makes one of defaults.
+- None, where Kafka has null. A tagged struct that is not there is None, too, where Kafka makes one of defaults; but
+  where it can be null, which is written, it is one of defaults.
 """
 
 from functools import cache

@@ -272,11 +272,18 @@ class Member(NamedTuple):
 class Structure(WireType):
     """A struct: its fields one after the other; in flexible versions, tagged fields behind them.
 
-    ``defaults`` are those of all fields that the class has, as Python, in its order.
+    - ``defaults`` are those of all fields that the class has, as Python, in its order.
+    - ``null``: where it can be null, a byte before it says whether it is: this one or below. It is 1 otherwise.
     """
 
     def __init__(
-        self, cls: type[Any], defaults: Mapping[str, str], members: Sequence[Member], *, flexible: bool, nullable: bool
+        self,
+        cls: type[Any],
+        defaults: Mapping[str, str],
+        members: Sequence[Member],
+        *,
+        flexible: bool,
+        null: int | None,
     ) -> None:
         self.cls = cls
         self.defaults = defaults
@@ -285,22 +292,22 @@ class Structure(WireType):
             (member for member in members if member.tag is not None), key=lambda member: member.tag or 0
         )
         self.flexible = flexible
-        self.nullable = nullable
-        self.minimum = 1 if nullable else flexible + sum(member.type.minimum for member in self.plain)
+        self.null = null
+        self.minimum = 1 if null is not None else flexible + sum(member.type.minimum for member in self.plain)
 
     def read(self, out: Source, into: str) -> None:
-        if self.nullable:
+        if self.null is not None:
             flag = out.variable("flag")
             out.fixed("b", flag)
-            out(f"if {flag} < 0: {into} = None")
+            out(f"if {flag} <= {self.null}: {into} = None")
             with out.block("else:"):
                 self._read_fields(out, into)
         else:
             self._read_fields(out, into)
 
     def write(self, out: Source, value: str) -> None:
-        if self.nullable:
-            out(f"if {value} is None: w += b'\\xff'")
+        if self.null is not None:
+            out(f"if {value} is None: w += {self.null.to_bytes(1, signed=True)!r}")
             with out.block("else:"):
                 out.fixed("b", "1")
                 self._write_fields(out, value)
@@ -329,7 +336,7 @@ class Structure(WireType):
         out.fixed("B", count)
         for member in self.tagged:
             values[member.name] = out.variable("v")
-            out(f"{values[member.name]} = {self.defaults[member.name]}")
+            out(f"{values[member.name]} = {self._default(out, member)}")
         with out.block(f"if {count}:"):
             out(f"if {count} > 127: {count}, p = read_varint(frame, p - 1)")
             if self.tagged:
@@ -366,9 +373,15 @@ class Structure(WireType):
         out(f"w.append({count})")
         out(f"w += {tags}")
 
+    def _default(self, out: Source, member: Member) -> str:
+        default = self.defaults[member.name]
+        if default != "None" and isinstance(member.type, Structure):
+            return f"{out.constant('new', member.type.cls)}()"
+        return default
+
     def _differs(self, out: Source, member: Member, field: str) -> str:
         """Whether ``field`` is not its default; for Kafka, that of a struct is a struct of defaults."""
-        default = self.defaults[member.name]
+        default = self._default(out, member)
         if default != "None":
             return f"{field} != {default}"
         if isinstance(member.type, Structure):

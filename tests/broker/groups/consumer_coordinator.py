@@ -1,6 +1,6 @@
 """A coordinator of one group of the consumer protocol in virtual time, whose records are durable at once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -33,9 +33,9 @@ class Topics:
         for name, number in partitions.items():
             self.make(name, number)
 
-    def make(self, name: str, partitions: int) -> None:
+    def make(self, name: str, partitions: int, topic_id: bytes | None = None) -> None:
         """A topic with an id of its own, also if there was one of that name."""
-        self._topics[name] = TopicSize(next(self._ids).to_bytes(16, "big"), partitions)
+        self._topics[name] = TopicSize(topic_id or next(self._ids).to_bytes(16, "big"), partitions)
 
     def enlarge(self, name: str, partitions: int) -> None:
         self._topics[name] = self._topics[name]._replace(partitions=partitions)
@@ -148,22 +148,22 @@ class ConsumerCoordinator:
         """Begin again from the log, in the way of a broker that starts."""
         self.effects = Effects()
         self.group = self.make_group()
-        restore(self.group, self.log, self.now)
+        restore(self.group, replayed(self.log), self.now)
 
 
-def replayed(log: Sequence[Encoded]) -> Replay:
+def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:
     """What a log of records adds up to."""
     replay = Replay(CommittedOffsets())
     for number, (key, value) in enumerate(log):
         batch = encode_batch([(0, key, value, ())], base_offset=number)
         header = parse_header(batch)
         replay.read(header, decode_records(header, batch))
-    assert not replay.unknown
     return replay
 
 
-def restore(group: ConsumerGroup, log: Sequence[Encoded], now: Now) -> None:
-    """Have a new group be as the log has it."""
-    for record in replayed(log).consumer.get(GROUP, {}).values():
+def restore(group: ConsumerGroup, replay: Replay, now: Now) -> None:
+    """Have a new group be as its records have it."""
+    assert not replay.unknown
+    for record in replay.consumer.get(group.group_id, {}).values():
         group.replay(record.key, record.kind, record.value)
     group.restored(now)

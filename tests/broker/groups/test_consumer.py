@@ -451,9 +451,9 @@ def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone() -> No
     run.group.check_commit("a", 1, None, run.now)
     run.group.check_fetch("a", 1, None)
     run.group.check_fetch("", -1, None)
+    with pytest.raises(errors.StaleMemberEpochError, match="has epoch 1 and came with 2"):
+        run.group.check_commit("a", 2, None, run.now)
     for epoch in (0, 2):
-        with pytest.raises(errors.StaleMemberEpochError, match=f"has epoch 1 and came with {epoch}"):
-            run.group.check_commit("a", epoch, None, run.now)
         with pytest.raises(errors.StaleMemberEpochError):
             run.group.check_fetch("a", epoch, None)
     for member_id, epoch in (("b", 1), ("", -1)):
@@ -461,6 +461,44 @@ def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone() -> No
             run.group.check_commit(member_id, epoch, None, run.now)
     with pytest.raises(errors.UnknownMemberError):
         run.group.check_fetch("b", 1, None)
+
+
+def test_a_member_that_has_not_heard_of_its_epoch_may_commit_for_what_it_has_had_all_the_time() -> None:
+    run = ConsumerCoordinator(Topics(orders=3))
+    epochs = run.joined("a", "b")
+    run.beat("b", -1)
+    run.settled("a")
+    run.restart()
+    orders = run.topics.find("orders")
+    assert orders is not None
+    check = run.group.check_commit("a", epochs["a"], None, run.now)
+    assert check is not None
+    for number in (0, 1):
+        check(orders.topic_id, number)
+    for topic_id, number in ((orders.topic_id, 2), (bytes(16), 0)):
+        with pytest.raises(errors.StaleMemberEpochError, match="has epoch 3 and came with 2"):
+            check(topic_id, number)
+    check = run.group.check_commit("a", 1, None, run.now)
+    assert check is not None
+    check(orders.topic_id, 0)
+    assert run.group.check_commit("a", 3, None, run.now) is None
+
+
+def test_what_a_member_has_to_give_up_it_may_commit_until_it_has() -> None:
+    run = ConsumerCoordinator()
+    run.beat("a")
+    run.beat("b")
+    run.beat("a", 1)
+    assert run.group.check_commit("a", 1, None, run.now) is None
+    epochs = run.settled("a", "b")
+    orders = run.topics.find("orders")
+    assert orders is not None
+    check = run.group.check_commit("a", 1, None, run.now)
+    assert check is not None
+    check(orders.topic_id, 0)
+    with pytest.raises(errors.StaleMemberEpochError):
+        check(orders.topic_id, 3)
+    assert run.group.check_commit("b", epochs["b"], None, run.now) is None
 
 
 # --- Deleting ---------------------------------------------------------------------------------------------------------

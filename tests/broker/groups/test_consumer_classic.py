@@ -204,7 +204,11 @@ def test_commits_are_of_the_generation() -> None:
     joined = run.new_member()
     run.group.check_commit(joined.member_id, joined.generation, None, run.now)
     with pytest.raises(errors.IllegalGenerationError):
-        run.group.check_commit(joined.member_id, joined.generation - 1, None, run.now)
+        run.group.check_commit(joined.member_id, joined.generation + 1, None, run.now)
+    check = run.group.check_commit(joined.member_id, joined.generation - 1, None, run.now)
+    assert check is not None
+    with pytest.raises(errors.IllegalGenerationError):
+        check(ORDERS, 0)
 
 
 # --- Time -------------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.groups.membership import Effects, Limits, Now
+from seglog_broker.groups.membership import CommitCheck, Effects, Limits, Now
 from seglog_broker.groups.records import encode_record
 from seglog_protocol.errors import GroupError
-from tests.broker.groups.consumer_coordinator import GROUP, WALL_MS, Encoded, Topics, restore
+from tests.broker.groups.consumer_coordinator import GROUP, WALL_MS, Encoded, Topics, replayed, restore
 from tests.support import examples
 
 _REBALANCE_MS = 20_000
@@ -84,9 +84,10 @@ class Consumer:
             found.setdefault(topic, set()).add(number)
         return {topic: frozenset(numbers) for topic, numbers in found.items()}
 
-    def hear(self, result: ConsumerHeartbeatResult) -> None:
+    def hear(self, result: ConsumerHeartbeatResult, has_said: tuple[frozenset[str], str]) -> None:
+        """``has_said``: what it subscribed to when it asked."""
         self.waits = False
-        self.says_all = False
+        self.says_all = has_said != (self.names, self.regex)
         self.epoch = result.member_epoch
         if result.assignment is not None:
             self.told = frozenset((topic, n) for topic, numbers in result.assignment.items() for n in numbers)
@@ -123,7 +124,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     def make_group(self) -> None:
         self.effects = Effects()
         self.group = self.new_group(self.effects)
-        restore(self.group, self.log, self.now)
+        restore(self.group, replayed(self.log), self.now)
 
     def new_group(self, effects: Effects) -> ConsumerGroup:
         return ConsumerGroup(GROUP, effects, lambda: self.limits, lambda: str(next(self.ids)), self.topics)
@@ -166,11 +167,11 @@ class ConsumerGroupModel(RuleBasedStateMachine):
                 consumer.lose()
             return
         assert result.member_id == consumer.member_id
-        asked = consumer.generation
+        asked, said = consumer.generation, (consumer.names, consumer.regex)
 
         def hear() -> None:
             if consumer.generation is asked:
-                consumer.hear_nothing() if loses_answer else self.hear(consumer, result)
+                consumer.hear_nothing() if loses_answer else self.hear(consumer, result, said)
 
         def hear_nothing() -> None:
             if consumer.generation is asked:
@@ -178,10 +179,10 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
         self.collect(hear, hear_nothing)
 
-    def hear(self, consumer: Consumer, result: ConsumerHeartbeatResult) -> None:
+    def hear(self, consumer: Consumer, result: ConsumerHeartbeatResult, said: tuple[frozenset[str], str]) -> None:
         assert result.member_epoch >= consumer.epoch, "a member's epoch does not go back"
         self.epoch_told = max(self.epoch_told, result.member_epoch)
-        consumer.hear(result)
+        consumer.hear(result, said)
 
     @rule(numbers=st.lists(consumers_of, min_size=1, unique=True))
     def give_up(self, numbers: list[int]) -> None:
@@ -224,14 +225,17 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         consumer = self.consumers[number]
         epoch = consumer.epoch + epoch_off
         try:
-            self.group.check_commit(consumer.member_id, epoch, consumer.instance_id, self.now)
+            check = self.group.check_commit(consumer.member_id, epoch, consumer.instance_id, self.now)
         except GroupError:
             return
-        if epoch < 0:
-            assert self.group.is_empty
-        else:
-            epochs = {member.member_id: member.epoch for member in self.group.members}
-            assert epochs.get(consumer.member_id) == epoch
+        if epoch < 0 and self.group.is_empty:
+            return
+        (member,) = (member for member in self.group.members if member.member_id == consumer.member_id)
+        if check is None:
+            assert member.epoch == epoch
+            return
+        taken = {partition for partition in consumer.reads if _is_taken(check, partition)}
+        assert taken <= set(member.progress.partitions()), "others may have the rest by now"
 
     # --- What the broker does -----------------------------------------------------------------------------------------
 
@@ -339,7 +343,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             assert consumer.epoch == members[consumer.member_id].epoch == self.group.group_epoch
         self.check_shares(inside)
         restored = self.new_group(Effects())
-        restore(restored, self.log, self.now)
+        restore(restored, replayed(self.log), self.now)
         assert _at_rest(restored.describe(self.now)) == _at_rest(self.group.describe(self.now))
 
     def check_shares(self, inside: list[Consumer]) -> None:
@@ -369,6 +373,14 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     @invariant()
     def the_group_epoch_is_not_before_one_that_was_told(self) -> None:
         assert self.group.group_epoch >= self.epoch_told
+
+
+def _is_taken(check: CommitCheck, partition: Partition) -> bool:
+    try:
+        check(*partition)
+    except GroupError:
+        return False
+    return True
 
 
 def _call(answer: Callable[[Any], None], result: Any) -> Callable[[], None]:

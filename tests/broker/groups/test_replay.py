@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from seglog_broker.groups.classic_records import tombstone
 from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
+from seglog_broker.groups.consumer import ConsumerGroup
+from seglog_broker.groups.consumer_description import ConsumerGroupDescription
+from seglog_broker.groups.membership import Effects, Limits, Now
 from seglog_broker.groups.records import (
     UnknownRecordError,
     decode_record,
@@ -18,10 +22,10 @@ from seglog_broker.groups.records import (
     partition_of,
 )
 from seglog_broker.groups.replay import Replay
-from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.records import decode_records
+from tests.broker.groups.consumer_coordinator import Topics, replayed, restore
 from tests.support import shared_data
 
 # Written by Apache Kafka 4.3.1.
@@ -31,32 +35,23 @@ COMMITTED = CommittedOffset(50, -1, "", 1795230708345)
 TOPIC_ID = "olqUxGyPSYqjb42qtTshqw"
 
 
-def replayed(*records: tuple[bytes | None, bytes | None]) -> Replay:
-    replay = Replay(CommittedOffsets())
-    for number, (key, value) in enumerate(records):
-        batch = encode_batch([(0, key, value, ())], base_offset=number)
-        header = parse_header(batch)
-        replay.read(header, decode_records(header, batch))
-    return replay
-
-
 def test_a_commit_is_written_as_kafka_writes_it() -> None:
     assert encode_commit("classic-group", ("orders", 1), COMMITTED, TOPIC_ID) == (KEY, VALUE)
 
 
 def test_a_commit_is_read_as_it_was_written_and_a_later_record_wins() -> None:
-    replay = replayed((KEY, VALUE))
+    replay = replayed([(KEY, VALUE)])
     assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
     later = encode_commit("classic-group", ("orders", 1), COMMITTED._replace(offset=7), TOPIC_ID)
-    assert replayed((KEY, VALUE), later).offsets.of("classic-group")["orders", 1].offset == 7
-    assert "classic-group" not in replayed((KEY, VALUE), encode_forgotten("classic-group", ("orders", 1))).offsets
+    assert replayed([(KEY, VALUE), later]).offsets.of("classic-group")["orders", 1].offset == 7
+    assert "classic-group" not in replayed([(KEY, VALUE), encode_forgotten("classic-group", ("orders", 1))]).offsets
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_commits_of_older_kafkas_are_read(version: int) -> None:
     value = messages.OffsetCommitValue(offset=3, leader_epoch=2, metadata="é", commit_timestamp=5, expire_timestamp=9)
     written = version.to_bytes(2, "big") + write_message(value, version)
-    (committed,) = replayed((KEY, written)).offsets.of("classic-group").values()
+    (committed,) = replayed([(KEY, written)]).offsets.of("classic-group").values()
     assert committed == CommittedOffset(3, 2 if version >= 3 else -1, "é", 5, 9 if version == 1 else -1)
 
 
@@ -75,7 +70,7 @@ def test_commits_of_older_kafkas_are_read(version: int) -> None:
     ],
 )
 def test_what_is_not_known_is_skipped_and_counted(key: bytes | None, value: bytes) -> None:
-    replay = replayed((key, value), (KEY, VALUE))
+    replay = replayed([(key, value), (KEY, VALUE)])
     assert sum(replay.unknown.values()) == 1
     assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
     with pytest.raises(UnknownRecordError):
@@ -96,22 +91,31 @@ def test_a_group_has_the_partition_that_kafka_gives_it(group: str, partition: in
 # --- A directory that Kafka wrote -------------------------------------------------------------------------------------
 
 
+Golden = tuple[list[bytes], dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> tuple[Replay, dict[str, Any]]:
-    """Kafka's own log of groups, replayed, and its answers about them."""
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """The batches of Kafka's own log of groups, and its answers about these."""
     facts = json.loads(shared_data("kafka-golden", "groups.json").read_text())
     directory = tmp_path_factory.mktemp("groups")
     with tarfile.open(shared_data("kafka-golden", "groups.tar.gz")) as archive:
         archive.extractall(directory, filter="data")
     (path,) = Path(directory).rglob("__consumer_offsets-0/00000000000000000000.log")
+    return [bytes(batch) for _, batch in iter_batches(path.read_bytes())], facts
+
+
+def replay_of(batches: Sequence[bytes]) -> Replay:
     replay = Replay(CommittedOffsets())
-    for header, batch in iter_batches(path.read_bytes()):
+    for batch in batches:
+        header = parse_header(batch)
         replay.read(header, decode_records(header, batch))
-    return replay, facts
+    return replay
 
 
-def test_the_offsets_are_those_that_kafka_itself_finds(golden: tuple[Replay, dict[str, Any]]) -> None:
-    replay, facts = golden
+def test_the_offsets_are_those_that_kafka_itself_finds(golden: Golden) -> None:
+    batches, facts = golden
+    replay = replay_of(batches)
     wanted = {
         name.removesuffix(" after leaving"): {
             (topic, partition): (offset, metadata or "")
@@ -129,11 +133,44 @@ def test_the_offsets_are_those_that_kafka_itself_finds(golden: tuple[Replay, dic
     assert found == {group: offsets for group, offsets in wanted.items() if offsets}
 
 
-def test_the_classic_group_is_empty_with_its_last_generation(golden: tuple[Replay, dict[str, Any]]) -> None:
-    replay, _ = golden
-    value = replay.classic["classic-group"]
+def test_the_classic_group_is_empty_with_its_last_generation(golden: Golden) -> None:
+    batches, _ = golden
+    value = replay_of(batches).classic["classic-group"]
     assert (value.protocol_type, value.members, value.leader) == ("consumer", [], None)
     assert value.generation > 0
+
+
+def test_the_group_of_the_consumer_protocol_is_what_it_was_for_kafka(golden: Golden) -> None:
+    """With its member, and after that has left: it is both at some point of the log."""
+    batches, facts = golden
+    replay = replay_of(batches)
+    topics = Topics()
+    topics.make("orders", 3, replay.topic_ids["consumer-group", "orders", 0])
+
+    def at(end: int) -> ConsumerGroupDescription:
+        """The group after so many batches."""
+        group = ConsumerGroup("consumer-group", Effects(), Limits, lambda: "", topics)
+        restore(group, replay_of(batches[:end]), Now(0, 0))
+        return group.describe(Now(0, 0))
+
+    described = [at(end) for end in range(len(batches) + 1)]
+    seen = {(group.state.upper(), group.assignor, *_members(group)) for group in described}
+    for name in ("consumer-group", "consumer-group after leaving"):
+        wanted = facts["groups"][name]
+        assert (wanted["state"], wanted["assignor"], *map(_hashable, wanted["members"])) in seen
+    assert (described[-1].state, described[-1].group_epoch) == ("Empty", 3)
+
+
+def _members(group: ConsumerGroupDescription) -> list[Any]:
+    """Client ids and what they have, as in Kafka's answers."""
+    return [
+        _hashable([member.client_id, [(one.topic, number) for one in member.assigned for number in one.partitions]])
+        for member in group.members
+    ]
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 # --- When offsets are forgotten ---------------------------------------------------------------------------------------

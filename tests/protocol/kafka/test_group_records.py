@@ -36,7 +36,8 @@ GOLDEN: Final[list[tuple[Message, str]]] = [
     (messages.ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="a.*"), "0001 67 0003 612e2a"),
     (messages.ConsumerGroupMetadataValue(epoch=7), "00000007 00"),
     (messages.ConsumerGroupMetadataValue(epoch=7, metadata_hash=-2), "00000007 01 00 08 fffffffffffffffe"),
-    (member(), "0269 00 0263 032f68 03 0261 0262 01 0000ea60 00 00"),
+    (member(), "0269 00 0263 032f68 03 0261 0262 01 0000ea60 00 01 00 01 00"),
+    (member(MemberMetadata.ClassicMemberMetadata()), "0269 00 0263 032f68 03 0261 0262 01 0000ea60 00 00"),
     (
         member(
             MemberMetadata.ClassicMemberMetadata(
@@ -69,6 +70,16 @@ GOLDEN: Final[list[tuple[Message, str]]] = [
             "02 00000000000000010000000000000002 03 00000000 00000001 01 00 09 03 00000005 00000007"
             "02 00000000000000010000000000000002 02 00000002 00 00"
         ),
+    ),
+    (
+        CurrentAssignment(
+            member_epoch=7,
+            previous_member_epoch=6,
+            assigned_partitions=[
+                CurrentAssignment.TopicPartitions(topic_id=TOPIC, partitions=[2], assignment_epochs=None)
+            ],
+        ),
+        "00000007 00000006 00 02 00000000000000010000000000000002 02 00000002 01 00 01 00 01 00",
     ),
     (
         messages.ConsumerGroupRegularExpressionValue(topics=["a"], version=3, timestamp=4),

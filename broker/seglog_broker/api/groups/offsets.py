@@ -9,7 +9,9 @@ from seglog_broker.api.groups.runner import GroupRunner, Waiting
 from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.groups.membership import CommitCheck
 from seglog_broker.groups.records import encode_commit, encode_forgotten
+from seglog_broker.groups.topic_ids import id_bytes
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
@@ -44,18 +46,23 @@ class OffsetService:
         self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
     ) -> list[SeglogError | None]:
         """Store offsets; as ``Groups.commit``, for a group that is loaded."""
-        self._check_committer(group, committer)
+        check = self._check_committer(group, committer)
         results: list[SeglogError | None] = [None] * len(offsets)
         if len(offsets) <= OFFSETS_A_WRITE:
-            await self._commit_some(group, offsets, results, 0)
+            await self._commit_some(group, check, offsets, results, 0)
             return results
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
             await self._reads.turn()
-            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
+            await self._commit_some(group, check, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
         return results
 
     async def _commit_some(
-        self, group: str, offsets: Sequence[OffsetToCommit], results: list[SeglogError | None], begin: int
+        self,
+        group: str,
+        check: CommitCheck | None,
+        offsets: Sequence[OffsetToCommit],
+        results: list[SeglogError | None],
+        begin: int,
     ) -> None:
         now = self._runner.now()
         records: list[Encoded] = []
@@ -64,6 +71,8 @@ class OffsetService:
         for number, wanted in enumerate(offsets, start=begin):
             try:
                 topic_id = self._check(group, wanted)
+                if check is not None:
+                    check(id_bytes(topic_id), wanted.partition)
             except SeglogError as error:
                 results[number] = error
                 continue
@@ -97,15 +106,19 @@ class OffsetService:
             self.committed.put(group, key, committed)
         waiting(None)
 
-    def _check_committer(self, group: str, committer: Committer) -> None:
+    def _check_committer(self, group: str, committer: Committer) -> CommitCheck | None:
+        """What decides about its partitions, if that is not clear. Raises the error of one who may not commit."""
         known = self._runner.groups.get(group)
         if known is not None:
-            known.check_commit(committer.member_id, committer.generation, committer.instance_id, self._runner.now())
+            now = self._runner.now()
+            check = known.check_commit(committer.member_id, committer.generation, committer.instance_id, now)
             self._runner.carry_out(group)
-        elif committer.generation >= 0:
+            return check
+        if committer.generation >= 0:
             raise IllegalGenerationError(
                 f"group {group} has no generation {committer.generation}: it has no members; join it again", group=group
             )
+        return None
 
     def _check(self, group: str, wanted: OffsetToCommit) -> str:
         """The id of the topic. Raises the error of an offset that cannot be committed."""

@@ -94,6 +94,23 @@ async def test_two_members_of_the_consumer_protocol_share_and_new_partitions_are
         assert sizes == {"m-1": 2, "m-2": 2}
 
 
+async def test_a_commit_with_the_epoch_before_is_taken_for_what_the_member_has_had_since_then(
+    autojump_clock: object,
+) -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs) as broker:
+        await with_topic(broker, partitions=1)
+        before = await assigned(broker, "g", "m-1")
+        await broker.alter_topic(AlterTopicRequest("t", partitions=2))
+        after = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", before.member_epoch))
+        assert after.member_epoch > before.member_epoch
+        offsets = [OffsetToCommit("t", number, 0) for number in range(2)]
+        taken, refused = await broker.groups.commit("g", Committer("m-1", before.member_epoch), offsets)
+        assert taken is None
+        assert isinstance(refused, errors.StaleMemberEpochError)
+        assert await broker.groups.commit("g", Committer("m-1", after.member_epoch), offsets) == [None, None]
+
+
 async def test_a_member_of_the_consumer_protocol_that_is_silent_is_dead(autojump_clock: object) -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
