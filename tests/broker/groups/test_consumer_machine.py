@@ -328,6 +328,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
                 self.write_all()
             self.nobody_reads_what_another_member_reads()
             self.pass_time(_HEARTBEAT_MS)
+        self.write_all()
         self.check_settled(running)
 
     def check_settled(self, running: list[Consumer]) -> None:
