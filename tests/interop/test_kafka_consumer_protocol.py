@@ -18,6 +18,9 @@ PARTITIONS: Final = 6
 RECORDS_A_ROUND: Final = 300
 SESSION_MS: Final = 6000
 
+LIVE: Final = 4
+"""Exit code of `seglog` for what is refused as things are: the group has members."""
+
 EVERYTHING: Final = {(TOPIC, number) for number in range(PARTITIONS)}
 
 SETTINGS: Final = (
@@ -191,7 +194,8 @@ def test_a_regular_expression_finds_topics_that_are_made_later(
     wait_until("the new one", lambda: reader.assigned() == places)
     wait_for_all(own, group, "log-a", "log-b")
     [member] = described(broker.kafka_port)["members"]
-    assert (member["subscribed_topic_names"], member["subscribed_topic_regex"]) == ([], "^log-.*")
+    asked = "(^log-.*)" if client == CONFLUENT else "^log-.*"  # librdkafka makes one expression of several
+    assert (member["subscribed_topic_names"], member["subscribed_topic_regex"]) == ([], asked)
 
 
 @pytest.mark.parametrize(("assignor", "numbers"), [("uniform", (3, 3)), ("range", (4, 2))])
@@ -231,11 +235,11 @@ def test_seglog_group_on_a_group_of_the_consumer_protocol(
     table = run_seglog(server, "group", "describe", GROUP)
     assert b"app: consumer, Stable, generation 1, assignor uniform, 1 member" in table.stdout
     refused = run_seglog(server, "group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")
-    assert (refused.returncode, b"worker" in refused.stderr) == (1, True)
+    assert (refused.returncode, b"worker" in refused.stderr) == (LIVE, True)
     refused = run_seglog(server, "group", "delete", GROUP, "--yes")
-    assert (refused.returncode, b"has 1 member" in refused.stderr) == (1, True)
+    assert (refused.returncode, b"has 1 member" in refused.stderr) == (LIVE, True)
     refused = run_seglog(server, "group", "delete", GROUP, "--topic", TOPIC, "--yes")
-    assert refused.returncode == 1
+    assert refused.returncode == LIVE
     reader.leave()
 
     reset = run_seglog(server, "group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")

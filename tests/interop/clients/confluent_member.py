@@ -1,7 +1,8 @@
 """A member of a group with confluent-kafka, until SIGTERM. Arguments: settings as JSON, topics.
 
-An only topic that begins with ``^`` is a regular expression. Every record that it reads, and all that it is assigned
-whenever that changes, is a line of JSON: ``{"record": [topic, partition, offset]}``, ``{"assigned": [[topic, partition]]}``.
+An only topic that begins with ``^`` is a regular expression. Each record that it reads is a line of JSON,
+``{"record": [topic, partition, offset]}``, and so is all that it is assigned, whenever that changes:
+``{"assigned": [[topic, partition], ...]}``.
 """
 
 import json
