@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any, Final
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, topic_ids, written
+from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, settled, topic_ids, written
 from tests.interop.kafka_wire import Plain, Wire, request
 from tests.interop.peer import Kafka, kafka_script
 
@@ -809,26 +808,25 @@ def _producer_id(wire: Wire) -> messages.InitProducerIdResponse:
         time.sleep(0.1)
 
 
-def _settled(value: Plain, known: Mapping[str, str], field: str = "") -> Plain:
-    """The answer without what differs from run to run, and lists of structs in one order."""
-    match value:
-        case dict():
-            return {name: _settled(item, known, name) for name, item in value.items()}
-        case list():
-            items = [_settled(item, known) for item in value]
-            return sorted(items, key=json.dumps) if any(isinstance(item, dict) for item in items) else items
-        case int() if field in _VARYING:
-            return "negative" if value < 0 else "zero or more"
-        case str() if field in _VARYING:
-            return "text" if value else ""
-        case str() if field == "topic_id" and value not in (*known, NO_ID, UNKNOWN_ID):
-            return "of no topic"  # which is only validated
-        case str() if field == "documentation":
-            return hashlib.sha256(value.encode()).hexdigest()[:12]
-        case str():
-            for text, name in known.items():
-                value = value.replace(text, name)
-    return value
+def _settled(answer: Plain, known: Mapping[str, str]) -> Plain:
+    """The answer without what differs from run to run; text that is ``known`` has its name."""
+
+    def scalar(field: str, value: Plain) -> Plain:
+        match value:
+            case int() if field in _VARYING:
+                return "negative" if value < 0 else "zero or more"
+            case str() if field in _VARYING:
+                return "text" if value else ""
+            case str() if field == "topic_id" and value not in (*known, NO_ID, UNKNOWN_ID):
+                return "of no topic"  # which is only validated
+            case str() if field == "documentation":
+                return hashlib.sha256(value.encode()).hexdigest()[:12]
+            case str():
+                for text, name in known.items():
+                    value = value.replace(text, name)
+        return value
+
+    return settled(answer, scalar)
 
 
 def captured(folder: Path) -> dict[str, Any]:

@@ -60,6 +60,17 @@ def replaced(value: Plain, known: Mapping[str, str]) -> Plain:
     return value
 
 
+def settled(value: Plain, scalar: Callable[[str, Plain], Plain], field: str = "") -> Plain:
+    """An answer with each scalar as ``scalar`` has it, given the name of its field; lists of structs in one order."""
+    match value:
+        case dict():
+            return {name: settled(item, scalar, name) for name, item in value.items()}
+        case list():
+            items = [settled(item, scalar) for item in value]
+            return sorted(items, key=json.dumps) if any(isinstance(item, dict) for item in items) else items
+    return scalar(field, value)
+
+
 def written(found: Mapping[str, Any]) -> str:
     """The text of a file of answers: a line for each case."""
     lines = (f"{json.dumps(title)}: {json.dumps(answer)}" for title, answer in found.items())
