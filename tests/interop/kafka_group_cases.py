@@ -34,10 +34,15 @@ PREPARED: Final[tuple[Fields, ...]] = tuple(
 )
 """Topics that are there before the first case."""
 
-_MADE: Final = re.compile(r"[\w-]{22}|seglog-[0-9a-f-]{36}")
+_MADE: Final = re.compile(r"[\w-]{22}|(seglog-)?[0-9a-f-]{36}")
 """Member ids that a broker makes."""
 
 PLAIN_ID, OTHER_ID = "{id of plain}", "{id of other}"
+_EPOCHS: Final = frozenset(
+    {"member_epoch", "group_epoch", "assignment_epoch", "generation_id", "generation_id_or_member_epoch"}
+)
+"""Fields whose values are counted from the group's first epoch, which is 1: it is here, and in a real Kafka 2."""
+
 JOINING, LEAVING, AWAY = 0, -1, -2
 
 
@@ -267,14 +272,6 @@ CASES: Final[tuple[Case, ...]] = (
     _forget("offsets deleted that nobody reads", "pair", "other"),
     _classic_described("described as a classic one", "pair"),
     _classic_described("described as a classic one, version 5", "pair", version=5),
-    _classic_beat("a classic heartbeat", "pair", "m1", 2),
-    _classic_leave("a classic member leaves", "pair", "m1"),
-    _sync("a classic sync", "pair", "m1", 2),
-    _classic_join("a classic join by a member's name", "pair", "m1"),
-    _classic_join("a classic join that is no consumer's", "pair", protocol_type="connect"),
-    _classic_join(
-        "a classic join of nonsense", "pair", protocols=[{"name": "range", "metadata": b"\0\0nonsense".hex()}]
-    ),
     _beat("the second leaves", "pair", "m2", LEAVING),
     _beat("the first is told", "pair", "m1", 2, topic_partitions=_owned(0, 1)),
     _beat("the first has all", "pair", "m1", 3, topic_partitions=_owned(0, 1, 2, 3)),
@@ -287,6 +284,18 @@ CASES: Final[tuple[Case, ...]] = (
     _forget("offsets deleted that nobody reads any more", "pair", "plain"),
     _delete("deleted", "pair"),
     _fetch("offsets that are gone", "pair", None, -1),
+    # --- Requests of the classic protocol ---
+    _join("joins", "mixed", "m1"),
+    _classic_beat("a heartbeat", "mixed", "m1", 1),
+    _sync("a sync", "mixed", "m1", 1),
+    _classic_join("a join that is no consumer's", "mixed", protocol_type="connect"),
+    _classic_join("a join of nonsense", "mixed", protocols=[{"name": "range", "metadata": b"\0\0nonsense".hex()}]),
+    _classic_join("a join without an assignor", "mixed", protocols=[]),
+    _classic_join("a join with a short session", "mixed", session_timeout_ms=1),
+    _classic_join("a join of nobody", "mixed", "m9"),
+    _classic_leave("nobody leaves", "mixed", "m9"),
+    _classic_leave("an admin ends it, and nobody", "mixed", "m1", "m9"),
+    _described("nobody is left", "mixed"),
     # --- Members that the broker names, version 0 ---
     _join("joins", "named", "", version=0),
     _beat("lives", "named", "{made}", 1, version=0),
@@ -392,14 +401,21 @@ def answers(port: int, settle: Callable[[], None] = lambda: None) -> Iterator[tu
         ids = {f"{{id of {name}}}": id_ for name, id_ in topic_ids(wire).items()}
         names = {id_: name for name, id_ in ids.items()}
         made: list[str] = []
+        firsts: dict[str, int] = {}
         for case in CASES:
-            answer = ask(wire, case, ids | ({"{made}": made[-1]} if made else {}))
+            group = case.title.partition(":")[0]
+            asked = case._replace(fields=_shifted(case.fields, firsts.get(group, 1) - 1))
+            answer = ask(wire, asked, ids | ({"{made}": made[-1]} if made else {}))
             if case.fields.get("subscribed_topic_regex"):
                 settle()  # a real Kafka matches expressions beside its requests
             found = answer.get("member_id")
             if found is not None and _MADE.fullmatch(found) and found not in made:
                 made.append(found)
-            yield case, _settled(answer, names, made)
+            if case.api == "JoinGroup":
+                firsts.setdefault(group, 1)
+            elif case.fields.get("member_epoch") == JOINING and answer.get("member_epoch"):
+                firsts.setdefault(group, answer["member_epoch"])
+            yield case, _settled(answer, names, made, firsts, group)
 
 
 def _await_coordinator(wire: Wire) -> None:
@@ -414,10 +430,24 @@ def _await_coordinator(wire: Wire) -> None:
     raise AssertionError("there is no coordinator of groups")
 
 
-def _settled(answer: Plain, names: Mapping[str, str], made: list[str]) -> Plain:
+def _shifted(value: Plain, shift: int, field: str = "") -> Plain:
+    """Fields with other epochs."""
+    match value:
+        case dict():
+            return {name: _shifted(item, shift, name) for name, item in value.items()}
+        case list():
+            return [_shifted(item, shift) for item in value]
+        case int() if field in _EPOCHS and value > 0:
+            return value + shift
+    return value
+
+
+def _settled(answer: Plain, names: Mapping[str, str], made: list[str], firsts: Mapping[str, int], group: str) -> Plain:
     """The answer without what differs from run to run: ids of topics, and of members that the broker named."""
 
     def scalar(field: str, value: Plain) -> Plain:
+        if field in _EPOCHS and value > 0:
+            return value - firsts.get(group, 1) + 1
         if not isinstance(value, str):
             return value
         for member_id in made:
