@@ -69,12 +69,15 @@ def _described(title: str, *groups: str, version: int = 1, **more: Plain) -> Cas
 
 
 def _commit(
-    title: str, group: str, member: str, epoch: int, *, version: int = 9, topic: str = "plain", partition: int = 0
+    title: str, group: str, member: str, epoch: int, *partitions: int, version: int = 9, topic: str = "plain"
 ) -> Case:
-    item = {"partition_index": partition, "committed_offset": 0, "committed_metadata": "m"}
+    items = [
+        {"partition_index": partition, "committed_offset": 0, "committed_metadata": "m"}
+        for partition in partitions or [0]
+    ]
     named = {"topic_id": topic} if version >= 10 else {"name": topic}
     fields = {"group_id": group, "member_id": member, "generation_id_or_member_epoch": epoch}
-    return Case(_title(group, title), "OffsetCommit", version, {**fields, "topics": [{**named, "partitions": [item]}]})
+    return Case(_title(group, title), "OffsetCommit", version, {**fields, "topics": [{**named, "partitions": items}]})
 
 
 def _fetch(title: str, group: str, member: str | None, epoch: int, *, version: int = 9, topic: str = "plain") -> Case:
@@ -235,7 +238,7 @@ CASES: Final[tuple[Case, ...]] = (
     _beat("the first still has all", "pair", "m1", 1, topic_partitions=_owned(0, 1, 2, 3)),
     _described("revoking", "pair"),
     _beat("the first lives", "pair", "m1", 1),
-    _commit("of the first, as it revokes", "pair", "m1", 1, partition=3),
+    _commit("of the first, as it revokes", "pair", "m1", 1, 3),
     _beat("the first gives up one", "pair", "m1", 1, topic_partitions=_owned(0, 1, 2)),
     _beat("the first gives up two", "pair", "m1", 1, topic_partitions=_owned(0, 1)),
     _beat("the second gets them", "pair", "m2", 2, topic_partitions=[]),
@@ -243,9 +246,9 @@ CASES: Final[tuple[Case, ...]] = (
     _beat("the first lives on", "pair", "m1", 2),
     _described("stable", "pair"),
     _commit("of the first", "pair", "m1", 2),
-    _commit("of the first, of what it has no more", "pair", "m1", 2, partition=3),
+    _commit("of the first, of what it has no more", "pair", "m1", 2, 3),
     _commit("of the first, with the epoch before", "pair", "m1", 1),
-    _commit("of the first, with the epoch before, of what it has no more", "pair", "m1", 1, partition=3),
+    _commit("of the first, with the epoch before, of what it has no more", "pair", "m1", 1, 3),
     _commit("of the first, with the epoch before, version 8", "pair", "m1", 1, version=8),
     _commit("of the first, with an epoch to come", "pair", "m1", 3),
     _commit("of the first, with an epoch to come, version 8", "pair", "m1", 3, version=8),
@@ -257,7 +260,7 @@ CASES: Final[tuple[Case, ...]] = (
     _commit("by a topic id that is none", "pair", "m1", 2, version=10, topic=UNKNOWN_ID),
     _commit("with the epoch before, by topic id", "pair", "m1", 1, version=10, topic=PLAIN_ID),
     _commit("of a topic that is not there", "pair", "m1", 2, topic="nope"),
-    _commit("of a partition that is not there", "pair", "m1", 2, partition=9),
+    _commit("of a partition that is not there", "pair", "m1", 2, 9),
     _fetch("offsets for the first", "pair", "m1", 2),
     _fetch("offsets for the first, with the epoch before", "pair", "m1", 1),
     _fetch("offsets for the first, with an epoch to come", "pair", "m1", 3),
@@ -283,6 +286,55 @@ CASES: Final[tuple[Case, ...]] = (
     _forget("offsets deleted that nobody reads any more", "pair", "plain"),
     _delete("deleted", "pair"),
     _fetch("offsets that are gone", "pair", None, -1),
+    # --- Commits that come with an older epoch ---
+    _join("the first joins", "older", "m1", server_assignor="range"),
+    _join("the second joins", "older", "m2", server_assignor="range"),
+    _commit("of the first, which does not know of the second", "older", "m1", 1, 0, 3),
+    _beat("the first hears of it", "older", "m1", 1, topic_partitions=_owned(0, 1, 2, 3)),
+    _beat("the first gives up", "older", "m1", 1, topic_partitions=_owned(0, 1)),
+    _beat("the second gets them", "older", "m2", 2, topic_partitions=[]),
+    _commit("of what it has had since", "older", "m1", 1, 0, 1),
+    _commit("of what it has had since, and what it has no more", "older", "m1", 1, 0, 3),
+    _commit("of what it has had since, and what is not there", "older", "m1", 1, 0, 9),
+    _commit("of what is not there", "older", "m1", 1, 9),
+    _commit("of another topic", "older", "m1", 1, topic="other"),
+    _commit("of a topic that is not there", "older", "m1", 1, topic="nope"),
+    _commit("of what it has had since later", "older", "m2", 1, 2),
+    _commit("of epoch 0", "older", "m1", 0, 0),
+    _join("a third joins", "older", "m3", server_assignor="range"),
+    _beat("the first gives up again", "older", "m1", 2, topic_partitions=_owned(0, 1)),
+    _beat("the second gives up", "older", "m2", 2, topic_partitions=_owned(2, 3)),
+    _described("revoking", "older"),
+    *(
+        _commit(f"of the {name}, with epoch {epoch}, partition {number}", "older", member, epoch, number)
+        for name, member, epoch, number in (
+            ("first", "m1", 1, 0),
+            ("first", "m1", 1, 1),
+            ("second", "m2", 1, 2),
+            ("second", "m2", 2, 2),
+            ("second", "m2", 2, 3),
+            ("third", "m3", 1, 3),
+            ("third", "m3", 2, 3),
+            ("third", "m3", 3, 3),
+        )
+    ),
+    _beat("the second has given up", "older", "m2", 2, topic_partitions=_owned(2)),
+    _beat("the first has what it keeps", "older", "m1", 2, topic_partitions=_owned(0, 1)),
+    _beat("the third gets it", "older", "m3", 3, topic_partitions=[]),
+    *(
+        _commit(f"of the {name}, with epoch {epoch}, at last, partition {number}", "older", member, epoch, number)
+        for name, member, epoch, number in (
+            ("first", "m1", 1, 0),
+            ("second", "m2", 1, 2),
+            ("second", "m2", 2, 2),
+            ("second", "m2", 2, 3),
+            ("third", "m3", 2, 3),
+            ("third", "m3", 3, 3),
+        )
+    ),
+    _fetch("offsets with an older epoch", "older", "m1", 1),
+    _join("the first joins again", "older", "m1", server_assignor="range"),
+    _commit("after it joined again", "older", "m1", 1, 0),
     # --- Requests of the classic protocol ---
     _join("joins", "mixed", "m1"),
     _classic_beat("a heartbeat", "mixed", "m1", 1),

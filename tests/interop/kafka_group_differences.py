@@ -11,7 +11,6 @@ from tests.interop.kafka_cases import Difference
 from tests.interop.kafka_wire import Plain
 
 _JOINS_AGAIN: Final = "UNKNOWN_MEMBER_ID makes a member join again, where GROUP_ID_NOT_FOUND ends a client"
-_STALE: Final = "Kafka takes older epochs, too, for partitions that the member has had since; here it commits again"
 _LENIENT: Final = "what is valid but for its form is taken"
 _AT_ONCE: Final = "an expression is matched within the request that brings it, in Kafka beside it, for the next epoch"
 _NOT_INTERNAL: Final = _AT_ONCE + "; topics of the broker's own are not matched"
@@ -44,10 +43,9 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
         {"topics.0.partitions.0.error_code": 22},
     ),
     **{
-        title: Difference(_STALE, {"topics.0.partitions.0.error_code": 113})
-        for title in ("pair: of the first, with the epoch before", "pair: with the epoch before, by topic id")
+        title: Difference(_LENIENT, {"topics.0.partitions.0.error_code": 0})
+        for title in ("pair: of the first, version 8", "pair: of the first, with the epoch before, version 8")
     },
-    "pair: of the first, version 8": Difference(_LENIENT, {"topics.0.partitions.0.error_code": 0}),
     "pair: offsets for an empty name": Difference(
         _LENIENT,
         {

@@ -209,7 +209,14 @@ class ClassicGroup:
             self._phases.complete_join_if_all(now)
         return results
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
+    def check_commit(
+        self,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        now: Now,
+        partitions: Iterable[tuple[str, int]] = (),  # noqa: ARG002 - a generation is one for all of them
+    ) -> None:
         """Raise the GroupError for a commit that is not the group's, and count it as a heartbeat if it is.
 
         Who is no member (``generation`` below 0) may commit while the group is empty.

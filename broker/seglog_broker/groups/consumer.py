@@ -212,7 +212,8 @@ class ConsumerGroup:
             if not joins:
                 raise errors.unknown_member(self._group_id, request.member_id)
             return self._core.make_or_replace(request.member_id or self._new_id(), instance_id)
-        self._check_epoch(member, request)
+        if not joins:
+            self._check_epoch(member, request)
         return member, None
 
     def _check_epoch(self, member: Member, request: ConsumerHeartbeat) -> None:
@@ -245,13 +246,27 @@ class ConsumerGroup:
         epoch: int,
         instance_id: str | None,  # noqa: ARG002 - whoever has been replaced has another member id
         now: Now,  # noqa: ARG002 - no heartbeat, other than in classic groups
+        partitions: Iterable[tuple[str, int]] = (),
     ) -> None:
         """Raise the GroupError for a commit that is not of the member's epoch.
 
-        Who is no member (``epoch`` below 0) may commit while the group is empty.
+        A member that does not know its new epoch yet may commit ``partitions`` that it has had since the one it comes
+        with. Who is no member (``epoch`` below 0) may commit while the group is empty.
         """
-        if epoch >= 0 or not self.is_empty:
+        if (epoch >= 0 or not self.is_empty) and not self._has_had(member_id, epoch, partitions):
             self._check_member_epoch(member_id, epoch)
+
+    def _has_had(self, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]) -> bool:
+        """Whether a member has had partitions since an older epoch; those that do not exist are refused elsewhere."""
+        member = self._state.members.get(member_id)
+        if member is None or member.classic is not None or not 0 <= epoch < member.epoch:
+            return False
+        found = [(self._core.topics.find(topic), number) for topic, number in partitions]
+        return bool(found) and all(
+            self._state.has_had(member_id, topic.topic_id, number, epoch)
+            for topic, number in found
+            if topic is not None and 0 <= number < topic.partitions
+        )
 
     def check_fetch(self, member_id: str, epoch: int, instance_id: str | None) -> None:  # noqa: ARG002 - as above
         """Raise the GroupError for a member that looks up offsets and is not of this epoch."""

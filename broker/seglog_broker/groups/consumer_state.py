@@ -41,6 +41,13 @@ class MatchedTopics(NamedTuple):
     matched_ms: int
 
 
+class _Owner(NamedTuple):
+    """The member that has a partition, and its epoch when it got it."""
+
+    member_id: str
+    since: int
+
+
 class ConsumerState:
     """Members, what they are to have and what they have. Every change is noted in the journal."""
 
@@ -62,7 +69,7 @@ class ConsumerState:
         """Whether there is a record of type 4, which is to be removed."""
         self.classic_count = 0
         """How many members use the classic protocol."""
-        self._owners: Final[dict[tuple[bytes, int], str]] = {}
+        self._owners: Final[dict[tuple[bytes, int], _Owner]] = {}
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -72,7 +79,13 @@ class ConsumerState:
 
     def owner(self, topic: bytes, partition: int) -> str | None:
         """The id of the member that has a partition, even if it has been asked to give it up."""
-        return self._owners.get((topic, partition))
+        owner = self._owners.get((topic, partition))
+        return None if owner is None else owner.member_id
+
+    def has_had(self, member_id: str, topic: bytes, partition: int, epoch: int) -> bool:
+        """Whether a member has a partition, and had it at one of its epochs before. A restart forgets those."""
+        owner = self._owners.get((topic, partition))
+        return owner is not None and owner.member_id == member_id and owner.since <= epoch
 
     def topics_of(self, member: Member) -> AbstractSet[str]:
         """The names of the topics that it reads."""
@@ -108,9 +121,9 @@ class ConsumerState:
                 self.id_of_instance[member.instance_id] = member.member_id
         if before is None or before.progress != member.progress:
             self.journal.note(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member.member_id))
-            self._release(before)
+            had = self._release(before)
             for partition in _partitions(member.progress):
-                self._owners.setdefault(partition, member.member_id)
+                self._owners.setdefault(partition, had.get(partition) or _Owner(member.member_id, member.epoch))
 
     def remove_member(self, member_id: str) -> None:
         """Have it no more, nor anything that it had or was to have."""
@@ -127,11 +140,15 @@ class ConsumerState:
         ):
             self.journal.note(RecordKey(record_type, member_id))
 
-    def _release(self, member: Member | None) -> None:
+    def _release(self, member: Member | None) -> dict[tuple[bytes, int], _Owner]:
+        """Have a member own nothing. Returns what it owned."""
+        owned: dict[tuple[bytes, int], _Owner] = {}
         if member is not None:
             for partition in _partitions(member.progress):
-                if self._owners.get(partition) == member.member_id:
-                    del self._owners[partition]
+                owner = self._owners.get(partition)
+                if owner is not None and owner.member_id == member.member_id:
+                    owned[partition] = self._owners.pop(partition)
+        return owned
 
     def set_target(self, member_id: str, target: Assignment) -> None:
         """Have a member get ``target``."""
@@ -238,7 +255,7 @@ class ConsumerState:
         self._owners.clear()
         for member in self.members.values():
             for partition in _partitions(member.progress):
-                self._owners.setdefault(partition, member.member_id)
+                self._owners.setdefault(partition, _Owner(member.member_id, member.epoch))
 
     def _replay_member(self, member_id: str, key_version: int, value: Message | None) -> None:
         member = self.members.get(member_id, Member(member_id))

@@ -44,7 +44,7 @@ class OffsetService:
         self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
     ) -> list[SeglogError | None]:
         """Store offsets; as ``Groups.commit``, for a group that is loaded."""
-        self._check_committer(group, committer)
+        self._check_committer(group, committer, offsets)
         results: list[SeglogError | None] = [None] * len(offsets)
         if len(offsets) <= OFFSETS_A_WRITE:
             await self._commit_some(group, offsets, results, 0)
@@ -97,10 +97,12 @@ class OffsetService:
             self.committed.put(group, key, committed)
         waiting(None)
 
-    def _check_committer(self, group: str, committer: Committer) -> None:
+    def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
         known = self._runner.groups.get(group)
         if known is not None:
-            known.check_commit(committer.member_id, committer.generation, committer.instance_id, self._runner.now())
+            member_id, generation, instance_id = committer
+            partitions = ((offset.topic, offset.partition) for offset in offsets)
+            known.check_commit(member_id, generation, instance_id, self._runner.now(), partitions)
             self._runner.carry_out(group)
         elif committer.generation >= 0:
             raise IllegalGenerationError(
