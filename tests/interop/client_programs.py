@@ -313,19 +313,24 @@ def _kcat_client() -> Sequence[str]:
 
 
 def _java() -> Path:
-    pom, source = CLIENTS / "pom.xml", CLIENTS / "JavaClient.java"
+    pom, sources = CLIENTS / "pom.xml", sorted(CLIENTS.glob("*.java"))
 
     def make(folder: Path) -> None:
         run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-        run("javac", "-cp", f"{folder}/*", "-d", folder, source)
+        run("javac", "-Xlint:-unchecked", "-cp", f"{folder}/*", "-d", folder, *sources)
 
     tools("mvn", "javac", "java")
-    return installed("java", [pom, source], make)
+    return installed("java", [pom, *sources], make)
+
+
+def java_program(name: str) -> list[str]:
+    """The command of a class beside Java's client, without its arguments. Raises AbsentError."""
+    folder = _installed_once("java")
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", name]
 
 
 def _java_client() -> Sequence[str]:
-    folder = _installed_once("java")
-    return "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", "JavaClient", "SERVER"
+    return *java_program("JavaClient"), "SERVER"
 
 
 def _go() -> Path:

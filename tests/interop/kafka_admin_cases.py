@@ -4,36 +4,22 @@
 """
 
 import hashlib
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from tests.interop.kafka_wire import Plain, Wire, plain, request
+from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, settled, topic_ids, written
+from tests.interop.kafka_wire import Plain, Wire, request
 from tests.interop.peer import Kafka, kafka_script
 
 ANSWERS: Final = Path(__file__).with_name("kafka_admin_answers.json")
 BASE_TIME: Final = 1_700_000_000_000
 """The timestamps (ms) of records count from here."""
-
-NO_ID: Final = "00" * 16
-UNKNOWN_ID: Final = "0123456789abcdef0123456789abcdef"
-
-Fields = Mapping[str, Plain]
-
-
-class Case(NamedTuple):
-    """One request. Text in its fields may name what only a run knows: ``{id of plain}``, ``{log_dir}``."""
-
-    title: str
-    api: str
-    version: int
-    fields: Fields
 
 
 def _topics(*topics: Fields, **more: Plain) -> Fields:
@@ -752,20 +738,18 @@ PREPARED: Final = (
 def answers(port: int, log_dir: str, settle: Callable[[], None] = lambda: None) -> Iterator[tuple[Case, Plain]]:
     """Prepare a new broker, and ask it all cases in their order; each with its answer, None for a closed connection."""
     with Wire(port) as wire:
-        made = wire.ask(request("CreateTopics", _topics(*PREPARED, timeout_ms=30_000)), 7)
-        assert isinstance(made, messages.CreateTopicsResponse)
-        assert not any(topic.error_code for topic in made.topics), made
+        create_topics(wire, PREPARED)
         settle()
         _write_records(wire)
         for case in CASES:
-            ids = {f"{{id of {name}}}": id_ for name, id_ in _ids(wire).items()}
+            ids = {f"{{id of {name}}}": id_ for name, id_ in topic_ids(wire).items()}
             known = {**ids, "{log_dir}": log_dir}
             patient = {"timeout_ms": 30_000} if case.api in _PATIENT else {}
-            answer = wire.ask(request(case.api, _replaced({**patient, **case.fields}, known)), case.version)
+            answer = ask(wire, case._replace(fields={**patient, **case.fields}), known)
             if case.api in _CHANGING:
                 settle()
-                ids |= {f"{{id of {name}}}": id_ for name, id_ in _ids(wire).items()}
-            yield case, _settled(plain(answer), {**{id_: name for name, id_ in ids.items()}, log_dir: "{log_dir}"})
+                ids |= {f"{{id of {name}}}": id_ for name, id_ in topic_ids(wire).items()}
+            yield case, _settled(answer, {**{id_: name for name, id_ in ids.items()}, log_dir: "{log_dir}"})
 
 
 _CHANGING: Final = frozenset(
@@ -824,43 +808,25 @@ def _producer_id(wire: Wire) -> messages.InitProducerIdResponse:
         time.sleep(0.1)
 
 
-def _ids(wire: Wire) -> dict[str, str]:
-    answer = wire.ask(request("Metadata", {"topics": None}), 12)
-    assert isinstance(answer, messages.MetadataResponse)
-    return {topic.name or "": topic.topic_id.hex() for topic in answer.topics}
+def _settled(answer: Plain, known: Mapping[str, str]) -> Plain:
+    """The answer without what differs from run to run; text that is ``known`` has its name."""
 
+    def scalar(field: str, value: Plain) -> Plain:
+        match value:
+            case int() if field in _VARYING:
+                return "negative" if value < 0 else "zero or more"
+            case str() if field in _VARYING:
+                return "text" if value else ""
+            case str() if field == "topic_id" and value not in (*known, NO_ID, UNKNOWN_ID):
+                return "of no topic"  # which is only validated
+            case str() if field == "documentation":
+                return hashlib.sha256(value.encode()).hexdigest()[:12]
+            case str():
+                for text, name in known.items():
+                    value = value.replace(text, name)
+        return value
 
-def _replaced(value: Plain, known: Mapping[str, str]) -> Plain:
-    match value:
-        case str():
-            return known.get(value, value)
-        case dict():
-            return {name: _replaced(item, known) for name, item in value.items()}
-        case list():
-            return [_replaced(item, known) for item in value]
-    return value
-
-
-def _settled(value: Plain, known: Mapping[str, str], field: str = "") -> Plain:
-    """The answer without what differs from run to run, and lists of structs in one order."""
-    match value:
-        case dict():
-            return {name: _settled(item, known, name) for name, item in value.items()}
-        case list():
-            items = [_settled(item, known) for item in value]
-            return sorted(items, key=json.dumps) if any(isinstance(item, dict) for item in items) else items
-        case int() if field in _VARYING:
-            return "negative" if value < 0 else "zero or more"
-        case str() if field in _VARYING:
-            return "text" if value else ""
-        case str() if field == "topic_id" and value not in (*known, NO_ID, UNKNOWN_ID):
-            return "of no topic"  # which is only validated
-        case str() if field == "documentation":
-            return hashlib.sha256(value.encode()).hexdigest()[:12]
-        case str():
-            for text, name in known.items():
-                value = value.replace(text, name)
-    return value
+    return settled(answer, scalar)
 
 
 def captured(folder: Path) -> dict[str, Any]:
@@ -868,12 +834,6 @@ def captured(folder: Path) -> dict[str, Any]:
     with Kafka(kafka_script(), folder / "kafka").running() as kafka:
         log_dir = str(kafka.directory)
         return {case.title: answer for case, answer in answers(kafka.port, log_dir, lambda: time.sleep(0.3))}
-
-
-def written(found: Mapping[str, Any]) -> str:
-    """The text of ``kafka_admin_answers.json``: a line for each case."""
-    lines = (f"{json.dumps(title)}: {json.dumps(answer)}" for title, answer in found.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:

@@ -1,17 +1,10 @@
 """Where seglog's answers about administration are not a real Kafka's, and why. Nothing else may differ."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from tests.interop.kafka_cases import Difference
 from tests.interop.kafka_wire import Plain
-
-
-class Difference(NamedTuple):
-    """Why the answer to a case differs, and what seglog has at each place that does."""
-
-    why: str
-    ours: Mapping[str, Plain]
-
 
 _AT_ONCE: Final = "seglog answers when the topic is made, so that the client need not ask again"
 _COLLIDING: Final = "a name that collides is refused for good, where Kafka has its client ask until it gives up"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.kafka_admin_cases import ANSWERS, CASES, answers, captured, written
+from tests.interop.kafka_admin_cases import ANSWERS, CASES, answers, captured
 from tests.interop.kafka_admin_differences import DIFFERENCES, differences
+from tests.interop.kafka_cases import unexpected, written
 from tests.interop.kafka_wire import Wire, plain, request
 from tests.interop.peer import kafka_script
 from tests.processes import Daemon, daemon
@@ -28,20 +29,9 @@ def test_answers_are_kafkas_but_for_the_differences_in_the_table(running: Daemon
     kept = json.loads(ANSWERS.read_text(encoding="utf-8"))
     assert list(kept) == [case.title for case in CASES]
     assert kept.keys() > DIFFERENCES.keys()
-    wrong = []
-    for case, answer in answers(running.kafka_port, str(running.directory)):
-        if case.api == "ApiVersions":
-            continue
-        expected = DIFFERENCES[case.title].ours if case.title in DIFFERENCES else {}
-        found = {
-            place: (kafka, ours)
-            for place, kafka, ours in differences(case.api, kept[case.title], json.loads(json.dumps(answer)))
-        }
-        for place in found.keys() | expected.keys():
-            kafka, ours = found.get(place, ("as ours", "as Kafka's"))
-            if place not in expected or ours != expected[place]:
-                wrong.append(f"{case.title}: {place}: {ours!r}, and Kafka has {kafka!r}")
-    assert wrong == []
+    answered = answers(running.kafka_port, str(running.directory))
+    compared = [(case, answer) for case, answer in answered if case.api != "ApiVersions"]
+    assert unexpected(compared, kept, DIFFERENCES, differences) == []
 
 
 def test_every_version_that_is_offered_is_one_of_kafkas(running: Daemon) -> None:

@@ -1,5 +1,6 @@
-"""`kafka-consumer-groups` of a real Kafka against the Kafka listener: all that it does with a group."""
+"""Kafka's own tools for groups against the Kafka listener: what `kafka-consumer-groups` does, and those that read."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 import seglog
+from tests.interop.group_members import CONFLUENT, GROUP, members, wait_until
 from tests.interop.peer import kafka_script
 from tests.processes import daemon
 
@@ -20,13 +22,12 @@ START_MS: Final = 1_700_000_000_000
 """2023-11-14T22:13:20Z"""
 
 TOPIC: Final = "read"
-GROUP: Final = "app"
 RECORDS: Final = 5
 """In each of two partitions, a second between them."""
 
 
 class Tool:
-    """`kafka-consumer-groups` for one server."""
+    """`kafka-consumer-groups` for one server, and other tools."""
 
     def __init__(self, script: Path, server: str) -> None:
         self._script = script
@@ -34,8 +35,12 @@ class Tool:
 
     def __call__(self, *arguments: str) -> str:
         """What it prints, errors too."""
+        return self.run("consumer-groups", *arguments)
+
+    def run(self, tool: str, *arguments: str) -> str:
+        """What another tool prints, errors too."""
         done = subprocess.run(
-            [self._script, "consumer-groups", "--bootstrap-server", self.server, *arguments],
+            [self._script, tool, "--bootstrap-server", self.server, *arguments],
             env=os.environ | {"KAFKA_TOOL_HEAP": "-Xmx128m"},
             capture_output=True,
             text=True,
@@ -95,8 +100,63 @@ def test_a_group_listed_described_reset_and_deleted(tool: Tool, tmp_path: Path) 
             member.seek(place, 3)
         member.commit()
         _check_live(tool)
+    _check_empty(tool, tmp_path)
+
+
+def test_a_group_of_the_consumer_protocol_listed_described_reset_and_deleted(tool: Tool, tmp_path: Path) -> None:
+    with members(tmp_path, int(tool.server.rpartition(":")[2])) as group:
+        member = group.start(CONFLUENT, TOPIC, client_id="worker")
+        wait_until("all is committed", lambda: committed(tool) == {0: 5, 1: 5})
+        _check_live_consumer(tool)
+        member.leave()
+    _check_empty(tool, tmp_path)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_tools_that_read_are_members_of_groups(tool: Tool, protocol: str) -> None:
+    uses = ("--command-property", f"group.protocol={protocol}")
+    reading = ("--topic", TOPIC, "--group", GROUP, *uses)
+    told = tool.run("console-consumer", *reading, "--from-beginning", "--max-messages", "10", "--timeout-ms", "60000")
+    assert (told.count("value\n"), "Processed a total of 10 messages" in told) == (10, True)
+    assert tool.rows("--list", "--type") == [[GROUP, protocol.capitalize()]]
+    assert committed(tool) == {0: 5, 1: 5}
+    assert len(tool.reset("--topic", TOPIC, "--to-earliest", "--execute")) == 2
+    told = tool.run("consumer-perf", *reading, "--num-records", "10")
+    assert told.splitlines()[-1].split(", ")[4] == "10"
+    assert committed(tool) == {0: 5, 1: 5}
+    assert len(tool.reset("--topic", TOPIC, "--to-earliest", "--execute")) == 2
+    reading = ("--topic", TOPIC, "--group-id", GROUP, "--group-protocol", protocol)
+    told = tool.run("verifiable-consumer", *reading, "--max-messages", "10", "--reset-policy", "earliest")
+    events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 10
+    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+    assert committed(tool) == {0: 5, 1: 5}
+
+
+def _check_live_consumer(tool: Tool) -> None:
+    """While a group of the consumer protocol has a member it is described with it, and neither reset nor deleted."""
+    assert tool.rows("--list", "--type") == [[GROUP, "Consumer"]]
+    assert tool.rows("--list", "--type", "consumer") == [[GROUP, "Consumer"]]
+    assert tool.rows("--list", "--type", "classic") == []
+    assert tool.rows("--list", "--state") == [[GROUP, "Stable"]]
+    described = tool.rows("--describe", "--group", GROUP)
+    assert sorted(words[1:6] for words in described) == [[TOPIC, str(n), "5", "5", "0"] for n in range(2)]
+    assert {(words[7], words[8]) for words in described} == {("/127.0.0.1", "worker")}
+    [member] = tool.rows("--describe", "--group", GROUP, "--members", "--verbose")
+    assert member[2:] == ["/127.0.0.1", "worker", "2", "1", f"{TOPIC}:0,1", "1", f"{TOPIC}:0,1"]
+    [state] = tool.rows("--describe", "--group", GROUP, "--state", "--verbose")
+    assert state[-5:] == ["uniform", "Stable", "1", "1", "1"]
+    told = tool("--group", GROUP, "--reset-offsets", "--to-earliest", "--topic", TOPIC, "--execute")
+    assert "inactive" in told
+    assert "not empty" in tool("--group", GROUP, "--delete").lower()
+    assert "subscribed" in tool("--group", GROUP, "--delete-offsets", "--topic", TOPIC).lower()
+    assert committed(tool) == {0: 5, 1: 5}
+
+
+def _check_empty(tool: Tool, folder: Path) -> None:
+    """Without members it is reset, loses offsets, and is deleted."""
     assert tool.rows("--list", "--state") == [[GROUP, "Empty"]]
-    _check_resets(tool, tmp_path)
+    _check_resets(tool, folder)
     assert "Successful" in tool("--group", GROUP, "--delete-offsets", "--topic", f"{TOPIC}:1")
     assert committed(tool) == {0: 1, 1: None}
     assert "was successful" in tool("--group", GROUP, "--delete")

@@ -4,23 +4,22 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 import seglog
 from tests.interop.client_programs import python_environment
+from tests.interop.group_members import wait_until
 from tests.processes import Daemon, clean_environment, daemon
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 PARTITIONS: Final = 6
 RECORDS_A_ROUND: Final = 300
-WAIT_SECONDS: Final = 60.0
 
 NATIVE: Final = """
 import json, sys
@@ -113,13 +112,6 @@ def started(folder: Path, broker: Daemon) -> Iterator[Programs]:
         yield programs
     finally:
         programs.end_all()
-
-
-def wait_until(what: str, condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def produced(client: seglog.Client) -> set[tuple[int, int]]:

@@ -13,6 +13,12 @@ Assignment = Mapping[bytes, frozenset[int]]
 
 NOTHING: Final[Assignment] = {}
 
+
+def merged(one: Assignment, other: Assignment) -> Assignment:
+    """What either of the two has."""
+    return {topic: one.get(topic, frozenset()) | other.get(topic, frozenset()) for topic in (*one, *other)}
+
+
 _Member = TypeVar("_Member", str, int)
 
 _BALANCING_ROUNDS: Final = 16

@@ -213,7 +213,8 @@ class ConsumerGroup:
             if not joins:
                 raise errors.unknown_member(self._group_id, request.member_id)
             return self._core.make_or_replace(request.member_id or self._new_id(), instance_id)
-        self._check_epoch(member, request)
+        if not joins:
+            self._check_epoch(member, request)
         return member, None
 
     def _check_epoch(self, member: Member, request: ConsumerHeartbeat) -> None:

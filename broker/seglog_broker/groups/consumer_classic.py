@@ -65,7 +65,7 @@ class ClassicMembership:
             raise self._join_again(member, now)
 
     def leave(self, members: Sequence[LeavingMember], now: Now) -> list[LeaveResult]:
-        """End memberships; one result for each, in order."""
+        """End memberships, those of the consumer protocol too, as admins do; one result for each, in order."""
         results = []
         gone: dict[str, None] = {}
         for leaving in members:
@@ -178,11 +178,11 @@ class ClassicMembership:
     def _find_leaving(self, leaving: LeavingMember) -> Member:
         core, instance_id = self._core, leaving.instance_id
         if instance_id is None:
-            return self._check_classic(core.find(leaving.member_id))
+            return core.find(leaving.member_id)
         owner = core.state.static_member(instance_id)
         if not leaving.member_id and owner is not None:
-            return self._check_classic(owner)
-        return self._check_classic(core.find_static(leaving.member_id, instance_id))
+            return owner
+        return core.find_static(leaving.member_id, instance_id)
 
     def _check_classic(self, member: Member) -> Member:
         if member.classic is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from seglog_broker.groups.assignments import encode_assignment
-from seglog_broker.groups.assignors import NOTHING, Assignment
+from seglog_broker.groups.assignors import NOTHING, Assignment, merged
 from seglog_broker.groups.consumer_core import ConsumerCore
 from seglog_broker.groups.consumer_member import Member
 from seglog_broker.groups.consumer_requests import Topics
@@ -21,7 +21,10 @@ class PartitionsOfTopic(NamedTuple):
 
 
 class ConsumerMemberDescription(NamedTuple):
-    """A member. Topics that are gone do not stand in its assignments."""
+    """A member. Topics that are gone do not stand in its assignments.
+
+    What it has to give up is among ``assigned`` until it says that it has.
+    """
 
     member_id: str
     instance_id: str | None
@@ -64,7 +67,7 @@ def describe_member(core: ConsumerCore, member: Member, now: Now) -> ConsumerMem
         said.client_host,
         sorted(said.topics),
         said.regex,
-        _with_names(member.progress.assigned, core.topics),
+        _with_names(merged(member.progress.assigned, member.progress.revoking), core.topics),
         _with_names(core.state.targets.get(member.member_id, NOTHING), core.topics),
         said.classic is not None,
         core.session_timeout_ms(member),

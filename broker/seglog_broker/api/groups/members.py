@@ -115,12 +115,10 @@ class MemberService:
         known: Group | None = self._runner.groups.get(group)
         if isinstance(known, ConsumerGroup):
             return known
+        check_heartbeat(group, request, self._runner.limits())
         if request.member_epoch != JOINING_EPOCH:
             raise _unknown_member(group, request.member_id)
-        if known is None:
-            return self._runner.make_consumer(group)
-        check_heartbeat(group, request, self._runner.limits())
-        return self._runner.upgrade(group)
+        return self._runner.make_consumer(group) if known is None else self._runner.upgrade(group)
 
 
 def _classic(group: Group) -> ClassicGroup | ClassicMembership:

@@ -1,6 +1,7 @@
 """Committed offsets: stored, looked up, deleted."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -21,6 +22,7 @@ from seglog_protocol.errors import (
     MetadataTooLargeError,
     SeglogError,
     UnknownPartitionError,
+    UnknownTopicError,
 )
 
 OFFSETS_A_WRITE: Final = 200
@@ -46,23 +48,18 @@ class OffsetService:
         self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
     ) -> list[SeglogError | None]:
         """Store offsets; as ``Groups.commit``, for a group that is loaded."""
-        check = self._check_committer(group, committer)
+        self._check_committer(group, committer, offsets)
         results: list[SeglogError | None] = [None] * len(offsets)
         if len(offsets) <= OFFSETS_A_WRITE:
-            await self._commit_some(group, check, offsets, results, 0)
+            await self._commit_some(group, offsets, results, 0)
             return results
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
             await self._reads.turn()
-            await self._commit_some(group, check, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
+            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
         return results
 
     async def _commit_some(
-        self,
-        group: str,
-        check: CommitCheck | None,
-        offsets: Sequence[OffsetToCommit],
-        results: list[SeglogError | None],
-        begin: int,
+        self, group: str, offsets: Sequence[OffsetToCommit], results: list[SeglogError | None], begin: int
     ) -> None:
         now = self._runner.now()
         records: list[Encoded] = []
@@ -71,8 +68,6 @@ class OffsetService:
         for number, wanted in enumerate(offsets, start=begin):
             try:
                 topic_id = self._check(group, wanted)
-                if check is not None:
-                    check(id_bytes(topic_id), wanted.partition)
             except SeglogError as error:
                 results[number] = error
                 continue
@@ -106,19 +101,26 @@ class OffsetService:
             self.committed.put(group, key, committed)
         waiting(None)
 
-    def _check_committer(self, group: str, committer: Committer) -> CommitCheck | None:
-        """What decides about its partitions, if that is not clear. Raises the error of one who may not commit."""
+    def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
+        """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""
         known = self._runner.groups.get(group)
         if known is not None:
             now = self._runner.now()
             check = known.check_commit(committer.member_id, committer.generation, committer.instance_id, now)
             self._runner.carry_out(group)
-            return check
-        if committer.generation >= 0:
+            if check is not None:
+                self._check_partitions(check, offsets)
+        elif committer.generation >= 0:
             raise IllegalGenerationError(
                 f"group {group} has no generation {committer.generation}: it has no members; join it again", group=group
             )
-        return None
+
+    def _check_partitions(self, check: CommitCheck, offsets: Iterable[OffsetToCommit]) -> None:
+        for offset in offsets:
+            with suppress(UnknownTopicError):  # which is the result for this one alone
+                topic = self._table.topic(offset.topic)
+                if 0 <= offset.partition < topic.partitions:
+                    check(id_bytes(topic.id), offset.partition)
 
     def _check(self, group: str, wanted: OffsetToCommit) -> str:
         """The id of the topic. Raises the error of an offset that cannot be committed."""

@@ -30,7 +30,7 @@ async def consumer_group_heartbeat(
     """A member lives, joins or leaves, and learns what it is to have; answered when that is durable."""
     owned = request.topic_partitions
     try:
-        _check_member_id(request, version)
+        _check_names(request, version)
         result = await caller.groups.consumer_heartbeat(
             request.group_id,
             ConsumerHeartbeat(
@@ -65,7 +65,9 @@ async def consumer_group_heartbeat(
     return response
 
 
-def _check_member_id(request: messages.ConsumerGroupHeartbeatRequest, version: int) -> None:
+def _check_names(request: messages.ConsumerGroupHeartbeatRequest, version: int) -> None:
+    if not request.group_id.strip():
+        raise InvalidRequestError("group_id must not be empty: set group.id", field="group_id")
     if version >= _MEMBER_MAKES_ITS_ID_VERSION_MIN and not request.member_id:
         raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
 
@@ -122,7 +124,7 @@ def _member(member: ConsumerMemberDescription) -> _Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex,
         assignment=_assignment(member.assigned),
         target_assignment=_assignment(member.target),
         member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,

@@ -62,7 +62,7 @@ def _described(caller: Caller, name: str) -> _Described:
 
 
 def _members(group: GroupDescription, *, is_stable: bool) -> list[_Member]:
-    """The members, with what they have only while the group is stable."""
+    """The members, with what they said of themselves only while the group is stable."""
     return [
         _Member(
             member_id=member.member_id,
@@ -70,7 +70,7 @@ def _members(group: GroupDescription, *, is_stable: bool) -> list[_Member]:
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members
     ]
@@ -91,7 +91,7 @@ async def list_groups(caller: Caller, request: messages.ListGroupsRequest, versi
                 group_id=group.group,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
-                group_type=group.kind.capitalize(),
+                group_type=group.kind,
             )
             async for group in in_turns(caller.engine, groups)
             if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)

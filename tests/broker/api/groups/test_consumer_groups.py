@@ -94,21 +94,47 @@ async def test_two_members_of_the_consumer_protocol_share_and_new_partitions_are
         assert sizes == {"m-1": 2, "m-2": 2}
 
 
-async def test_a_commit_with_the_epoch_before_is_taken_for_what_the_member_has_had_since_then(
-    autojump_clock: object,
-) -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker, partitions=1)
-        before = await assigned(broker, "g", "m-1")
-        await broker.alter_topic(AlterTopicRequest("t", partitions=2))
-        after = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", before.member_epoch))
-        assert after.member_epoch > before.member_epoch
-        offsets = [OffsetToCommit("t", number, 0) for number in range(2)]
-        taken, refused = await broker.groups.commit("g", Committer("m-1", before.member_epoch), offsets)
-        assert taken is None
-        assert isinstance(refused, errors.StaleMemberEpochError)
-        assert await broker.groups.commit("g", Committer("m-1", after.member_epoch), offsets) == [None, None]
+async def shared_by_two(broker: Broker) -> bytes:
+    """Two members of epoch 2: m-1 has had partition 0 since epoch 1, m-2 has partition 1. The id of the topic."""
+    await with_topic(broker, partitions=2)
+    topic_id = id_bytes(broker.directory.registry.topics["t"].id)
+    for member_id in ("m-1", "m-2"):
+        await broker.groups.consumer_heartbeat("g", heartbeat(member_id, 0, assignor="range"))
+    told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 1))
+    assert told.assignment == {topic_id: frozenset({0})}
+    described = {member.member_id: member for member in broker.groups.describe_consumer("g").members}
+    [assigned_to_first] = described["m-1"].assigned
+    assert assigned_to_first.partitions == [0, 1], "what it has to give up is still its own"
+    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 1, owned=told.assignment))
+    await broker.groups.consumer_heartbeat("g", heartbeat("m-2", 2))
+    return topic_id
+
+
+async def test_a_member_may_commit_with_an_older_epoch_what_it_has_had_since(autojump_clock: object) -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await shared_by_two(broker)
+
+        async def committed_by(member_id: str, epoch: int, *partitions: int) -> list[errors.SeglogError | None]:
+            offsets = [OffsetToCommit("t", number, 5) for number in partitions]
+            return await broker.groups.commit("g", Committer(member_id, epoch), offsets)
+
+        assert await committed_by("m-1", 1, 0) == [None]
+        [result, unknown] = await committed_by("m-1", 1, 0, 7)
+        assert (result, type(unknown)) == (None, errors.UnknownPartitionError)
+        for member_id, epoch, partitions in (("m-1", 1, (0, 1)), ("m-1", 0, (0,)), ("m-2", 1, (1,)), ("m-1", 3, (0,))):
+            with pytest.raises(errors.StaleMemberEpochError):
+                await committed_by(member_id, epoch, *partitions)
+        with pytest.raises(errors.StaleMemberEpochError):
+            broker.groups.committed("g", [("t", 0)], Committer("m-1", 1))
+
+
+async def test_a_member_joins_again_whatever_its_epoch_was(autojump_clock: object) -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        topic_id = await shared_by_two(broker)
+        with pytest.raises(errors.FencedMemberEpochError):
+            await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 7))
+        again = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0, assignor="range"))
+        assert (again.member_epoch, again.assignment) == (2, {topic_id: frozenset({0})})
 
 
 async def test_a_member_of_the_consumer_protocol_that_is_silent_is_dead(autojump_clock: object) -> None:
@@ -139,6 +165,9 @@ async def test_a_refused_first_heartbeat_leaves_no_group_behind() -> None:
             await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0, assignor="none"))
         with pytest.raises(errors.UnknownMemberError):
             await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 3))
+        for nonsense in (heartbeat("m-1", -3), heartbeat("", 3), heartbeat("m-1", -2)):
+            with pytest.raises(errors.InvalidRequestError):
+                await broker.groups.consumer_heartbeat("g", nonsense)
         assert await broker.groups.list_groups() == []
 
 

@@ -141,7 +141,7 @@ async def test_a_group_is_described_with_what_members_have_and_are_to_have(versi
     assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch) == ("m-1", "i-1", "r-1", 3)
     assert (first.client_id, first.client_host) == ("app", "/192.0.2.7")
     assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["orders"], "o.*")
-    assert second.subscribed_topic_regex is None
+    assert second.subscribed_topic_regex == ""
     (has,) = first.assignment.topic_partitions
     (is_to_have,) = first.target_assignment.topic_partitions
     assert (bytes(has.topic_id), has.topic_name, has.partitions, is_to_have.partitions) == (

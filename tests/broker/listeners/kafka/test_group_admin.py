@@ -55,7 +55,7 @@ async def test_while_a_group_is_not_stable_nobody_reads_anything(groups: FakeGro
     told = await serve(groups, messages.DescribeGroupsRequest(groups=["moving", "quiet"]), version)
     moving, quiet = told.groups
     assert (moving.group_state, moving.protocol_type, moving.protocol_data) == ("PreparingRebalance", "consumer", "")
-    assert [bytes(m.member_metadata + m.member_assignment) for m in moving.members] == [b""]
+    assert [(bytes(m.member_metadata), bytes(m.member_assignment)) for m in moving.members] == [(b"", b"partitions")]
     assert (quiet.group_state, quiet.members, quiet.error_code) == ("Empty", [], 0)
 
 
@@ -99,10 +99,10 @@ async def test_groups_are_listed(groups: FakeGroups, version: int) -> None:
     assert [(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in told.groups] == [
         (name, "consumer", state if version >= 4 else "", kind if version >= 5 else "")
         for name, state, kind in (
-            ("busy", "Stable", "Classic"),
-            ("moving", "PreparingRebalance", "Classic"),
-            ("new", "Assigning", "Consumer"),
-            ("quiet", "Empty", "Classic"),
+            ("busy", "Stable", "classic"),
+            ("moving", "PreparingRebalance", "classic"),
+            ("new", "Assigning", "consumer"),
+            ("quiet", "Empty", "classic"),
         )
     ]
 

@@ -1,0 +1,137 @@
+"""Kafka's clients as members of a group of the consumer protocol: processes that read until they are ended."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.interop.client_programs import CLIENTS, AbsentError, java_program, python_environment
+from tests.interop.kafka_wire import Plain, Wire, plain, request
+from tests.processes import clean_environment
+from tests.support import missing
+
+GROUP: Final = "app"
+WAIT_SECONDS: Final = 90.0
+
+CONFLUENT: Final = "confluent-kafka"
+JAVA: Final = "java"
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+def wait_until(what: str, condition: Callable[[], Any]) -> None:
+    """Return when the condition holds, which it must in the end."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+class Member:
+    """A client that has joined the group, or will."""
+
+    def __init__(self, command: Sequence[str], path: Path) -> None:
+        self._path = path
+        with path.open("wb") as output, path.with_suffix(".err").open("wb") as errors:
+            self._process = subprocess.Popen(command, stdout=output, stderr=errors, env=clean_environment())
+
+    def leave(self) -> None:
+        """Have it commit and leave the group, and end."""
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(60) in (0, 128 + signal.SIGTERM), self.errors()
+
+    def kill(self) -> None:
+        """SIGKILL: nobody hears of it any more."""
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> None:
+        """Be gone, if it is not yet."""
+        if self._process.poll() is None:
+            self.kill()
+
+    def errors(self) -> str:
+        """What it wrote to stderr."""
+        return self._path.with_suffix(".err").read_text(encoding="utf-8")
+
+    def assigned(self) -> set[Place]:
+        """What it has, as it told last."""
+        told = [value for what, value in self._told() if what == "assigned"]
+        return {(topic, number) for topic, number in told[-1]} if told else set()
+
+    def read(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and offset of each record that it has read."""
+        told = [value for what, value in self._told() if what == "record"]
+        return [(topic, number, offset) for topic, number, offset in told]
+
+    def _told(self) -> Iterator[tuple[str, Any]]:
+        for line in self._path.read_bytes().split(b"\n")[:-1]:
+            yield from json.loads(line).items()
+
+
+class Members:
+    """Programs that are members of one group, or were."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder = folder
+        self._port = port
+        self.all: list[Member] = []
+
+    def start(self, client: str, *topics: str, **settings: str) -> Member:
+        """A member that reads topics, or those that an only ``^…`` matches; settings with ``_`` for ``.``."""
+        told = {
+            "bootstrap.servers": f"127.0.0.1:{self._port}",
+            "group.id": GROUP,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": "200",
+            "metadata.max.age.ms": "1000",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        command = [*_command(client), json.dumps(told), *topics]
+        self.all.append(Member(command, self._folder / f"member-{len(self.all)}.jsonl"))
+        return self.all[-1]
+
+    def read(self) -> list[tuple[str, int, int]]:
+        """What all of them have read, those that have ended too."""
+        return [record for member in self.all for record in member.read()]
+
+    def errors(self) -> str:
+        """What they wrote to stderr."""
+        return "\n".join(member.errors() for member in self.all)
+
+
+def _command(client: str) -> list[str]:
+    try:
+        if client == JAVA:
+            return java_program("JavaMember")
+        return [str(python_environment()), str(CLIENTS / "confluent_member.py")]
+    except AbsentError as error:
+        missing(f"{client}: {error}")
+        raise
+
+
+@contextmanager
+def members(folder: Path, port: int) -> Iterator[Members]:
+    """Members of a group on a port of this machine; gone afterwards."""
+    started = Members(folder, port)
+    try:
+        yield started
+    except BaseException as error:
+        error.add_note(f"the members said: {started.errors()[-4000:]}")
+        raise
+    finally:
+        for member in started.all:
+            member.end()
+
+
+def described(port: int) -> Plain:
+    """What ConsumerGroupDescribe says of the group."""
+    with Wire(port) as wire:
+        [found] = plain(wire.ask(request("ConsumerGroupDescribe", {"group_ids": [GROUP]}), 1))["groups"]
+    return found

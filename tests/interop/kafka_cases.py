@@ -1,0 +1,98 @@
+"""Raw requests that a real Kafka and a daemon of seglog are asked, and how their answers are compared."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from seglog_protocol.kafka import messages
+from tests.interop.kafka_wire import Plain, Wire, plain, request
+
+NO_ID: Final = "00" * 16
+UNKNOWN_ID: Final = "0123456789abcdef0123456789abcdef"
+
+Fields = Mapping[str, Plain]
+
+
+class Case(NamedTuple):
+    """One request. Text in its fields may name what only a run knows: ``{id of plain}``, ``{log_dir}``."""
+
+    title: str
+    api: str
+    version: int
+    fields: Fields
+
+
+class Difference(NamedTuple):
+    """Why the answer to a case differs, and what seglog has at each place that does."""
+
+    why: str
+    ours: Mapping[str, Plain]
+
+
+def topic_ids(wire: Wire) -> dict[str, str]:
+    """The ids of all topics, in hex, by name."""
+    answer = wire.ask(request("Metadata", {"topics": None}), 12)
+    assert isinstance(answer, messages.MetadataResponse)
+    return {topic.name or "": topic.topic_id.hex() for topic in answer.topics}
+
+
+def create_topics(wire: Wire, topics: Iterable[Fields]) -> None:
+    """Make topics, given as fields of CreateTopics."""
+    made = wire.ask(request("CreateTopics", {"topics": list(topics), "timeout_ms": 30_000}), 7)
+    assert isinstance(made, messages.CreateTopicsResponse)
+    assert not any(topic.error_code for topic in made.topics), made
+
+
+def ask(wire: Wire, case: Case, known: Mapping[str, str]) -> Plain:
+    """The answer, None for a closed connection; ``known`` has the values for names in the fields of the case."""
+    return plain(wire.ask(request(case.api, replaced(case.fields, known)), case.version))
+
+
+def replaced(value: Plain, known: Mapping[str, str]) -> Plain:
+    """The value with what is ``known`` in the place of its names."""
+    match value:
+        case str():
+            return known.get(value, value)
+        case dict():
+            return {name: replaced(item, known) for name, item in value.items()}
+        case list():
+            return [replaced(item, known) for item in value]
+    return value
+
+
+def settled(value: Plain, scalar: Callable[[str, Plain], Plain], field: str = "") -> Plain:
+    """An answer with each scalar as ``scalar`` has it, given the name of its field; lists of structs in one order."""
+    match value:
+        case dict():
+            return {name: settled(item, scalar, name) for name, item in value.items()}
+        case list():
+            items = [settled(item, scalar) for item in value]
+            return sorted(items, key=json.dumps) if any(isinstance(item, dict) for item in items) else items
+    return scalar(field, value)
+
+
+def written(found: Mapping[str, Any]) -> str:
+    """The text of a file of answers: a line for each case."""
+    lines = (f"{json.dumps(title)}: {json.dumps(answer)}" for title, answer in found.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def unexpected(
+    answered: Iterable[tuple[Case, Plain]],
+    kept: Mapping[str, Plain],
+    expected: Mapping[str, Difference],
+    differences: Callable[[str, Plain, Plain], Iterator[tuple[str, Any, Any]]],
+) -> list[str]:
+    """Where answers are neither Kafka's ``kept`` ones nor as ``expected``: a line for each place."""
+    wrong = []
+    for case, answer in answered:
+        ours_by_place = expected[case.title].ours if case.title in expected else {}
+        found = {
+            place: (kafka, ours)
+            for place, kafka, ours in differences(case.api, kept[case.title], json.loads(json.dumps(answer)))
+        }
+        for place in found.keys() | ours_by_place.keys():
+            kafka, ours = found.get(place, ("as ours", "as Kafka's"))
+            if place not in ours_by_place or ours != ours_by_place[place]:
+                wrong.append(f"{case.title}: {place}: {ours!r}, and Kafka has {kafka!r}")
+    return wrong

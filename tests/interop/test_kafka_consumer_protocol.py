@@ -1,0 +1,253 @@
+"""Kafka's clients with `group.protocol=consumer` (KIP-848), as members of one group: the broker assigns."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import seglog
+from tests.interop.group_members import CONFLUENT, GROUP, JAVA, Member, Members, Place, described, members, wait_until
+from tests.processes import Daemon, daemon, seglog_json
+from tests.processes import seglog as run_seglog
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+TOPIC: Final = "t"
+PARTITIONS: Final = 6
+RECORDS_A_ROUND: Final = 300
+SESSION_MS: Final = 6000
+
+LIVE: Final = 4
+"""Exit code of `seglog` for what is refused as things are: the group has members."""
+
+EVERYTHING: Final = {(TOPIC, number) for number in range(PARTITIONS)}
+
+SETTINGS: Final = (
+    "listeners=PLAINTEXT://127.0.0.1:0",
+    f"group.consumer.session.timeout.ms={SESSION_MS}",
+    "group.consumer.heartbeat.interval.ms=500",
+)
+
+Pair = tuple[str, str]
+each_pair = pytest.mark.parametrize("pair", [(CONFLUENT, CONFLUENT), (JAVA, JAVA), (JAVA, CONFLUENT)], ids="-".join)
+each_client = pytest.mark.parametrize("client", [CONFLUENT, JAVA])
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Daemon]:
+    given = [argument for setting in SETTINGS for argument in ("--set", setting)]
+    with daemon(tmp_path / "data", *given) as running:
+        given[1] = f"listeners=PLAINTEXT://127.0.0.1:{running.kafka_port}"  # another start finds the same clients
+        running.arguments = tuple(given)
+        yield running
+        assert "Traceback" not in running.log_text()
+        assert running.stop() == 0
+
+
+@pytest.fixture
+def own(broker: Daemon) -> Iterator[seglog.Client]:
+    with seglog.connect(broker.address) as client:
+        client.create_topic(TOPIC, PARTITIONS)
+        yield client
+
+
+@pytest.fixture
+def group(broker: Daemon, own: seglog.Client, tmp_path: Path) -> Iterator[Members]:
+    del own  # the topic is there before its readers
+    with members(tmp_path, broker.kafka_port) as started:
+        yield started
+
+
+def produced(own: seglog.Client, *topics: str) -> set[tuple[str, int, int]]:
+    """Some records more in each topic; place and offset of all there are."""
+    for topic in topics:
+        with own.producer(topic) as producer:
+            partitions = own.describe_topic(topic).partitions
+            for number in range(RECORDS_A_ROUND):
+                producer.send(b"%d" % number, partition=number % partitions)
+    return {
+        (topic, ends.partition, offset)
+        for topic in topics
+        for ends in own.offsets(topic)
+        for offset in range(ends.latest)
+    }
+
+
+def shared(places: set[Place], *sharing: Member) -> bool:
+    """Whether all have some of the places, nobody the same, and together all."""
+    owned = [member.assigned() for member in sharing]
+    return all(owned) and sum(map(len, owned)) == len(places) and set.union(*owned) == places
+
+
+def is_at_rest(broker: Daemon, count: int) -> bool:
+    found = described(broker.kafka_port)
+    return (found["group_state"], len(found["members"])) == ("Stable" if count else "Empty", count)
+
+
+def wait_for_all(own: seglog.Client, group: Members, *topics: str) -> None:
+    """Produce some records, and return when all have been read by somebody, and committed."""
+    records = produced(own, *topics)
+    wait_until("all records", lambda: {*group.read()} >= records)
+    wait_until("they are committed", lambda: committed(own) == ends(own, *topics))
+
+
+def ends(own: seglog.Client, *topics: str) -> dict[Place, int]:
+    return {(topic, ends.partition): ends.latest for topic in topics for ends in own.offsets(topic)}
+
+
+def committed(own: seglog.Client) -> dict[Place, int | None]:
+    return {(offset.topic, offset.partition): offset.offset for offset in own.describe_group(GROUP).offsets}
+
+
+def member_ids(broker: Daemon) -> list[str]:
+    return sorted(member["member_id"] for member in described(broker.kafka_port)["members"])
+
+
+# --- Members come and go ----------------------------------------------------------------------------------------------
+
+
+@each_pair
+def test_members_share_partitions_and_take_over_from_those_that_leave_or_die(
+    pair: Pair, broker: Daemon, own: seglog.Client, group: Members
+) -> None:
+    first = group.start(pair[0], TOPIC)
+    wait_until("all partitions", lambda: first.assigned() == EVERYTHING)
+    wait_for_all(own, group, TOPIC)
+    second = group.start(pair[1], TOPIC)
+    wait_until("shared", lambda: shared(EVERYTHING, first, second))
+    assert {len(member.assigned()) for member in (first, second)} == {PARTITIONS // 2}
+    wait_for_all(own, group, TOPIC)
+    second.leave()
+    wait_until("all partitions again", lambda: first.assigned() == EVERYTHING)
+    wait_for_all(own, group, TOPIC)
+    assert len(group.read()) == 3 * RECORDS_A_ROUND, "whoever leaves commits, so nothing is read twice"
+
+    third = group.start(pair[1], TOPIC)
+    wait_until("shared again", lambda: shared(EVERYTHING, first, third))
+    wait_for_all(own, group, TOPIC)
+    third.kill()
+    assert len(described(broker.kafka_port)["members"]) == 2, "its session goes on"
+    records = produced(own, TOPIC)
+    wait_until("its session is over", lambda: first.assigned() == EVERYTHING)
+    wait_until("all records", lambda: {*group.read()} >= records)
+    first.leave()
+    assert is_at_rest(broker, 0)
+    assert own.describe_group(GROUP).records == 0
+
+
+@each_pair
+def test_members_go_on_when_the_broker_was_killed(
+    pair: Pair, broker: Daemon, own: seglog.Client, group: Members
+) -> None:
+    first, second = (group.start(client, TOPIC) for client in pair)
+    wait_until("shared", lambda: shared(EVERYTHING, first, second))
+    wait_for_all(own, group, TOPIC)
+    wait_until("at rest", lambda: is_at_rest(broker, 2))
+    before, ids = described(broker.kafka_port), member_ids(broker)
+    broker.kill()
+    broker.start()
+    with seglog.connect(broker.address) as again:
+        wait_until("loaded", lambda: described(broker.kafka_port)["error_code"] == 0)
+        assert committed(again) == ends(again, TOPIC)
+        wait_for_all(again, group, TOPIC)
+        assert len(group.read()) == 2 * RECORDS_A_ROUND, "what was committed stands, so nothing is read twice"
+    assert member_ids(broker) == ids
+    assert described(broker.kafka_port)["group_epoch"] == before["group_epoch"]
+    assert shared(EVERYTHING, first, second)
+
+
+@each_client
+def test_a_static_member_that_comes_back_has_what_it_had(
+    client: str, broker: Daemon, own: seglog.Client, group: Members
+) -> None:
+    first = group.start(client, TOPIC, group_instance_id="one")
+    second = group.start(client, TOPIC, group_instance_id="two")
+    wait_until("shared", lambda: shared(EVERYTHING, first, second))
+    wait_for_all(own, group, TOPIC)
+    wait_until("at rest", lambda: is_at_rest(broker, 2))
+    before, ids, had = described(broker.kafka_port), member_ids(broker), second.assigned()
+    second.leave()
+    epochs = {member["instance_id"]: member["member_epoch"] for member in described(broker.kafka_port)["members"]}
+    assert epochs == {"one": before["group_epoch"], "two": -2}
+    again = group.start(client, TOPIC, group_instance_id="two")
+    wait_until("it is back", lambda: again.assigned() == had)
+    wait_for_all(own, group, TOPIC)
+    after = described(broker.kafka_port)
+    assert (after["group_state"], after["group_epoch"]) == ("Stable", before["group_epoch"])
+    assert len({*ids} & {*member_ids(broker)}) == 1, "its member id is another one"
+    assert len(group.read()) == 2 * RECORDS_A_ROUND
+
+
+# --- Subscriptions ----------------------------------------------------------------------------------------------------
+
+
+@each_client
+def test_a_regular_expression_finds_topics_that_are_made_later(
+    client: str, broker: Daemon, own: seglog.Client, group: Members
+) -> None:
+    own.create_topic("log-a", 2)
+    reader = group.start(client, "^log-.*")
+    wait_until("the one there is", lambda: reader.assigned() == {("log-a", 0), ("log-a", 1)})
+    own.create_topic("log-b", 2)
+    places = {(topic, number) for topic in ("log-a", "log-b") for number in range(2)}
+    wait_until("the new one", lambda: reader.assigned() == places)
+    wait_for_all(own, group, "log-a", "log-b")
+    [member] = described(broker.kafka_port)["members"]
+    asked = "(^log-.*)" if client == CONFLUENT else "^log-.*"  # librdkafka makes one expression of several
+    assert (member["subscribed_topic_names"], member["subscribed_topic_regex"]) == ([], asked)
+
+
+@pytest.mark.parametrize(("assignor", "numbers"), [("uniform", (3, 3)), ("range", (4, 2))])
+@each_client
+def test_an_assignor_is_asked_for(
+    client: str, assignor: str, numbers: Sequence[int], broker: Daemon, own: seglog.Client, group: Members
+) -> None:
+    topics = ("three", "others")
+    for topic in topics:
+        own.create_topic(topic, 3)
+    both = [group.start(client, *topics, group_remote_assignor=assignor) for _ in range(2)]
+    places = {(topic, number) for topic in topics for number in range(3)}
+    wait_until("shared", lambda: shared(places, *both))
+    wait_until("at rest", lambda: is_at_rest(broker, 2))
+    wait_until("told", lambda: sorted(map(len, (member.assigned() for member in both))) == sorted(numbers))
+    assert described(broker.kafka_port)["assignor_name"] == assignor
+    if assignor == "range":
+        assert all({("others", number) for _, number in member.assigned()} <= member.assigned() for member in both)
+    wait_for_all(own, group, *topics)
+
+
+# --- The native command line ------------------------------------------------------------------------------------------
+
+
+@each_client
+def test_seglog_group_on_a_group_of_the_consumer_protocol(
+    client: str, broker: Daemon, own: seglog.Client, group: Members
+) -> None:
+    reader = group.start(client, TOPIC, client_id="worker")
+    wait_until("all partitions", lambda: reader.assigned() == EVERYTHING)
+    wait_for_all(own, group, TOPIC)
+    server = broker.address
+    [listed] = seglog_json(server, "group", "list")
+    assert (listed["group"], listed["kind"], listed["state"], listed["members"]) == (GROUP, "consumer", "Stable", 1)
+    told = seglog_json(server, "group", "describe", GROUP)
+    assert "worker" in str(told)
+    table = run_seglog(server, "group", "describe", GROUP)
+    assert b"app: consumer, Stable, generation 1, assignor uniform, 1 member" in table.stdout
+    refused = run_seglog(server, "group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")
+    assert (refused.returncode, b"worker" in refused.stderr) == (LIVE, True)
+    refused = run_seglog(server, "group", "delete", GROUP, "--yes")
+    assert (refused.returncode, b"has 1 member" in refused.stderr) == (LIVE, True)
+    refused = run_seglog(server, "group", "delete", GROUP, "--topic", TOPIC, "--yes")
+    assert refused.returncode == LIVE
+    reader.leave()
+
+    reset = run_seglog(server, "group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")
+    assert (reset.returncode, b"6 offsets committed" in reset.stdout) == (0, True)
+    again = group.start(client, TOPIC)
+    wait_until("all records again", lambda: len(again.read()) == RECORDS_A_ROUND)
+    again.leave()
+    assert committed(own) == ends(own, TOPIC)
+    assert run_seglog(server, "group", "delete", GROUP, "--topic", f"{TOPIC}:0", "--yes").returncode == 0
+    assert run_seglog(server, "group", "delete", GROUP, "--yes").returncode == 0
+    assert seglog_json(server, "group", "list") == []
