@@ -337,14 +337,19 @@ def _go() -> Path:
     modules = CLIENTS / "go"
 
     def make(folder: Path) -> None:
-        run("go", "build", "-o", f"{folder}/", "./franz", "./sarama", cwd=modules, GOTOOLCHAIN="local")
+        run("go", "build", "-o", f"{folder}/", "./franz", "./member", "./sarama", cwd=modules, GOTOOLCHAIN="local")
 
     tools("go")
     return installed("go", sorted(path for path in modules.rglob("*") if path.is_file()), make)
 
 
+def go_program(name: str) -> list[str]:
+    """The command of a program in Go, without its arguments. Raises AbsentError."""
+    return [str(_installed_once("go") / name)]
+
+
 def _in_go(name: str) -> Sequence[str]:
-    return str(_installed_once("go") / name), "SERVER"
+    return *go_program(name), "SERVER"
 
 
 def _npm() -> Path:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.interop.client_programs import CLIENTS, AbsentError, java_program, python_environment
+from tests.interop.client_programs import CLIENTS, AbsentError, go_program, java_program, python_environment
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import clean_environment
 from tests.support import missing
@@ -19,6 +19,7 @@ WAIT_SECONDS: Final = 90.0
 
 CONFLUENT: Final = "confluent-kafka"
 JAVA: Final = "java"
+FRANZ: Final = "franz-go"
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -110,6 +111,8 @@ def _command(client: str) -> list[str]:
     try:
         if client == JAVA:
             return java_program("JavaMember")
+        if client == FRANZ:
+            return go_program("member")
         return [str(python_environment()), str(CLIENTS / "confluent_member.py")]
     except AbsentError as error:
         missing(f"{client}: {error}")
