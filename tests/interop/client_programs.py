@@ -313,19 +313,20 @@ def _kcat_client() -> Sequence[str]:
 
 
 def _java() -> Path:
-    pom, source = CLIENTS / "pom.xml", CLIENTS / "JavaClient.java"
+    pom, sources = CLIENTS / "pom.xml", sorted(CLIENTS.glob("*.java"))
 
     def make(folder: Path) -> None:
         run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-        run("javac", "-cp", f"{folder}/*", "-d", folder, source)
+        run("javac", "-cp", f"{folder}/*", "-d", folder, *sources)
 
     tools("mvn", "javac", "java")
-    return installed("java", [pom, source], make)
+    return installed("java", [pom, *sources], make)
 
 
-def _java_client() -> Sequence[str]:
+def java_command(program: str) -> list[str]:
+    """The command of a program in Java beside this module. Raises AbsentError."""
     folder = _installed_once("java")
-    return "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", "JavaClient", "SERVER"
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", program]
 
 
 def _go() -> Path:
@@ -398,7 +399,7 @@ PROGRAMS: Final = (
         sets_timestamps=False,
         has_admin=False,
     ),
-    Program("java", _java_client),
+    Program("java", lambda: [*java_command("JavaClient"), "SERVER"]),
     Program("franz-go", lambda: _in_go("franz")),
     Program("sarama", lambda: _in_go("sarama")),
     Program(

@@ -1,0 +1,57 @@
+"""A member with aiokafka.
+
+It joins beside the program, so the listener waits until records in hand are handled and committed.
+"""
+
+import asyncio
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import KafkaError
+
+from tests.members.programs.telling import HEARTBEAT_SECONDS, SESSION_SECONDS, Teller
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
+    def __init__(self, teller: Teller, consumer: AIOKafkaConsumer, working: asyncio.Lock) -> None:
+        self._teller = teller
+        self._consumer = consumer
+        self._working = working
+
+    async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        coordinator = self._consumer._coordinator  # there is no public way to ask for its generation
+        self._teller.assigned(coordinator.member_id, coordinator.generation, [place.partition for place in assigned])
+
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        async with self._working:
+            self._teller.revoked([place.partition for place in revoked])
+
+
+async def main() -> None:
+    teller = Teller()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=teller.server,
+        group_id=teller.group,
+        client_id=teller.who,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        partition_assignment_strategy=[RangePartitionAssignor],
+        session_timeout_ms=int(SESSION_SECONDS * 1000),
+        heartbeat_interval_ms=int(HEARTBEAT_SECONDS * 1000),
+    )
+    working = asyncio.Lock()
+    consumer.subscribe([teller.topic], listener=Listener(teller, consumer, working))
+    await consumer.start()
+    while True:
+        async with working:
+            for place, records in (await consumer.getmany(timeout_ms=200, max_records=20)).items():
+                for record in records:
+                    teller.handled(place.partition, record.offset)
+            if teller.uncommitted:
+                with teller.committing(KafkaError) as offsets:
+                    await consumer.commit({TopicPartition(teller.topic, at): to for at, to in offsets.items()})
+        await asyncio.sleep(0)  # the listener may be waiting
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
