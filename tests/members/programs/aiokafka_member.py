@@ -1,15 +1,19 @@
 """A member with aiokafka.
 
-It joins beside the program, so the listener waits until records in hand are handled and committed.
+It joins beside the program, so the listener waits until records in hand are handled and committed. None are taken while
+it waits: asked for records then, aiokafka waits for the next assignment.
 """
 
 import asyncio
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from tests.members.programs.telling import HEARTBEAT_SECONDS, SESSION_SECONDS, Teller
+
+PAUSE_SECONDS: Final = 0.02
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
@@ -44,13 +48,14 @@ async def main() -> None:
     await consumer.start()
     while True:
         async with working:
-            for place, records in (await consumer.getmany(timeout_ms=200, max_records=20)).items():
-                for record in records:
-                    teller.handled(place.partition, record.offset)
+            if not consumer._subscription.reassignment_in_progress:
+                for place, records in (await consumer.getmany(max_records=20)).items():
+                    for record in records:
+                        teller.handled(place.partition, record.offset)
             if teller.uncommitted:
                 with teller.committing(KafkaError) as offsets:
                     await consumer.commit({TopicPartition(teller.topic, at): to for at, to in offsets.items()})
-        await asyncio.sleep(0)  # the listener may be waiting
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 if __name__ == "__main__":
