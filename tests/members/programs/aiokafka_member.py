@@ -31,21 +31,33 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no ty
             self._teller.revoked([place.partition for place in revoked])
 
 
+async def started(teller: Teller, working: asyncio.Lock) -> AIOKafkaConsumer:
+    """A consumer, as soon as the broker is there."""
+    while True:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=teller.server,
+            group_id=teller.group,
+            client_id=teller.who,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            partition_assignment_strategy=[RangePartitionAssignor],
+            session_timeout_ms=int(SESSION_SECONDS * 1000),
+            heartbeat_interval_ms=int(HEARTBEAT_SECONDS * 1000),
+        )
+        consumer.subscribe([teller.topic], listener=Listener(teller, consumer, working))
+        try:
+            await consumer.start()
+        except KafkaError as error:
+            await consumer.stop()
+            teller.wait_for_broker(error)
+        else:
+            return consumer
+
+
 async def main() -> None:
     teller = Teller()
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=teller.server,
-        group_id=teller.group,
-        client_id=teller.who,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        partition_assignment_strategy=[RangePartitionAssignor],
-        session_timeout_ms=int(SESSION_SECONDS * 1000),
-        heartbeat_interval_ms=int(HEARTBEAT_SECONDS * 1000),
-    )
     working = asyncio.Lock()
-    consumer.subscribe([teller.topic], listener=Listener(teller, consumer, working))
-    await consumer.start()
+    consumer = await started(teller, working)
     while True:
         async with working:
             if not consumer._subscription.reassignment_in_progress:

@@ -1,7 +1,12 @@
 """A member with the native client."""
 
+from typing import Final
+
 import seglog
 from tests.members.programs.telling import SESSION_SECONDS, Teller
+
+CONNECT_SECONDS: Final = 120.0
+"""The broker may be away, and busy when it is back."""
 
 
 def main() -> None:
@@ -11,7 +16,7 @@ def main() -> None:
         member = consumer._session.membership.member  # there is no public way to ask for it
         teller.assigned("" if member is None else member.member_id, member and member.generation, partitions)
 
-    with seglog.connect(teller.server, client_id=teller.who) as client:
+    with seglog.connect(teller.server, client_id=teller.who, connect_timeout=CONNECT_SECONDS) as client:
         consumer = client.consumer(
             teller.topic,
             group=teller.group,
