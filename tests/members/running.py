@@ -23,6 +23,7 @@ PATIENCE_SECONDS: Final = 300.0
 LOOKS_A_ROUND: Final = 5
 HANDLED_A_ROUND: Final = 5 * PARTITIONS
 
+_WRONGS_TOLD: Final = 20
 _TOPIC: Final = "t"
 _STOPPED_SECONDS: Final = SESSION_SECONDS + 1
 _LISTENERS: Final = "listeners=PLAINTEXT://127.0.0.1:"
@@ -109,33 +110,40 @@ class Run:
         for step in steps:
             time.sleep(step.pause_seconds)
             self._do(step)
-        for group in self._groups:
-            for worker in self.crew.of(group):
-                if worker.stopped_at is not None:
-                    self.until(f"{worker.name} is no member any more", self._is_thrown_out(group, worker))
-                    worker.resume()
+        stopped = [(of, one) for of in self._groups for one in self.crew.of(of) if one.stopped_at is not None]
+        for group, worker in sorted(stopped, key=lambda one: one[1].is_late):
+            self.until(f"{worker.name} is no member any more", self._is_thrown_out(group, worker))
+            if worker.is_late:
+                self.until_worked_on()
+            worker.resume()
         self.until_settled()
         self.until_worked_on()
 
     def _do(self, step: Step) -> None:
         if step.do == "kill broker":
-            assert "Traceback" not in self._broker.log_text()
+            self._check_log()
             self._broker.kill()
             self._broker.start()
         elif step.do == "kill member":
             self.crew.workers[step.group, step.number].kill()
             self.crew.start(step.group, step.number)
         else:
-            self.crew.workers[step.group, step.number].stop()
+            self.crew.workers[step.group, step.number].stop(is_late=step.is_late)
+
+    def _check_log(self) -> None:
+        log = self._broker.log_text()
+        assert "Traceback" not in log, log
 
     def _is_thrown_out(self, group: str, worker: Worker) -> Callable[[], bool]:
-        """Whether its session has timed out, and the broker describes the group without it."""
+        """Whether its session has timed out, and the group goes on without it."""
         assert worker.stopped_at is not None
         since = worker.stopped_at + _STOPPED_SECONDS
 
         def is_thrown_out() -> bool:
             found = self._described.get(group)
-            return found is not None and found.begun >= since and self._members[worker.name] not in found.members
+            if found is None or found.begun < since or self._members[worker.name] in found.members:
+                return False
+            return not worker.is_late or (found.state == "Stable" and len(found.owners) == PARTITIONS)
 
         return is_thrown_out
 
@@ -148,11 +156,14 @@ class Run:
         self.watcher.end()
         self.crew.kill()
         self.read()
-        assert "Traceback" not in self._broker.log_text()
-        assert self._broker.stop() == 0
+        self._check_log()
+        code = self._broker.stop()
+        assert code == 0, f"the broker ended with {code}"
         ends = dict.fromkeys(range(PARTITIONS), self.feeder.sent)
-        assert checks.wrongs(self.told.lines, ends, self.begun, time.monotonic()) == []
-        assert checks.without_generation(self.told.lines) == []
+        wrongs = checks.wrongs(self.told.lines, ends, self.begun, time.monotonic())
+        assert not wrongs, "\n".join([f"{len(wrongs)} wrongs", *wrongs[:_WRONGS_TOLD]])
+        mute = checks.without_generation(self.told.lines)
+        assert not mute, f"no generation was told by {mute}"
 
     def abandon(self) -> None:
         """End what has not ended."""
@@ -208,5 +219,6 @@ def run_through_faults(folder: Path, groups: Mapping[str, Sequence[Program]], *,
                 raise
         run.finish()
         for group in groups:
-            assert checks.looks(run.told.lines, group) >= LOOKS_A_ROUND * rounds
+            looks = checks.looks(run.told.lines, group)
+            assert looks >= LOOKS_A_ROUND * rounds, f"the watcher looked at {group} {looks} times"
         print(f"{rounds} kills of the broker, seed {seed}, {time.monotonic() - run.begun:.0f} s: {run.summary()}")

@@ -13,12 +13,17 @@ _FAULTS: Final[Sequence[tuple[Do, ...]]] = (("kill member",), ("stop member",), 
 
 
 class Step(NamedTuple):
-    """One fault, so many seconds after the one before; ``number`` is that of the member in its group."""
+    """One fault, so many seconds after the one before; ``number`` is that of the member in its group.
+
+    A member that is stopped is resumed as soon as it has been thrown out, or (``is_late``) when others have worked on
+    what it had.
+    """
 
     do: Do
     group: str
     number: int
     pause_seconds: float
+    is_late: bool
 
 
 def rounds_of(dice: random.Random, groups: Sequence[str], *, members: int, rounds: int) -> list[list[Step]]:
@@ -42,5 +47,5 @@ def rounds_of(dice: random.Random, groups: Sequence[str], *, members: int, round
                 taken.append(number)
                 found.append((do, group, number))
         dice.shuffle(found)
-        made.append([Step(*step, dice.uniform(0, PAUSE_SECONDS_MAX)) for step in found])
+        made.append([Step(*step, dice.uniform(0, PAUSE_SECONDS_MAX), dice.random() < 0.5) for step in found])
     return made

@@ -35,6 +35,7 @@ class Worker:
     def __init__(self, folder: Path, name: str, command: Sequence[str]) -> None:
         self.name = name
         self.stopped_at: float | None = None
+        self.is_late = False
         self._errors = folder / f"{name}.err"
         with (folder / f"{name}.jsonl").open("wb") as output, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -57,10 +58,10 @@ class Worker:
         self._process.kill()
         self._process.wait(_END_SECONDS)
 
-    def stop(self) -> None:
-        """SIGSTOP: it does nothing more, and its connections stay open."""
+    def stop(self, *, is_late: bool) -> None:
+        """SIGSTOP: it does nothing more, and its connections stay open. ``is_late``: as in `Step`."""
         self._process.send_signal(signal.SIGSTOP)
-        self.stopped_at = time.monotonic()
+        self.stopped_at, self.is_late = time.monotonic(), is_late
 
     def resume(self) -> None:
         """SIGCONT."""
