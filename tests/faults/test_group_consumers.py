@@ -13,6 +13,8 @@ from tests.members.running import run_through_faults, running
 from tests.members.workers import python_program
 from tests.support import soak_seed
 
+pytestmark = pytest.mark.timeout(1800)
+
 NATIVE = python_program("seglog_member", sys.executable, is_native=True)
 KAFKA_PYTHON = python_program("kafka_python_member", sys.executable)
 

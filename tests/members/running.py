@@ -37,14 +37,14 @@ class Run:
         self.begun = time.monotonic()
         self.told = Told(folder)
         self._broker = broker
-        self._groups = {group: len(programs) for group, programs in groups.items()}
+        self._groups = list(groups)
         self._handled: dict[str, set[tuple[int, int]]] = defaultdict(set)
         self._members: dict[str, str] = {}
         self._described: dict[str, Described] = {}
         self._looks: dict[str, int] = defaultdict(int)
         self.crew = Crew(folder, groups, _TOPIC, broker.address, f"127.0.0.1:{broker.kafka_port}")
         self.feeder = Feeder(broker.address, _TOPIC, PARTITIONS)
-        self.watcher = Watcher(broker.address, _TOPIC, list(groups), folder / "watcher.jsonl")
+        self.watcher = Watcher(broker.address, _TOPIC, self._groups, folder / "watcher.jsonl")
 
     # --- What was told ------------------------------------------------------------------------------------------------
 
