@@ -408,7 +408,7 @@ PROGRAMS: Final = (
         sets_timestamps=False,
         has_admin=False,
     ),
-    Program("java", lambda: [*java_command("JavaClient"), "SERVER"]),
+    Program("java", _java_client),
     Program("franz-go", lambda: _in_go("franz")),
     Program("sarama", lambda: _in_go("sarama")),
     Program(
