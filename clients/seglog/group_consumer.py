@@ -179,6 +179,7 @@ class GroupConsumer(Consumer):
         while not self._closing.wait(seconds):
             watch = self._session.watch(time.monotonic())
             seconds = watch.seconds
+            self._interrupt_if_due()  # before others hear that it leaves, and read
             if watch.request is not None:
                 self._send(watch.request)
                 seconds = 0.0
@@ -186,8 +187,12 @@ class GroupConsumer(Consumer):
             if membership.counts_due(time.monotonic()):
                 with suppress(SeglogError):  # the next look will tell
                     membership.counted(self._converse(partition_counts(membership.topics)))
-            if self._session.is_turn_due():
-                self._is_interrupted = True
+            self._interrupt_if_due()
+
+    def _interrupt_if_due(self) -> None:
+        """Have the program get no more records of this batch where there is something else to do first."""
+        if self._session.is_turn_due():
+            self._is_interrupted = True
 
     def _send(self, request: Request) -> None:
         """A heartbeat, or that the member leaves."""

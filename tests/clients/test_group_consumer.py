@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import seglog
+from seglog.group_consumer import GroupConsumer
+from seglog_protocol.messages import Request
 from tests.processes import Daemon, clean_environment, daemon, seglog_command
 from tests.processes import seglog as seglog_cli
 
@@ -257,6 +259,14 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
     running: Daemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
+    sent: list[tuple[str, bool]] = []
+    send_it = GroupConsumer._send
+
+    def seen(consumer: GroupConsumer, request: Request) -> None:
+        sent.append((request.api, consumer._is_interrupted))
+        send_it(consumer, request)
+
+    monkeypatch.setattr(GroupConsumer, "_send", seen)
     send(running, range(10), partitions=1)
     told = Told()
     with (
@@ -274,6 +284,7 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
     assert offsets == [0, 1, 2, 3, 4, *range(10)], "nothing was committed meanwhile"
     assert told.events[:3] == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
     assert "max_poll_interval" in caplog.text
+    assert ("leave_group", True) in sent, "no record is given out once others may hear of it"
 
 
 def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
@@ -304,6 +315,8 @@ def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
 WORKER = """
 import sys
 import seglog
+from seglog.group_consumer import GroupConsumer
+from seglog_protocol.messages import Request
 import seglog.group_consuming
 
 seglog.group_consuming.HEARTBEAT_SECONDS = 0.2

@@ -192,6 +192,7 @@ class GroupConsumer(Consumer):
         """The task that keeps the membership alive while the program works."""
         while True:
             watch = self._session.watch(trio.current_time())
+            self._interrupt_if_due()  # before others hear that it leaves, and read
             if watch.request is not None:
                 await self._send(watch.request)
             membership = self._session.membership
@@ -199,9 +200,13 @@ class GroupConsumer(Consumer):
                 with suppress(SeglogError):  # the next look will tell
                     counted = partition_counts(membership.topics)
                     membership.counted(await converse_async(counted, self._watchers_answer, trio.sleep))
-            if self._session.is_turn_due():
-                self._is_interrupted = True
+            self._interrupt_if_due()
             await trio.sleep(0.0 if watch.request is not None else watch.seconds)
+
+    def _interrupt_if_due(self) -> None:
+        """Have the program get no more records of this batch where there is something else to do first."""
+        if self._session.is_turn_due():
+            self._is_interrupted = True
 
     async def _send(self, request: Request) -> None:
         """A heartbeat, or that the member leaves."""

@@ -14,8 +14,22 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no ty
     def __init__(self, teller: Teller, consumer: KafkaConsumer) -> None:
         self._teller = teller
         self._consumer = consumer
+        self.has_new = False
+        """Whether partitions were assigned by the last poll."""
+
+    def begin_where_committed(self) -> None:
+        """The client keeps its position in a partition that it gets again, although others have committed more since.
+
+        That happens where its session times out while it joins.
+        """
+        self.has_new = False
+        for place in self._consumer.assignment():
+            committed = self._consumer.committed(place)
+            if committed is not None:
+                self._consumer.seek(place, committed)
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        self.has_new = True
         metadata = self._consumer.group_metadata()
         self._teller.assigned(metadata.member_id, metadata.generation_id, [place.partition for place in assigned])
 
@@ -55,9 +69,18 @@ def polled(teller: Teller, consumer: KafkaConsumer) -> dict[TopicPartition, list
 def main() -> None:
     teller = Teller()
     consumer = started(teller)
-    consumer.subscribe([teller.topic], listener=Listener(teller, consumer))
+    listener = Listener(teller, consumer)
+    consumer.subscribe([teller.topic], listener=listener)
     while True:
-        for place, records in polled(teller, consumer).items():
+        found = polled(teller, consumer)
+        if listener.has_new:
+            try:
+                listener.begin_where_committed()
+            except KafkaError as error:
+                listener.has_new = True
+                teller.wait_for_broker(error)
+            continue
+        for place, records in found.items():
             for record in records:
                 teller.handled(place.partition, record.offset)
         if teller.uncommitted:
