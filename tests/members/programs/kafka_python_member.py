@@ -25,8 +25,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no ty
         self.has_new = False
         for place in self._consumer.assignment():
             committed = self._consumer.committed(place)
-            if committed is not None:
-                self._consumer.seek(place, committed)
+            self._consumer.seek(place, 0 if committed is None else committed)
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         self.has_new = True
