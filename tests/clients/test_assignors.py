@@ -156,8 +156,9 @@ def test_cooperative_groups_settle_balanced_and_only_what_must_move_moves(
         for member_id, member in after.items()
     }
     assigned, generations, moved = settled(members, counts)
-    assert generations <= 2
+    # Where subscriptions differ, who gets what was given up may have to give up something else for it.
     if len({member.topics for member in members.values()}) == 1:
+        assert generations <= 2
         spread = loads(assigned)
         assert spread[-1] - spread[0] <= 1
         least = sum(spread) // len(spread)
