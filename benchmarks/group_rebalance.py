@@ -24,7 +24,7 @@ from seglog_protocol.errors import GroupError
 
 MEMBERS: Final = 100
 FORMING_MS: Final = 1_000
-"""How long both brokers wait for the first members of a new group; it is no part of what is measured."""
+"""How long both brokers wait for the first members of a new group; that wait is not measured."""
 
 BESIDE_SECONDS: Final = 0.001
 """Between two appends of the one who only appends."""

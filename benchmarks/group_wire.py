@@ -51,7 +51,7 @@ def commit_frame(group: str, offset: int, partitions: int = 1, member: str = "",
 
 
 def join_frame(group: str, member: str = "", *, session_ms: int = 600_000) -> bytes:
-    """JoinGroup with a subscription of 60 bytes, which nobody looks into."""
+    """JoinGroup with 60 bytes in the place of a subscription."""
     cls = messages.JoinGroupRequest
     request = cls(
         group_id=group,

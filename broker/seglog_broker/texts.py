@@ -1,7 +1,9 @@
 """Values as text for people: sizes, counts, times, and texts with their control characters escaped."""
 
 import base64
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,6 +41,14 @@ def time_text(timestamp: int | None) -> str:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """``1 batch``, ``1,200 batches``."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def first_of(names: Iterable[str], count: int, most: int = 5) -> str:
+    """The first of ``count`` names, and how many there are beside: ``a, b, 3 more``; empty without any."""
+    shown = list(islice(names, most))
+    if count > most:
+        shown.append(f"{count - most:,} more")
+    return ", ".join(shown)
 
 
 def bytes_text(content: bytes | None) -> str:

@@ -5,7 +5,7 @@ clock; ``converse`` and ``converse_async`` run it.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import MessageT, Request, decode_reply
 
+ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
@@ -31,6 +32,11 @@ class Ask(NamedTuple):
 
 
 Conversation = Generator[Ask, Reply, ResultT]
+
+
+def pages(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
+    """The items for one request after the other, at most ``size`` each; none without items."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def ask(

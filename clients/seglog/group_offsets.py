@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from seglog.conversations import Conversation, ask
+from seglog.conversations import Conversation, ask, pages
 from seglog.group_membership import Member
 from seglog_protocol.messages import (
     CommitOffset,
@@ -35,13 +35,8 @@ def look_up_committed(
     group: str, topic: str, partitions: Sequence[int] | None = None
 ) -> Conversation[dict[int, Committed]]:
     """What a group has committed for partitions of a topic (None: all), without those for which it has nothing."""
-    wanted: list[Sequence[int] | None] = [None]
-    if partitions is not None:
-        wanted = [
-            partitions[start : start + OFFSETS_PER_REQUEST] for start in range(0, len(partitions), OFFSETS_PER_REQUEST)
-        ]
     found: dict[int, Committed] = {}
-    for some in wanted:
+    for some in [None] if partitions is None else pages(partitions, OFFSETS_PER_REQUEST):
         asked = None if some is None else [GroupPartition(topic, partition) for partition in some]
         request = CommittedOffsetsRequest(group, asked)
         reply, _ = yield from ask(request, CommittedOffsetsReply, is_repeatable=True)
@@ -77,8 +72,7 @@ def commit(
     """
     entries = sorted(offsets.items())
     failed = None
-    for start in range(0, len(entries), OFFSETS_PER_REQUEST):
-        some = entries[start : start + OFFSETS_PER_REQUEST]
+    for some in pages(entries, OFFSETS_PER_REQUEST):
         request = CommitOffsetsRequest(
             group,
             [CommitOffset(topic, partition, offset, metadata=metadata) for partition, offset in some],

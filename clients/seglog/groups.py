@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
-from seglog.conversations import Conversation, ask
+from seglog.conversations import Conversation, ask, pages
 from seglog.formatting import count_of
 from seglog.lag import PLACES_PER_REQUEST, PartitionLag, partition_lag
 from seglog.moments import AtOffset, AtTime, Edge, Moment
@@ -36,8 +36,6 @@ from seglog_protocol.messages import (
     ListGroupsRequest,
 )
 from seglog_protocol.messages.base import ITEMS_MAX
-
-ItemT = TypeVar("ItemT")
 
 PlaceT = TypeVar("PlaceT", bound=tuple[str, int])
 
@@ -183,7 +181,7 @@ def group_offsets(name: str, owners: Mapping[tuple[str, int], str] | None = None
     found += [GroupOffset(topic, partition, member_id=member) for (topic, partition), member in owned.items()]
     found.sort(key=lambda offset: (offset.topic, offset.partition))
     described: list[GroupOffset] = []
-    for some in _pages(found, PLACES_PER_REQUEST):
+    for some in pages(found, PLACES_PER_REQUEST):
         described += yield from _with_lag(some)
     return described
 
@@ -293,7 +291,7 @@ def _reset(name: str, target: Moment | Shift, offsets: PartitionOffsets, before:
 
 def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[None]:
     """Commit offsets by topic and partition, as one who is no member; raises the first partition's error."""
-    for some in _pages(list(offsets.items()), ITEMS_MAX):
+    for some in pages(list(offsets.items()), ITEMS_MAX):
         request = CommitOffsetsRequest(name, [CommitOffset(place[0], place[1], offset) for place, offset in some])
         reply, _ = yield from ask(request, CommitOffsetsReply, is_repeatable=True)
         for result in reply.offsets:
@@ -307,7 +305,7 @@ def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[Non
 def delete_groups(names: Sequence[str]) -> Conversation[list[DeletedGroup]]:
     """As ``Client.delete_groups``."""
     deleted: list[DeletedGroup] = []
-    for some in _pages(names, ITEMS_MAX):
+    for some in pages(names, ITEMS_MAX):
         reply, _ = yield from ask(DeleteGroupsRequest(list(some)), DeleteGroupsReply)
         deleted += reply.groups
     return deleted
@@ -328,7 +326,7 @@ def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tu
         for known in (yield from _committed(name))
         if known.topic in wanted and _includes(wanted[known.topic], known.partition)
     ]
-    for some in _pages(found, ITEMS_MAX):
+    for some in pages(found, ITEMS_MAX):
         request = DeleteOffsetsRequest(name, [GroupPartition(topic, partition) for topic, partition in some])
         reply, _ = yield from ask(request, DeleteOffsetsReply)
         for result in reply.partitions:
@@ -339,7 +337,3 @@ def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tu
 
 def _includes(partitions: Sequence[int] | None, partition: int) -> bool:
     return partitions is None or partition in partitions
-
-
-def _pages(items: Sequence[ItemT], size: int) -> Iterable[Sequence[ItemT]]:
-    return (items[start : start + size] for start in range(0, len(items), size))

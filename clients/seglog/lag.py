@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from seglog.conversations import Conversation, ask
+from seglog.conversations import Conversation, ask, pages
 from seglog.moments import to_positions
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult
 
@@ -70,8 +70,7 @@ def look_up_lag(
     """As ``Client.lag``; raises the first partition's error."""
     found: dict[int, PartitionLag] = {}
     places = sorted(to_positions(positions).items())
-    for start in range(0, len(places), PLACES_PER_REQUEST):
-        some = places[start : start + PLACES_PER_REQUEST]
+    for some in pages(places, PLACES_PER_REQUEST):
         request = LagRequest([LagPartition(topic, partition, offset) for partition, offset in some])
         reply, _ = yield from ask(request, LagReply, is_repeatable=True)
         for (partition, offset), result in zip(some, reply.partitions, strict=True):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog.conversations import Conversation, ask
+from seglog.conversations import Conversation, ask, pages
 from seglog.formatting import count_of
 from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
 from seglog_protocol.messages import (
@@ -104,8 +104,8 @@ def describe_topic(name: str, *, config: bool = True) -> Conversation[TopicDescr
 def partition_counts(names: Sequence[str]) -> Conversation[dict[str, int]]:
     """The numbers of partitions of these topics; 0 for one that does not exist."""
     counts = dict.fromkeys(names, 0)
-    for start in range(0, len(names), NAMES_PER_REQUEST):
-        _, found = yield from _page(TopicsRequest(names=list(names[start : start + NAMES_PER_REQUEST])))
+    for some in pages(names, NAMES_PER_REQUEST):
+        _, found = yield from _page(TopicsRequest(names=list(some)))
         counts |= {description.name: description.partitions for description in found}
     return counts
 

@@ -96,7 +96,7 @@ class _Uniform:
         self.readers: Final = _readers(range(len(self.members)), dict(enumerate(in_order)), partitions)
         """Members by topic."""
         self.owned: Final[list[dict[bytes, list[int]]]] = [{} for _ in self.members]
-        """Partitions by member and topic, ascending at first; whoever loses some loses the last."""
+        """Partitions by member and topic, ascending at first; partitions are taken from the end."""
         self.loads: Final = [0] * len(self.members)
         self.free: Final[dict[bytes, list[int]]] = {}
         taken: dict[bytes, set[int]] = {topic: set() for topic in self.readers}
@@ -111,7 +111,7 @@ class _Uniform:
             self.free[topic] = [number for number in range(partitions[topic]) if number not in there]
 
     def give(self, topic: bytes, number: int, member: int) -> None:
-        """Let ``member`` have a partition that nobody has."""
+        """Assign a free partition to ``member``."""
         self.owned[member].setdefault(topic, []).append(number)
         self.loads[member] += 1
 
@@ -129,7 +129,7 @@ class _Uniform:
 
 
 def _fill_quotas(state: _Uniform) -> _Uniform:
-    """For equal subscriptions: nobody has more than one partition more than another, and no move is unnecessary."""
+    """For equal subscriptions: numbers of partitions differ by one at most, and no move is unnecessary."""
     if not state.members:
         return state
     least, larger = divmod(sum(state.partitions[topic] for topic in state.readers), len(state.members))

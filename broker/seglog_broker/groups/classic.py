@@ -39,7 +39,7 @@ class ClassicGroup:
     - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``effects.replies``, now or later.
     - Replies are true as soon as all records that came before them are durable, or with them: they are to be sent
       in order. A generation is written when it is handed out, so it never goes back, even if the broker stops before
-      the leader has assigned; members of the generation in that record are none, so they join anew after a restart.
+      the leader has assigned; that record has no members, so they join anew after a restart.
     - Where records could not be written, their replies and those after them are answered with errors by the
       coordinator, and ``write_failed`` is called.
     - A session ends when ``advance`` comes after its deadline. A heartbeat that comes before ``advance`` is in time.

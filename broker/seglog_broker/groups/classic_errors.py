@@ -1,12 +1,10 @@
 """What classic groups refuse: one sentence for each, with whose fault it is and what to do now."""
 
 from collections.abc import Collection, Iterable
-from itertools import islice
-from typing import Final
 
 from seglog_broker.groups.classic_member import ClassicMember
 from seglog_broker.groups.membership import Limits
-from seglog_broker.texts import counted
+from seglog_broker.texts import counted, first_of
 from seglog_protocol.errors import (
     FencedInstanceError,
     GroupMaxSizeError,
@@ -19,16 +17,10 @@ from seglog_protocol.errors import (
     UnknownMemberError,
 )
 
-_NAMED_MAX: Final = 5
-"""Members that a sentence names."""
-
 
 def named(members: Collection[ClassicMember]) -> str:
     """Up to five members with their hosts, and how many there are beside."""
-    shown = [f"{member.member_id} ({member.client_host})" for member in islice(members, _NAMED_MAX)]
-    if len(members) > _NAMED_MAX:
-        shown.append(f"{len(members) - _NAMED_MAX:,} more")
-    return ", ".join(shown) or "none yet"
+    return first_of((f"{member.member_id} ({member.client_host})" for member in members), len(members)) or "none yet"
 
 
 def member_id_required(group: str, member_id: str) -> MemberIdRequiredError:

@@ -56,10 +56,6 @@ class CommittedOffsets:
             if not kept:
                 del self._by_group[group]
 
-    def with_topics(self, topics: Collection[str]) -> list[tuple[str, Key]]:
-        """What was committed for these topics: groups and partitions."""
-        return [(group, key) for group, kept in self._by_group.items() for key in kept if key[0] in topics]
-
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}
 
@@ -79,9 +75,13 @@ class Retention(NamedTuple):
     read_topics: Collection[str] | None
     """The topics that members read; None: not known."""
 
+    def may_be_read(self, topic: str) -> bool:
+        """Whether there are members that read the topic, as far as it is known what they read."""
+        return not self.is_empty and (self.read_topics is None or topic in self.read_topics)
+
     def expires_ms(self, topic: str, committed: CommittedOffset) -> int | None:
         """When an offset is to be forgotten, ms of the wall clock; None: not as things stand."""
-        if not self.is_empty and (self.read_topics is None or topic in self.read_topics):
+        if self.may_be_read(topic):
             return None
         if committed.expires_ms != NO_EXPIRY:
             return committed.expires_ms

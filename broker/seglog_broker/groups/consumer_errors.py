@@ -1,11 +1,9 @@
 """What groups of the consumer protocol refuse: one sentence for each, with whose fault it is and what to do now."""
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
-from typing import Final
 
 from seglog_broker.groups.consumer_member import Member
-from seglog_broker.texts import counted
+from seglog_broker.texts import counted, first_of
 from seglog_protocol.errors import (
     FencedInstanceError,
     FencedMemberEpochError,
@@ -22,9 +20,6 @@ from seglog_protocol.errors import (
     UnreleasedInstanceError,
     UnsupportedAssignorError,
 )
-
-_NAMED_MAX: Final = 5
-"""Members that a sentence names."""
 
 
 def missing(field: str, when: str) -> InvalidRequestError:
@@ -184,11 +179,9 @@ def illegal_generation(group: str, member: Member, generation: int) -> IllegalGe
 
 def not_empty(group: str, members: Collection[Member]) -> NonEmptyGroupError:
     """To whoever deletes a group that lives."""
-    shown = [f"{member.member_id} ({member.subscription.client_host})" for member in islice(members, _NAMED_MAX)]
-    if len(members) > _NAMED_MAX:
-        shown.append(f"{len(members) - _NAMED_MAX:,} more")
+    names = (f"{member.member_id} ({member.subscription.client_host})" for member in members)
     return NonEmptyGroupError(
-        f"group {group!r} has {counted(len(members), 'member')}: {', '.join(shown)}; end them first",
+        f"group {group!r} has {counted(len(members), 'member')}: {first_of(names, len(members))}; end them first",
         group=group,
         members=[member.member_id for member in members],
     )

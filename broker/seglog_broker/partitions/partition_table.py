@@ -87,15 +87,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         partition = self._served.get((topic, number))
         if partition is not None:
             return partition
-        known = self.topic(topic)
-        if not 0 <= number < known.partitions:  # Kafka's wire can have negative ones
-            raise UnknownPartitionError(
-                f"topic {topic} has {known.partitions} partition{'s' * (known.partitions != 1)}, numbered from 0: "
-                f"there is no {number}",
-                topic=topic,
-                partition=number,
-                partitions=known.partitions,
-            )
+        self.topic_with(topic, number)
         refusal = self._recoveries.refusal(topic, number)
         if refusal is not None:
             raise refusal
@@ -103,6 +95,22 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         raise PartitionOfflineError(
             f"partition {number} of topic {topic} is offline: {reason}", topic=topic, partition=number, reason=reason
         )
+
+    def topic_with(self, name: str, number: int) -> Topic:
+        """The topic of that name, which has a partition with this number, in service or not.
+
+        Raises UnknownTopicError, UnknownPartitionError.
+        """
+        topic = self.topic(name)
+        if not 0 <= number < topic.partitions:  # Kafka's wire can have negative ones
+            raise UnknownPartitionError(
+                f"topic {name} has {topic.partitions} partition{'s' * (topic.partitions != 1)}, numbered from 0: "
+                f"there is no {number}",
+                topic=name,
+                partition=number,
+                partitions=topic.partitions,
+            )
+        return topic
 
     def topic(self, name: str) -> Topic:
         """The topic of that name. Raises UnknownTopicError."""

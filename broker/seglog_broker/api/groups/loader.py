@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.groups.clamping import OffsetClamp, note_corrected
+from seglog_broker.api.groups.clamping import GROUPS_A_TURN, RECOVERY_POLL_SECONDS, OffsetClamp, note_corrected
 from seglog_broker.api.groups.loading import replay_partition
 from seglog_broker.api.groups.offsets import OffsetService
 from seglog_broker.api.groups.offsets_topic import OffsetsTopic
@@ -34,12 +34,6 @@ from seglog_protocol.errors import (
 
 GROUP_BYTES_MAX: Final = 32_767
 """Of a group's name: what a string in Kafka's records can have."""
-
-RECOVERY_POLL_SECONDS: Final = 0.05
-"""Between two looks whether a partition has been recovered."""
-
-GROUPS_A_TURN: Final = 100
-"""Groups that are held against their topics before other tasks run."""
 
 log = structlog.get_logger()
 

@@ -50,11 +50,9 @@ class OffsetService:
         """Store offsets; as ``Groups.commit``, for a group that is loaded."""
         self._check_committer(group, committer, offsets)
         results: list[SeglogError | None] = [None] * len(offsets)
-        if len(offsets) <= OFFSETS_A_WRITE:
-            await self._commit_some(group, offsets, results, 0)
-            return results
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
-            await self._reads.turn()
+            if begin:
+                await self._reads.turn()
             await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
         return results
 
@@ -117,22 +115,13 @@ class OffsetService:
 
     def _check_partitions(self, check: CommitCheck, offsets: Iterable[OffsetToCommit]) -> None:
         for offset in offsets:
-            with suppress(UnknownTopicError):  # which is the result for this one alone
-                topic = self._table.topic(offset.topic)
-                if 0 <= offset.partition < topic.partitions:
-                    check(id_bytes(topic.id), offset.partition)
+            with suppress(UnknownTopicError, UnknownPartitionError):  # the result for this one alone
+                topic = self._table.topic_with(offset.topic, offset.partition)
+                check(id_bytes(topic.id), offset.partition)
 
     def _check(self, group: str, wanted: OffsetToCommit) -> str:
         """The id of the topic. Raises the error of an offset that cannot be committed."""
-        topic = self._table.topic(wanted.topic)
-        if not 0 <= wanted.partition < topic.partitions:
-            raise UnknownPartitionError(
-                f"topic {topic.name} has {topic.partitions} partition{'s' * (topic.partitions != 1)}, numbered from 0: "
-                f"there is no {wanted.partition}",
-                topic=topic.name,
-                partition=wanted.partition,
-                partitions=topic.partitions,
-            )
+        topic = self._table.topic_with(wanted.topic, wanted.partition)
         limit = self._config.current.offset_metadata_max_bytes
         size = len(wanted.metadata.encode("utf-8", "surrogatepass")) if len(wanted.metadata) * 4 > limit else 0
         if size > limit:
@@ -204,7 +193,7 @@ class OffsetService:
         results: list[SeglogError | None] = []
         forgotten: list[Key] = []
         for topic, number in partitions:
-            if not read.is_empty and (read.read_topics is None or topic in read.read_topics):
+            if read.may_be_read(topic):
                 results.append(
                     GroupSubscribedError(
                         f"members of group {group} read topic {topic}: stop them first", group=group, topic=topic

@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class _Write(NamedTuple):
-    """Records to be written together, and who is told when that is done."""
+    """Records to be written together, and the callback for when they are durable, or why they are not."""
 
     partition: int
     records: Sequence[Encoded]
@@ -87,13 +87,13 @@ class OffsetsTopic:
     def write(self, group: str, records: Sequence[Encoded], then: Callable[[SeglogError | None], None]) -> None:
         """Write records of ``group`` together, and call ``then`` when they are durable, or with why they are not.
 
-        What is written first is told first. Without records ``then`` is called when all before it is durable.
+        Callbacks come in the order of the writes. Without records ``then`` is called when all before it is durable.
         """
         self._queue.append(_Write(partition_of(group, self.partitions), records, then))
         self._wanted.set()
 
     async def run(self) -> None:
-        """Write what is wanted until cancelled; then whoever still waits is told so."""
+        """Write what is queued, until cancelled; then call back for the rest with an error."""
         writes: list[_Write] = []
         try:
             while True:

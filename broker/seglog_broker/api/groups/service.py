@@ -13,7 +13,7 @@ from seglog_broker.api.groups.loader import GroupLoader
 from seglog_broker.api.groups.members import MemberService
 from seglog_broker.api.groups.offsets import OffsetService
 from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
-from seglog_broker.api.groups.runner import GroupRunner
+from seglog_broker.api.groups.runner import Group, GroupRunner
 from seglog_broker.api.topics import TopicService
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription, as_classic
@@ -96,8 +96,7 @@ class GroupService:
     async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
         """As ``Groups.delete_offsets``."""
         self.check(group)
-        if group not in self._runner.groups and group not in self._offsets.committed:
-            raise _unknown_group(group)
+        self._known(group)
         return await self._offsets.delete(group, partitions)
 
     def note_topic(self, topic: str, is_deleted: bool) -> None:
@@ -127,24 +126,27 @@ class GroupService:
     def describe(self, group: str) -> tuple[GroupDescription, ListedGroup]:
         """As ``Groups.describe``."""
         self.check(group)
-        known = self._runner.groups.get(group)
+        known = self._known(group)
         if isinstance(known, ConsumerGroup):
             return as_classic(known.describe(self._runner.now())), self._listed(group)
         if known is not None:
             return known.describe(self._runner.now()), self._listed(group)
-        if group not in self._offsets.committed:
-            raise _unknown_group(group)
         return GroupDescription(group, "classic", "Empty", 0, "", "", "", ()), self._listed(group)
 
     def describe_consumer(self, group: str) -> ConsumerGroupDescription:
         """As ``Groups.describe_consumer``."""
         self.check(group)
-        known = self._runner.groups.get(group)
+        known = self._known(group)
         if isinstance(known, ConsumerGroup):
             return known.describe(self._runner.now())
-        if known is None and group not in self._offsets.committed:
-            raise _unknown_group(group)
         raise UnknownGroupError(f"group {group} is not of the consumer protocol", group=group)
+
+    def _known(self, group: str) -> Group | None:
+        """A group; None for one that is nothing but offsets. Raises UnknownGroupError."""
+        known = self._runner.groups.get(group)
+        if known is None and group not in self._offsets.committed:
+            raise UnknownGroupError(f"there is no group {group}", group=group)
+        return known
 
     def _listed(self, group: str) -> ListedGroup:
         known = self._runner.groups.get(group)
@@ -177,15 +179,9 @@ class GroupService:
 
     async def _delete(self, group: str) -> None:
         self.check(group)
-        known = self._runner.groups.get(group)
-        if known is None and group not in self._offsets.committed:
-            raise _unknown_group(group)
+        known = self._known(group)
         tombstones: list[Encoded] = []
         if known is not None:
             known.check_delete()
             tombstones = self._runner.remove(group)
         await self._offsets.forget(group, list(self._offsets.committed.of(group)), tombstones)
-
-
-def _unknown_group(group: str) -> UnknownGroupError:
-    return UnknownGroupError(f"there is no group {group}", group=group)
