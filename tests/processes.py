@@ -14,6 +14,7 @@ from typing import Any
 
 from seglog_broker.storage.io import filenames
 from tests.soundness import assert_left_sound
+from tests.support import REPOSITORY
 
 
 def _home(package: str) -> str:
@@ -33,6 +34,19 @@ def clean_environment(**more: str) -> dict[str, str]:
     """Ours, without anything that configures seglog, and with the packages under test. Kafka's port is not opened."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
     return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1", "SEGLOG_LISTENERS": ""} | more
+
+
+def started_into_files(command: Sequence[str], output: Path, errors: Path) -> "subprocess.Popen[bytes]":
+    """A process with the packages under test, whose stdout and stderr go to two new files."""
+    with output.open("wb") as stdout, errors.open("wb") as stderr:
+        return subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
 
 
 def signalled_at_import(folder: Path, module: str, number: signal.Signals) -> dict[str, str]:

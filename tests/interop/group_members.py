@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from tests.interop.client_programs import CLIENTS, AbsentError, go_program, java_program, python_environment
 from tests.interop.kafka_wire import Plain, Wire, plain, request
-from tests.processes import clean_environment
+from tests.processes import started_into_files
 from tests.support import missing
 
 GROUP: Final = "app"
@@ -38,8 +37,7 @@ class Member:
 
     def __init__(self, command: Sequence[str], path: Path) -> None:
         self._path = path
-        with path.open("wb") as output, path.with_suffix(".err").open("wb") as errors:
-            self._process = subprocess.Popen(command, stdout=output, stderr=errors, env=clean_environment())
+        self._process = started_into_files(command, path, path.with_suffix(".err"))
 
     def leave(self) -> None:
         """Have it commit and leave the group, and end."""

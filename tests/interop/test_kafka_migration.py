@@ -14,7 +14,7 @@ import pytest
 import seglog
 from tests.interop.client_programs import python_environment
 from tests.interop.group_members import wait_until
-from tests.processes import Daemon, clean_environment, daemon
+from tests.processes import Daemon, daemon, started_into_files
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -78,13 +78,8 @@ class Programs:
     def start(self, program: str, protocol: str = "classic") -> "subprocess.Popen[bytes]":
         path = self._folder / f"{len(self._started)}.jsonl"
         python = sys.executable if program is NATIVE else str(python_environment())
-        with path.open("wb") as output, path.with_suffix(".err").open("wb") as errors:
-            process = subprocess.Popen(
-                [python, "-c", program, *self._servers, protocol],
-                stdout=output,
-                stderr=errors,
-                env=clean_environment(),
-            )
+        command = [python, "-c", program, *self._servers, protocol]
+        process = started_into_files(command, path, path.with_suffix(".err"))
         self._started.append((process, path))
         return process
 

@@ -1,14 +1,12 @@
 """Processes that are members of groups: started, killed, stopped, resumed."""
 
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.processes import clean_environment
-from tests.support import REPOSITORY
+from tests.processes import started_into_files
 
 _END_SECONDS: Final = 60
 _TOLD_MAX: Final = 3_000
@@ -37,15 +35,7 @@ class Worker:
         self.stopped_at: float | None = None
         self.is_late = False
         self._errors = folder / f"{name}.err"
-        with (folder / f"{name}.jsonl").open("wb") as output, self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                cwd=REPOSITORY,
-                env=clean_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-            )
+        self._process = started_into_files(command, folder / f"{name}.jsonl", self._errors)
 
     def check(self) -> None:
         """It runs: a member ends by being killed alone."""
