@@ -38,6 +38,10 @@ Written = tuple[bytes, bytes | None]
 """Key and value."""
 
 
+def _offsets(damage: DamagedRange) -> range:
+    return range(damage.start_offset, damage.end_offset)
+
+
 def _broker_config() -> BrokerConfig:
     return load_config(None, "", {}, ["log.dir=/data"])[0]
 
@@ -60,7 +64,7 @@ class CompactionModel(RuleBasedStateMachine):
         self.start = self.end = self.durable = 0
         self.checkpoint: int | None = None  # of the cleaner, on the disk
         self.counter = 0
-        self.torn: list[DamagedRange] = []
+        self.torn: set[int] = set()  # offsets; where their bytes lie changes with a compaction
 
     @property
     def fs(self) -> ForgetfulFileSystem:
@@ -173,14 +177,18 @@ class CompactionModel(RuleBasedStateMachine):
         log = self.disk.log
         assert log.log_end_offset >= promised
         torn = [damage for damage in log.state.damaged if damage.reason == "damaged"]
-        assert all(damage.start_offset >= promised or damage in self.torn for damage in torn)
-        self.torn = torn  # amid what nobody had synced, with a whole batch behind it
+        assert all(damage.start_offset >= promised or self._is_torn(damage) for damage in torn)
+        # Amid what nobody had synced, with a whole batch behind it.
+        self.torn = {offset for damage in torn for offset in _offsets(damage)}
         self.end = self.durable = log.log_end_offset
         self.start = log.log_start_offset
         found = {record.offset for record in read_around(log)}
         for offset in [offset for offset in self.written if offset >= promised and offset not in found]:
             if offset >= self.end or not self._is_superseded(offset, found):
                 del self.written[offset]  # it was never promised
+
+    def _is_torn(self, damage: DamagedRange) -> bool:
+        return self.torn.issuperset(_offsets(damage))
 
     def _is_superseded(self, offset: int, found: set[int]) -> bool:
         key, _ = self.written[offset]
@@ -204,7 +212,7 @@ class CompactionModel(RuleBasedStateMachine):
                 assert offset < log.state.compacted_before
                 assert key not in newest, "what it deleted does not come back"
         for damage in log.state.damaged:  # a power cut may take a segment's bytes and leave the name of the next
-            assert damage.reason == "missing" or damage in self.torn
+            assert damage.reason == "missing" or self._is_torn(damage)
 
     @invariant()
     def is_sound(self) -> None:

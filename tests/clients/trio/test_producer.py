@@ -159,7 +159,7 @@ async def test_a_broker_that_answers_no_more_counts_as_lost_after_a_while(autoju
         assert broker.asked(HelloRequest) == 3
 
 
-async def test_a_lost_answer_may_duplicate_but_never_loses_or_reorders(autojump_clock: MockClock) -> None:
+async def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders(autojump_clock: MockClock) -> None:
     async with memory_broker() as broker, broker.connect() as client:
         faults = iter([CLOSE])
 
@@ -173,7 +173,7 @@ async def test_a_lost_answer_may_duplicate_but_never_loses_or_reorders(autojump_
         async with client.producer("t", linger_ms=0) as producer:
             await producer.send(b"a")
             await (await producer.send(b"b"))
-        assert broker.values() == [b"a", b"a", b"b"]
+        assert broker.values() == [b"a", b"b"]
 
 
 async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(autojump_clock: MockClock) -> None:
