@@ -14,6 +14,7 @@ from seglog.assignors import ASSIGNORS
 from seglog.consuming import ConsumerOptions, Retries
 from seglog.conversations import Ask, Conversation
 from seglog.fetching import PartitionPosition
+from seglog.formatting import count_of
 from seglog.group_membership import Member, Membership, MembershipOptions, Watch
 from seglog.group_offsets import commit
 from seglog.group_offsets import look_up_committed as look_up
@@ -86,9 +87,8 @@ class GroupOptions(ConsumerOptions):
         for name in ("auto_commit_interval", "session_timeout", "max_poll_interval"):
             if not 0 < getattr(self, name) < 2**31 / 1000:
                 raise ValueError(f"{name} is a number of seconds above 0, not {getattr(self, name)!r}")
-        edge = None if isinstance(self.place, Mapping) else to_moment(self.place)
-        if isinstance(edge, Edge):
-            object.__setattr__(self, "on_out_of_range", "earliest" if edge is Edge.EARLIEST else "latest")
+        if not isinstance(self.place, Mapping):
+            to_moment(self.place)
 
     @property
     def place(self) -> Place:
@@ -282,9 +282,26 @@ class GroupSession:
         return states
 
     def restart(self, error: OffsetOutOfRangeError) -> Conversation[int]:
-        """The offset of ``start`` in a partition whose position is out of range."""
-        (state,) = yield from self._from_start([error.partition])
-        return state.position
+        """The offset of ``start`` in a partition whose position is out of range, which a warning tells."""
+        at = self._states()[error.partition].position
+        place = self._options.place
+        moment = None if isinstance(place, Mapping) else to_moment(place)
+        if isinstance(moment, Edge):
+            target = error.earliest if moment is Edge.EARLIEST else error.latest
+        else:
+            (state,) = yield from self._from_start([error.partition])
+            target = state.position
+        self._tell_restart(error, at, target)
+        return target
+
+    def _tell_restart(self, error: OffsetOutOfRangeError, at: int, target: int) -> None:
+        where = f"{self._topic}-{error.partition}"
+        if at < error.earliest:
+            lost = f"{count_of(error.earliest - at, 'offset')} of {where} ({at} to {error.earliest - 1})"
+            why = f"{lost} went before the group read them: {error.reason}"
+        else:
+            why = f"{where} ends at {error.latest}, before offset {at}, which the group would have read next"
+        _log.warning("%s: %s; it goes on at %d", self._options.group, why, target)
 
     # --- Commits ------------------------------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ def test_the_program_commits_itself(running: Daemon) -> None:
     ("start", "expected"), [("earliest", 5), ("latest", 10), (7, 7), (2, 5), (99, 10), ({0: 8}, 8), ("-0s", 10)]
 )
 def test_start_is_for_partitions_without_an_offset_and_for_those_out_of_range(
-    running: Daemon, start: "str | int | dict[int, int]", expected: int
+    running: Daemon, caplog: pytest.LogCaptureFixture, start: "str | int | dict[int, int]", expected: int
 ) -> None:
     send(running, range(10), partitions=1)
     with seglog.connect(running.address) as client:
@@ -168,6 +168,24 @@ def test_start_is_for_partitions_without_an_offset_and_for_those_out_of_range(
         with client.consumer("t", group="old", start=start, follow=False, on_gap=gaps.append) as consumer:
             assert [record.offset for record in consumer] == list(range(expected, 10))
         assert [(gap.start, gap.end) for gap in gaps] == [(2, 5)]
+        why = "3 offsets of t-0 (2 to 4) went before the group read them: truncated"
+        assert caplog.messages == [f"old: {why}; it goes on at {expected}"]
+
+
+def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
+    running: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(running, range(10), partitions=1)
+    with seglog.connect(running.address) as client:
+        with client.consumer("t", group="app", auto_commit=False) as consumer:
+            next(iter(consumer))
+            consumer.commit({0: 500})
+        caplog.clear()  # what else is said of such a commit
+        with client.consumer("t", group="app", start=7, follow=False) as consumer:
+            assert [record.offset for record in consumer] == [7, 8, 9]
+            assert not consumer.gaps
+        why = "t-0 ends at 10, before offset 500, which the group would have read next"
+        assert caplog.messages == [f"app: {why}; it goes on at 7"]
 
 
 def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> None:

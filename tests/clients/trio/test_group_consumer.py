@@ -126,6 +126,21 @@ async def test_the_program_commits_itself(running: Daemon) -> None:
             assert (await consumer.committed([1]))[1].offset == 1
 
 
+async def test_records_that_went_before_the_group_read_them_are_told(
+    running: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with seglog.trio.connect(running.address) as client:
+        await send(client, range(10), partitions=1)
+        await client.truncate_topic("t", {0: 5})
+        await client.reset_group("app", 5, "t")
+        await client.truncate_topic("t", {0: 7})
+        async with client.consumer("t", group="app", follow=False) as consumer:
+            assert [record.offset async for record in consumer] == [7, 8, 9]
+            assert [(gap.start, gap.end, gap.reason) for gap in consumer.gaps] == [(5, 7, "truncated")]
+        why = "2 offsets of t-0 (5 to 6) went before the group read them: truncated"
+        assert caplog.messages == [f"app: {why}; it goes on at 7"]
+
+
 async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_its(running: Daemon) -> None:
     found: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
     lost: list[list[int]] = []
