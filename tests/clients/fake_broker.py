@@ -69,7 +69,9 @@ class FakePartition:
     earliest: int = 0
     latest: int = 0
     held_durable: int | None = None
-    appended: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    repeats: list[bytes] = field(default_factory=list)
+    """Batches of idempotent producers that came once more, and were not appended."""
+    _appended: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     def append(self, data: memoryview | bytes) -> int:
         """The base offset. A batch of an idempotent producer that is sent twice is in the log once."""
@@ -77,12 +79,13 @@ class FakePartition:
         header = parse_header(batch)
         base = self.latest
         if header.producer_id >= 0:
-            base = self.appended.setdefault((header.producer_id, header.producer_epoch, header.base_sequence), base)
-            if base < self.latest:
-                return base
+            base = self._appended.setdefault((header.producer_id, header.producer_epoch, header.base_sequence), base)
         rewrite_offset_and_epoch(batch, 0, base, 0)
-        self.batches.append(bytes(batch))
-        self.latest = parse_header(batch).next_offset
+        if base < self.latest:
+            self.repeats.append(bytes(batch))
+        else:
+            self.batches.append(bytes(batch))
+            self.latest = parse_header(batch).next_offset
         return base
 
     @property

@@ -325,12 +325,37 @@ def _java() -> Path:
 
 def java_program(name: str) -> list[str]:
     """The command of a class beside Java's client, without its arguments. Raises AbsentError."""
-    folder = _installed_once("java")
+    return _java_command(_installed_once("java"), name)
+
+
+def _java_command(folder: Path, name: str) -> list[str]:
     return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", name]
 
 
 def _java_client() -> Sequence[str]:
     return *java_program("JavaClient"), "SERVER"
+
+
+def _frameworks() -> Path:
+    sources = CLIENTS / "frameworks"
+    pom, program = sources / "pom.xml", sources / "WordCount.java"
+
+    def make(folder: Path) -> None:
+        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
+        run("javac", "-cp", f"{folder}/*", "-d", folder, program)
+
+    tools("mvn", "javac", "java")
+    return installed("frameworks", [pom, program], make)
+
+
+def framework_program(name: str) -> list[str]:
+    """The command of a class beside Kafka Connect and Kafka Streams, without its arguments. Raises AbsentError."""
+    return _java_command(_installed_once("frameworks"), name)
+
+
+def connect_plugins() -> Path:
+    """The folder with Kafka Connect's connectors for files. Raises AbsentError."""
+    return _installed_once("frameworks")
 
 
 def _go() -> Path:
@@ -391,6 +416,7 @@ _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "python": _python,
     "kcat": _kcat,
     "java": _java,
+    "frameworks": _frameworks,
     "go": _go,
     "npm": _npm,
     "spark": _spark,

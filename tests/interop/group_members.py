@@ -54,6 +54,10 @@ class Member:
         if self._process.poll() is None:
             self.kill()
 
+    def output(self) -> str:
+        """What it wrote to stdout."""
+        return self._path.read_text(encoding="utf-8")
+
     def errors(self) -> str:
         """What it wrote to stderr."""
         return self._path.with_suffix(".err").read_text(encoding="utf-8")
