@@ -314,13 +314,14 @@ def _kcat_client() -> Sequence[str]:
 
 def _java() -> Path:
     pom, sources = CLIENTS / "pom.xml", sorted(CLIENTS.glob("*.java"))
-
-    def make(folder: Path) -> None:
-        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-        run("javac", "-Xlint:-unchecked", "-cp", f"{folder}/*", "-d", folder, *sources)
-
     tools("mvn", "javac", "java")
-    return installed("java", [pom, *sources], make)
+    return installed("java", [pom, *sources], lambda folder: _make_java(folder, pom, sources))
+
+
+def _make_java(folder: Path, pom: Path, sources: Sequence[Path]) -> None:
+    """Jars of a pom, and classes compiled with them."""
+    run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
+    run("javac", "-Xlint:-unchecked", "-cp", f"{folder}/*", "-d", folder, *sources)
 
 
 def java_program(name: str) -> list[str]:
@@ -337,12 +338,14 @@ def _java_client() -> Sequence[str]:
 
 
 def _frameworks() -> Path:
-    sources = CLIENTS / "frameworks"
-    pom, program = sources / "pom.xml", sources / "WordCount.java"
+    """Kafka Connect and Kafka Streams, and Connect's connectors for files in the folder ``plugins``."""
+    pom, program = CLIENTS / "frameworks" / "pom.xml", CLIENTS / "frameworks" / "WordCount.java"
 
     def make(folder: Path) -> None:
-        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-        run("javac", "-cp", f"{folder}/*", "-d", folder, program)
+        _make_java(folder, pom, [program])
+        (folder / "plugins").mkdir()
+        for jar in folder.glob("connect-file-*.jar"):
+            shutil.move(jar, folder / "plugins")
 
     tools("mvn", "javac", "java")
     return installed("frameworks", [pom, program], make)
@@ -355,7 +358,7 @@ def framework_program(name: str) -> list[str]:
 
 def connect_plugins() -> Path:
     """The folder with Kafka Connect's connectors for files. Raises AbsentError."""
-    return _installed_once("frameworks")
+    return _installed_once("frameworks") / "plugins"
 
 
 def _go() -> Path:

@@ -1,0 +1,209 @@
+"""Kafka Connect and Kafka Streams on the Kafka listener: processes of both share their work through groups.
+
+One of them is killed, and the broker is killed under them: what they take on afterwards comes out whole.
+"""
+
+import json
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import seglog
+from tests.interop.client_programs import AbsentError, connect_plugins, framework_program
+from tests.interop.group_members import Member, wait_until
+from tests.processes import Daemon, daemon
+from tests.support import missing
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+LISTENERS: Final = "listeners=PLAINTEXT://127.0.0.1:"
+CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
+
+WORKER: Final = """
+bootstrap.servers=127.0.0.1:{kafka_port}
+listeners=http://127.0.0.1:{port}
+plugin.path={plugins}
+group.id=workers
+session.timeout.ms=6000
+heartbeat.interval.ms=1000
+scheduled.rebalance.max.delay.ms=1000
+offset.flush.interval.ms=500
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+config.storage.topic=connect-configs
+offset.storage.topic=connect-offsets
+status.storage.topic=connect-status
+config.storage.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+"""
+
+
+@contextmanager
+def broker(tmp_path: Path) -> Iterator[Daemon]:
+    """A broker that clients find again after its kill."""
+    with daemon(tmp_path / "data", "--set", f"{LISTENERS}0") as running:
+        running.arguments = ("--set", f"{LISTENERS}{running.kafka_port}")
+        yield running
+
+
+def program(name: str) -> list[str]:
+    """The command of a framework. Skips the test where it is absent."""
+    try:
+        return framework_program(name)
+    except AbsentError as error:
+        missing(f"{name}: {error}")
+        raise
+
+
+@contextmanager
+def ended(*processes: Member) -> Iterator[None]:
+    """They are gone afterwards; what fails tells what they wrote."""
+    try:
+        yield
+    except BaseException as error:
+        for process in processes:
+            error.add_note(process.output()[-2000:] + process.errors()[-2000:])
+        raise
+    finally:
+        for process in processes:
+            process.end()
+
+
+class Worker:
+    """A worker of Kafka Connect in distributed mode."""
+
+    def __init__(self, folder: Path, name: str, kafka_port: int) -> None:
+        command = program(CONNECT)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.address = f"127.0.0.1:{port}"
+        config = folder / f"{name}.properties"
+        config.write_text(WORKER.format(kafka_port=kafka_port, port=port, plugins=connect_plugins()))
+        self.process = Member([*command, str(config)], folder / f"{name}.out")
+
+    def ask(self, path: str, config: "dict[str, str] | None" = None) -> Any:
+        """What its REST interface answers; None while it does not."""
+        body = None if config is None else json.dumps(config).encode()
+        request = urllib.request.Request(
+            f"http://{self.address}{path}", body, {"Content-Type": "application/json"}, method="PUT" if body else "GET"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
+    def workers_of(self, connector: str) -> set[str]:
+        """The addresses of those that run its tasks; empty unless all are running."""
+        status = self.ask(f"/connectors/{connector}/status") or {"tasks": []}
+        is_running = all(task["state"] == "RUNNING" for task in status["tasks"])
+        return {task["worker_id"] for task in status["tasks"]} if is_running else set()
+
+
+def lines(first: int, last: int) -> str:
+    return "".join(f"line {number}\n" for number in range(first, last))
+
+
+def test_connect_workers_share_tasks_through_the_death_of_one_and_of_the_broker(tmp_path: Path) -> None:
+    read, written = tmp_path / "read.txt", tmp_path / "written.txt"
+    read.write_text(lines(0, 1000))
+    with broker(tmp_path) as running, seglog.connect(running.address) as client:
+        client.create_topic("lines", partitions=4)
+        one, other = (Worker(tmp_path, name, running.kafka_port) for name in ("one", "other"))
+        with ended(one.process, other.process):
+            wait_until("both are members", lambda: _member_count(client, "workers") == 2)
+            kind = "org.apache.kafka.connect.file.FileStream"
+            source = {
+                "connector.class": f"{kind}SourceConnector",
+                "tasks.max": "1",
+                "file": str(read),
+                "topic": "lines",
+            }
+            sink = {
+                "connector.class": f"{kind}SinkConnector",
+                "tasks.max": "3",
+                "file": str(written),
+                "topics": "lines",
+            }
+            wait_until("the source is taken", lambda: one.ask("/connectors/source/config", source))
+            wait_until("the sink is taken", lambda: other.ask("/connectors/sink/config", sink))
+            wait_until("both have tasks", lambda: one.workers_of("sink") == {one.address, other.address})
+            wait_until("all is copied", lambda: _lines_of(written) == set(lines(0, 1000).splitlines()))
+            assert client.describe_group("workers").group.protocol_type == "connect"
+
+            other.process.kill()
+            running.kill()
+            running.start()
+            with read.open("a") as more:
+                more.write(lines(1000, 2000))
+            wait_until("one has all tasks", lambda: one.workers_of("sink") == one.workers_of("source") == {one.address})
+            wait_until("all is copied", lambda: _lines_of(written) == set(lines(0, 2000).splitlines()))
+            wait_until("the sink has no lag", lambda: _lag(client, "connect-sink") == 0)
+            one.process.leave()
+        assert _member_count(client, "workers") == _member_count(client, "connect-sink") == 0
+
+
+def test_streams_programs_count_on_through_the_death_of_one_and_of_the_broker(tmp_path: Path) -> None:
+    command = program("WordCount")
+    with broker(tmp_path) as running, seglog.connect(running.address) as client:
+        client.create_topic("words", partitions=4)
+        client.create_topic("counts")
+        server = f"127.0.0.1:{running.kafka_port}"
+        one, other = (
+            Member([*command, server, str(tmp_path / f"state of {name}")], tmp_path / f"{name}.out")
+            for name in ("one", "other")
+        )
+        with ended(one, other):
+            wait_until("both are members", lambda: _member_count(client, "counting") == 2)
+            _produce_words(client, 100)
+            wait_until("all are counted", lambda: _counts(client) == dict.fromkeys("abcdefgh", 100))
+
+            other.kill()
+            running.kill()
+            running.start()
+            _produce_words(client, 50)
+            wait_until("one is left", lambda: _member_count(client, "counting") == 1)
+            wait_until("nothing is left to read", lambda: _lag(client, "counting") == 0)
+            # What was handled and not committed when a program died is counted again: at least once.
+            wait_until("all are counted", lambda: min(_counts(client).values()) >= 150)
+            one.leave()
+
+
+def _file_connector(kind: str, path: Path, **topics: str) -> dict[str, str]:
+    return {"connector.class": f"org.apache.kafka.connect.file.FileStream{kind}Connector", "file": str(path)} | topics
+
+
+def _produce_words(client: seglog.Client, count: int) -> None:
+    with client.producer("words") as producer:
+        for number in range(count):
+            for word in "abcdefgh":
+                producer.send(word, partition=number % 4)
+
+
+def _counts(client: seglog.Client) -> dict[str, int]:
+    """By word, the last count."""
+    with client.consumer("counts") as consumer:
+        return {(record.key or b"").decode(): int(record.value or b"0") for record in consumer}
+
+
+def _member_count(client: seglog.Client, group: str) -> int:
+    try:
+        return len(client.describe_group(group).members)
+    except seglog.UnknownGroupError:
+        return 0
+
+
+def _lag(client: seglog.Client, group: str) -> int:
+    found = client.describe_group(group)
+    assert any(offset.offset is not None for offset in found.offsets)
+    return found.records
+
+
+def _lines_of(path: Path) -> set[str]:
+    return set(path.read_text().splitlines()) if path.exists() else set()
