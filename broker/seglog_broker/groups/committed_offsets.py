@@ -10,7 +10,7 @@ class CommittedOffset(NamedTuple):
     """The offset of the next record to be read. Times are ms of the wall clock.
 
     ``leader_epoch`` is -1 if unknown; ``expires_ms`` is a moment of its own, which old clients of Kafka could ask for,
-    -1 without one.
+    -1 without one. ``topic_id`` is "" in records of before Kafka wrote it.
     """
 
     offset: int
@@ -18,6 +18,7 @@ class CommittedOffset(NamedTuple):
     metadata: str
     committed_ms: int
     expires_ms: int = NO_EXPIRY
+    topic_id: str = ""
 
 
 Key = tuple[str, int]

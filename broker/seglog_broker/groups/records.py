@@ -61,14 +61,14 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     return key, _VERSION.pack(record.value_version) + write_message(record.value, record.value_version)
 
 
-def encode_commit(group: str, key: Key, committed: CommittedOffset, topic_id: str) -> tuple[bytes, bytes]:
+def encode_commit(group: str, key: Key, committed: CommittedOffset) -> tuple[bytes, bytes]:
     """Key and value of the record of a commit."""
     value = messages.OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
         commit_timestamp=committed.committed_ms,
-        topic_id=id_bytes(topic_id),
+        topic_id=id_bytes(committed.topic_id),
     )
     return _commit_key(group, key), _VERSION.pack(OFFSET_VALUE_VERSION) + write_message(value, OFFSET_VALUE_VERSION)
 

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets
 from seglog_broker.groups.records import CLASSIC_GROUP, ReadRecord, UnknownRecordError, decode_record
+from seglog_broker.groups.topic_ids import NO_ID, id_text
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Message
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import Record
 from seglog_protocol.transaction_files import decode_end_marker
-
-NO_TOPIC_ID: Final = bytes(16)
 
 _ABOUT_MEMBERS: Final = (
     messages.ConsumerGroupMemberMetadataKey,
@@ -31,8 +30,6 @@ class Replay:
     def __init__(self, offsets: CommittedOffsets) -> None:
         """What is committed goes into ``offsets``."""
         self.offsets = offsets
-        self.topic_ids: dict[tuple[str, str, int], bytes] = {}
-        """The id of the topic, by group, topic and partition, for commits that have it."""
         self.classic: dict[str, messages.GroupMetadataValue] = {}
         """By group."""
         self.consumer: dict[str, dict[tuple[int, str], ReadRecord]] = {}
@@ -97,18 +94,19 @@ class Replay:
             del self.consumer[group]
 
     def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
-        place = key.group, key.topic, key.partition
-        self.topic_ids.pop(place, None)
         if value is None:
             self.offsets.drop(key.group, (key.topic, key.partition))
             return
         assert isinstance(value, messages.OffsetCommitValue)
-        if value.topic_id != NO_TOPIC_ID:
-            self.topic_ids[place] = value.topic_id
         self.offsets.put(
             key.group,
             (key.topic, key.partition),
             CommittedOffset(
-                value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                "" if value.topic_id == NO_ID else id_text(value.topic_id),
             ),
         )

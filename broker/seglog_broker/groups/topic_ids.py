@@ -14,6 +14,7 @@ def id_bytes(topic_id: str) -> bytes:
     return base64.urlsafe_b64decode(topic_id + "==")
 
 
+@lru_cache(maxsize=10_000)
 def id_text(topic_id: bytes) -> str:
     """The 22 characters of a topic id."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()

@@ -39,7 +39,8 @@ def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[s
     losses = [(lag.loss_from_ms, lag) for lag in lags if lag.records and lag.loss_from_ms is not None]
     if losses:
         at, lag = min(losses, key=lambda loss: loss[0])
-        yield "retention", f"reaches {lag.topic}-{lag.partition} {until_of(at, lag.now_ms)}, at {format_time(at, zone)}"
+        due = f", at {format_time(at, zone)}" if at > lag.now_ms else ""
+        yield "retention", f"reaches {lag.topic}-{lag.partition} {until_of(at, lag.now_ms)}{due}"
     if group.members:
         return
     if group.empty_since_ms is not None:
@@ -50,13 +51,16 @@ def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[s
     if group.expires_ms is None:
         yield "expires", "never, as things stand"
     else:
-        until = until_of(group.expires_ms, group.now_ms)
-        yield "expires", f"{until}, at {format_time(group.expires_ms, zone)}, unless a member joins or commits"
+        until, moment = until_of(group.expires_ms, group.now_ms), format_time(group.expires_ms, zone)
+        when = f"{until}, at {moment}" if group.expires_ms > group.now_ms else f"{until}: due since {moment}"
+        yield "expires", f"{when}, unless a member joins or commits"
 
 
 def until_of(moment_ms: int | None, now_ms: int) -> str:
-    """``in 3 d 4 h``; ``-`` for None."""
-    return "-" if moment_ms is None else f"in {duration_of(max(0, moment_ms - now_ms))}"
+    """``in 3 d 4 h``; ``at the next check`` of the broker for what is due; ``-`` for None."""
+    if moment_ms is None:
+        return "-"
+    return f"in {duration_of(moment_ms - now_ms)}" if moment_ms > now_ms else "at the next check"
 
 
 # --- Offsets ----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,10 @@ def what_is_wrong(lag: PartitionLag, what: str = "position") -> str | None:
     """A sentence where the position, which is called ``what``, lies outside the log; else None."""
     name = f"{lag.topic}-{lag.partition}"
     if lag.is_beyond_end:
-        return f"{name}: {what} {lag.position} is beyond the end of the log, {lag.latest}: it belongs to another log"
+        return (
+            f"{name}: {what} {lag.position} is beyond the end of the log, {lag.latest}: "
+            "the log lost records, or it was not read from this log"
+        )
     if lag.lost:
         why = f" ({lag.earliest_reason})" if lag.earliest_reason else ""
         return (

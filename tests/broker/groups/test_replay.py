@@ -22,6 +22,7 @@ from seglog_broker.groups.records import (
     partition_of,
 )
 from seglog_broker.groups.replay import Replay
+from seglog_broker.groups.topic_ids import id_bytes
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.records import decode_records
@@ -31,18 +32,17 @@ from tests.support import shared_data
 # Written by Apache Kafka 4.3.1.
 KEY = bytes.fromhex("0001000d636c61737369632d67726f757000066f726465727300000001")
 VALUE = bytes.fromhex("00040000000000000032ffffffff01000001a1fc16b279010010a25a94c46c8f498aa36f8daab53b21ab")
-COMMITTED = CommittedOffset(50, -1, "", 1795230708345)
-TOPIC_ID = "olqUxGyPSYqjb42qtTshqw"
+COMMITTED = CommittedOffset(50, -1, "", 1795230708345, topic_id="olqUxGyPSYqjb42qtTshqw")
 
 
 def test_a_commit_is_written_as_kafka_writes_it() -> None:
-    assert encode_commit("classic-group", ("orders", 1), COMMITTED, TOPIC_ID) == (KEY, VALUE)
+    assert encode_commit("classic-group", ("orders", 1), COMMITTED) == (KEY, VALUE)
 
 
 def test_a_commit_is_read_as_it_was_written_and_a_later_record_wins() -> None:
     replay = replayed([(KEY, VALUE)])
     assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
-    later = encode_commit("classic-group", ("orders", 1), COMMITTED._replace(offset=7), TOPIC_ID)
+    later = encode_commit("classic-group", ("orders", 1), COMMITTED._replace(offset=7))
     assert replayed([(KEY, VALUE), later]).offsets.of("classic-group")["orders", 1].offset == 7
     assert "classic-group" not in replayed([(KEY, VALUE), encode_forgotten("classic-group", ("orders", 1))]).offsets
 
@@ -145,7 +145,7 @@ def test_the_group_of_the_consumer_protocol_is_what_it_was_for_kafka(golden: Gol
     batches, facts = golden
     replay = replay_of(batches)
     topics = Topics()
-    topics.make("orders", 3, replay.topic_ids["consumer-group", "orders", 0])
+    topics.make("orders", 3, id_bytes(replay.offsets.of("consumer-group")["orders", 0].topic_id))
 
     def at(end: int) -> ConsumerGroupDescription:
         """The group after so many batches."""

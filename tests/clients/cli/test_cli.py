@@ -236,7 +236,10 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
             "seglog: t-0: position 2 is below the earliest offset, 3: 1 offset before it cannot be read any more "
             "(expired)"
         ),
-        "seglog: t-1: position 99 is beyond the end of the log, 9: it belongs to another log",
+        (
+            "seglog: t-1: position 99 is beyond the end of the log, 9: the log lost records, or it was not read from this "
+            "log"
+        ),
     ]
 
 

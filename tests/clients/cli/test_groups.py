@@ -137,7 +137,10 @@ WRONG = [
         "seglog: clicks-2: committed offset 4711 is below the earliest offset, 5000: 289 offsets before it cannot be "
         "read any more (expired)"
     ),
-    "seglog: orders-0: committed offset 41 is beyond the end of the log, 40: it belongs to another log",
+    (
+        "seglog: orders-0: committed offset 41 is beyond the end of the log, 40: the log lost records, or it was not "
+        "read from this log"
+    ),
 ]
 
 
@@ -185,6 +188,15 @@ def test_an_empty_group_is_shown_with_when_its_offsets_expire(run: Run, groups: 
         "TOPIC PARTITION COMMITTED LOG END LAG BEHIND KEPT",
         "orders 0 40 40 0 0 s -",
     ]
+
+
+def test_what_is_over_is_said_to_be_forgotten_at_the_next_check(run: Run, groups: FakeGroups) -> None:
+    groups.groups["over"] = FakeGroup(empty_since_ms=NOW_MS - DAY_MS, expires_ms=NOW_MS)
+    groups.commit("over", "orders", 0, 40)
+    _, out, _ = run("describe", "over")
+    assert out[3] == "expires at the next check: due since 2023-11-14T22:13:20.000Z, unless a member joins or commits"
+    assert out[-1].endswith(" at the next check")
+    assert "over classic Empty 0 1 at the next check" in run("list")[1]
 
 
 def test_members_of_one_client_id_and_assignments_that_cannot_be_read(run: Run, groups: FakeGroups) -> None:

@@ -36,7 +36,6 @@ log = structlog.get_logger()
 
 class _Clamped(NamedTuple):
     key: Key
-    topic_id: str
     before: int
     now: CommittedOffset
 
@@ -88,9 +87,9 @@ class OffsetClamp:
         end = self._end_before_start(partition)
         if loaded.offset <= end:
             return None
-        clamped = loaded._replace(offset=end, leader_epoch=-1)
+        clamped = loaded._replace(offset=end, leader_epoch=-1, topic_id=topic.id)
         self._offsets.committed.put(group, key, clamped)
-        return _Clamped(key, topic.id, loaded.offset, clamped)
+        return _Clamped(key, loaded.offset, clamped)
 
     def _end_before_start(self, partition: Partition) -> int:
         """Where the log ended when the broker started: after an unclean stop, what came since has another epoch."""
@@ -102,8 +101,7 @@ class OffsetClamp:
     def _write(self, group: str, clamped: Sequence[_Clamped]) -> None:
         for begin in range(0, len(clamped), OFFSETS_A_WRITE):
             records = [
-                encode_commit(group, offset.key, offset.now, offset.topic_id)
-                for offset in clamped[begin : begin + OFFSETS_A_WRITE]
+                encode_commit(group, offset.key, offset.now) for offset in clamped[begin : begin + OFFSETS_A_WRITE]
             ]
             self._topic.write(group, records, partial(note_corrected, group))
         self._groups += 1
@@ -111,7 +109,7 @@ class OffsetClamp:
         if self._groups <= _LINES_MAX:
             shown = [
                 {"topic": key[0], "partition": key[1], "committed": before, "log_end_offset": now.offset}
-                for key, _, before, now in clamped[:_OFFSETS_SHOWN]
+                for key, before, now in clamped[:_OFFSETS_SHOWN]
             ]
             log.warning(
                 "committed_offsets_clamped",

@@ -1,11 +1,15 @@
 """Forgets committed offsets when their time is over, and groups that have nothing left; says so before, and then."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import structlog
+import trio
 
 from seglog_broker.api.groups.offsets import OffsetService
 from seglog_broker.api.groups.runner import GroupRunner
+from seglog_broker.groups.committed_offsets import Key
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.runtime.live_config import LiveConfig
@@ -38,29 +42,60 @@ class OffsetExpiry:
         self._warned: dict[str, int] = {}  # group -> the moment that the log told
 
     async def run(self) -> None:
-        """Check every ``offsets.retention.check.interval.ms``; a check right after a jump of the clock is skipped."""
-        watch = ClockWatch(self._clock)
-        while True:
-            await self._config.sleep(lambda: self._config.current.offsets_retention_check_interval_ms / 1000)
-            if watch.jump_ms() > CLOCK_JUMP_MS_MAX:
-                continue
-            await self.check()
+        """Check every ``offsets.retention.check.interval.ms``; a check right after a jump of the clock is skipped.
 
-    async def check(self) -> None:
-        """Forget what is to be forgotten now."""
+        Where the retention is so short that offsets could be forgotten before a check has warned of it, looks between
+        the checks warn.
+        """
+        watch = ClockWatch(self._clock)
+        checked = trio.current_time()
+        while True:
+            await self._config.sleep_until(partial(self._next_look, checked, trio.current_time()))
+            is_check = trio.current_time() >= checked + self._check_seconds
+            if is_check:
+                checked = trio.current_time()
+            jump_ms = watch.jump_ms() if is_check else watch.jump_so_far_ms()
+            if jump_ms > CLOCK_JUMP_MS_MAX:
+                continue
+            await self.check(forgets=is_check)
+
+    @property
+    def _check_seconds(self) -> float:
+        return self._config.current.offsets_retention_check_interval_ms / 1000
+
+    @property
+    def _warned_ms(self) -> float:
+        return self._config.current.offsets_retention_minutes * 60_000 * WARNED_PART
+
+    def _next_look(self, checked: float, looked: float) -> float:
+        """When to look next, after a check and a look at these moments of the loop."""
+        return min(checked + self._check_seconds, looked + self._warned_ms / 1000 / 2)
+
+    async def check(self, *, forgets: bool = True) -> None:
+        """Say what is about to be forgotten, and forget what is over."""
         for group in {*self._runner.groups, *self._offsets.committed}:
             await self._reads.turn()
             try:
-                await self._check_group(group)
+                await self._check_group(group, forgets=forgets)
             except SeglogError as error:
                 log.warning("offsets_not_expired", group=group, reason=error.message)
 
-    async def _check_group(self, group: str) -> None:
+    async def _check_group(self, group: str, *, forgets: bool) -> None:
         now_ms = self._clock.now_ms()
         retention = self._offsets.retention(group)
         kept = self._offsets.committed.of(group)
         moments = {key: retention.expires_ms(key[0], stored) for key, stored in kept.items()}
-        over = [key for key, moment in moments.items() if moment is not None and moment <= now_ms]
+        over = [
+            key
+            for key, moment in moments.items()
+            if moment is not None and moment <= now_ms and not self._offsets.is_under_way(group, key)
+        ]
+        if forgets and await self._forget(group, over):
+            return
+        self._warn(group, [moment for moment in moments.values() if moment is not None and moment > now_ms], now_ms)
+
+    async def _forget(self, group: str, over: Sequence[Key]) -> bool:
+        """Forget these offsets; and the group, if it has nothing left: then True."""
         known = self._runner.groups.get(group)
         if over:
             await self._offsets.forget(group, over)
@@ -76,8 +111,8 @@ class OffsetExpiry:
             if self._runner.groups.get(group) is known and known.deadline_ms is None:
                 await self._offsets.forget(group, (), self._runner.remove(group))
                 log.info("group_expired", group=group)
-            return
-        self._warn(group, [moment for moment in moments.values() if moment is not None and moment > now_ms], now_ms)
+            return True
+        return False
 
     def _warn(self, group: str, moments: list[int], now_ms: int) -> None:
         """Say once that offsets are about to be forgotten."""
@@ -85,7 +120,7 @@ class OffsetExpiry:
             self._warned.pop(group, None)
             return
         first = min(moments)
-        if first - now_ms > self._config.current.offsets_retention_minutes * 60_000 * WARNED_PART:
+        if first - now_ms > self._warned_ms:
             self._warned.pop(group, None)
         elif self._warned.get(group) != first:
             self._warned[group] = first

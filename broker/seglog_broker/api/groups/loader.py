@@ -1,28 +1,24 @@
 """Loads groups and committed offsets after a start, and holds them against the logs that there are."""
 
-from collections.abc import Iterable
-from functools import partial
 from typing import Final
 
 import structlog
 import trio
 
-from seglog_broker.api.groups.clamping import GROUPS_A_TURN, RECOVERY_POLL_SECONDS, OffsetClamp, note_corrected
+from seglog_broker.api.groups.clamping import RECOVERY_POLL_SECONDS, OffsetClamp
+from seglog_broker.api.groups.gone_topics import GoneTopics
 from seglog_broker.api.groups.loading import replay_partition
 from seglog_broker.api.groups.offsets import OffsetService
 from seglog_broker.api.groups.offsets_topic import OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner
 from seglog_broker.config.internal_topics import OFFSETS_TOPIC
-from seglog_broker.groups.committed_offsets import Key
-from seglog_broker.groups.records import encode_forgotten, partition_of
+from seglog_broker.groups.records import partition_of
 from seglog_broker.groups.replay import Replay
-from seglog_broker.groups.topic_ids import id_text
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
@@ -47,21 +43,21 @@ class GroupLoader:
         offsets: OffsetService,
         topic: OffsetsTopic,
         table: PartitionTable,
-        directory: LogDirectory,
         recoveries: Recoveries,
         reads: ColdReads,
         offload: Offload,
         clamp: OffsetClamp,
+        gone: GoneTopics,
     ) -> None:
         self._runner = runner
         self._offsets = offsets
         self._topic = topic
         self._table = table
-        self._directory = directory
         self._recoveries = recoveries
         self._reads = reads
         self._offload = offload
         self._clamp = clamp
+        self._gone = gone
         self._unloaded: set[int] = set(range(topic.partitions)) if topic.exists else set()
         self._failed: dict[int, str] = {}  # partition -> why it cannot be loaded
 
@@ -107,7 +103,6 @@ class GroupLoader:
             for group, records in replay.consumer.items():
                 self._runner.restore_consumer(group, records.values())
                 await self._reads.turn()
-            await self._forget_other_topics(replay)
             self._unloaded.discard(number)
         if was_there:
             log.info(
@@ -116,6 +111,7 @@ class GroupLoader:
                 offsets=len(self._offsets.committed),
                 seconds=round(trio.current_time() - began, 3),
             )
+        await self._gone.forget()
         await self._clamp.run()
 
     async def _in_service(self, number: int) -> Partition:
@@ -128,40 +124,3 @@ class GroupLoader:
                 self._table.partition(OFFSETS_TOPIC, number)  # raises why it is not there
                 raise PartitionOfflineError(f"{OFFSETS_TOPIC}-{number} is not in service")
             await trio.sleep(RECOVERY_POLL_SECONDS)
-
-    # --- Held against the logs ----------------------------------------------------------------------------------------
-
-    async def _forget_other_topics(self, replay: Replay) -> None:
-        """Forget offsets of topics that are gone, or were made again under their name."""
-        topics = self._directory.registry.topics
-        gone: dict[str, list[Key]] = {}
-        for number, group in enumerate(list(self._offsets.committed), start=1):
-            if number % GROUPS_A_TURN == 0:
-                await self._reads.turn()
-            for topic, partition in self._offsets.committed.of(group):
-                known = topics.get(topic)
-                topic_id = replay.topic_ids.get((group, topic, partition))
-                if known is None or (topic_id is not None and id_text(topic_id) != known.id):
-                    gone.setdefault(group, []).append((topic, partition))
-        for group, keys in gone.items():
-            self._forget(group, keys, "the topic was deleted")
-
-    def forget_topic(self, topic: str) -> None:
-        """Forget what was committed for a topic that was deleted."""
-        for group in list(self._offsets.committed):
-            keys = [key for key in self._offsets.committed.of(group) if key[0] == topic]
-            if keys:
-                self._forget(group, keys, "the topic was deleted")
-
-    def _forget(self, group: str, keys: Iterable[Key], reason: str) -> None:
-        keys = list(keys)
-        for key in keys:
-            self._offsets.committed.drop(group, key)
-        self._topic.write(group, [encode_forgotten(group, key) for key in keys], partial(note_corrected, group))
-        log.info(
-            "committed_offsets_forgotten",
-            group=group,
-            topics=sorted({topic for topic, _ in keys}),
-            partitions=len(keys),
-            reason=reason,
-        )

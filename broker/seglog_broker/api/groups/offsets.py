@@ -1,9 +1,12 @@
 """Committed offsets: stored, looked up, deleted."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
+
+import structlog
 
 from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner, Waiting
@@ -16,6 +19,7 @@ from seglog_broker.groups.topic_ids import id_bytes
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_protocol.errors import (
     GroupSubscribedError,
     IllegalGenerationError,
@@ -28,17 +32,27 @@ from seglog_protocol.errors import (
 OFFSETS_A_WRITE: Final = 200
 """Offsets that are written together, and handled before other tasks run."""
 
+log = structlog.get_logger()
+
 
 class OffsetService:
     """The committed offsets of all groups."""
 
     def __init__(
-        self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
+        self,
+        runner: GroupRunner,
+        topic: OffsetsTopic,
+        table: PartitionTable,
+        registry: TopicRegistry,
+        config: LiveConfig,
+        reads: ColdReads,
     ) -> None:
         self.committed = CommittedOffsets()
+        self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
         self._runner = runner
         self._topic = topic
         self._table = table
+        self._registry = registry
         self._config = config
         self._reads = reads
 
@@ -69,13 +83,17 @@ class OffsetService:
             except SeglogError as error:
                 results[number] = error
                 continue
-            committed = CommittedOffset(wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms)
+            committed = CommittedOffset(
+                wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
+            )
             key = wanted.topic, wanted.partition
-            records.append(encode_commit(group, key, committed, topic_id))
+            self._warn_beyond_end(group, key, wanted.offset)
+            records.append(encode_commit(group, key, committed))
             stored.append((key, committed))
             places.append(number)
         if not records:
             return
+        self._under_way.update((group, key) for key, _ in stored)
         waiting: Waiting[None] = Waiting()
         self._topic.write(group, records, partial(self._note_committed, group, stored, waiting))
         try:
@@ -87,17 +105,40 @@ class OffsetService:
     def _note_committed(
         self,
         group: str,
-        stored: Iterable[tuple[Key, CommittedOffset]],
+        stored: Sequence[tuple[Key, CommittedOffset]],
         waiting: Waiting[None],
         error: SeglogError | None,
     ) -> None:
         """Keep what is durable now, and answer."""
+        for key, _ in stored:
+            self._under_way[group, key] -= 1
+            if not self._under_way[group, key]:
+                del self._under_way[group, key]
         if error is not None:
             waiting.fail(error)
             return
         for key, committed in stored:
-            self.committed.put(group, key, committed)
+            if not self.is_gone(key[0], committed):  # else the topic was deleted meanwhile
+                self.committed.put(group, key, committed)
         waiting(None)
+
+    def _warn_beyond_end(self, group: str, key: Key, offset: int) -> None:
+        """Tell the log of an offset that its log has not reached; once for offsets that follow each other there."""
+        partition = self._table.find(*key)
+        if partition is None or offset <= (end := partition.log.log_end_offset):
+            return
+        before = self.committed.of(group).get(key)
+        if before is None or before.offset <= end:
+            log.warning(
+                "committed_beyond_log_end",
+                group=group,
+                topic=key[0],
+                partition=key[1],
+                offset=offset,
+                log_end_offset=end,
+                consequence="a member that begins there goes on where its own settings say, at the latest or earliest "
+                "record; after a restart of the broker the group goes on at the end of the log",
+            )
 
     def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
         """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""
@@ -148,8 +189,9 @@ class OffsetService:
         found: list[Committed] = []
         for topic, number in sorted(kept) if partitions is None else partitions:
             stored = kept.get((topic, number))
-            if stored is None:
-                found.append(Committed(topic, number))
+            if stored is None or self.is_gone(topic, stored):
+                if partitions is not None:
+                    found.append(Committed(topic, number))
             else:
                 expires_ms = retention.expires_ms(topic, stored)
                 found.append(
@@ -164,6 +206,15 @@ class OffsetService:
                     )
                 )
         return found
+
+    def is_under_way(self, group: str, key: Key) -> bool:
+        """Whether a commit is being written, behind which nothing may be written that forgets the one before."""
+        return (group, key) in self._under_way
+
+    def is_gone(self, topic: str, committed: CommittedOffset) -> bool:
+        """Whether the topic was deleted since, also where another one has its name now."""
+        known = self._registry.topics.get(topic)
+        return known is None or committed.topic_id not in {"", known.id}
 
     def retention(self, group: str) -> Retention:
         """What decides when the offsets of ``group`` are forgotten."""

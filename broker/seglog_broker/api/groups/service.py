@@ -8,6 +8,7 @@ import trio
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.groups.clamping import OffsetClamp
 from seglog_broker.api.groups.expiry import OffsetExpiry
+from seglog_broker.api.groups.gone_topics import GoneTopics
 from seglog_broker.api.groups.group_topics import GroupTopics
 from seglog_broker.api.groups.loader import GroupLoader
 from seglog_broker.api.groups.members import MemberService
@@ -54,10 +55,11 @@ class GroupService:
         self._reads = reads
         self._topic = OffsetsTopic(appends, topics, table, directory, config, clock, reads)
         self._runner = GroupRunner(self._topic, GroupTopics(directory.registry), config, clock)
-        self._offsets = OffsetService(self._runner, self._topic, table, config, reads)
+        self._offsets = OffsetService(self._runner, self._topic, table, directory.registry, config, reads)
+        self._gone = GoneTopics(self._offsets, self._topic, reads)
         clamp = OffsetClamp(self._offsets, self._topic, table, directory, recoveries, reads)
         self._loader = GroupLoader(
-            self._runner, self._offsets, self._topic, table, directory, recoveries, reads, offload, clamp
+            self._runner, self._offsets, self._topic, table, recoveries, reads, offload, clamp, self._gone
         )
         self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock, reads)
         members = MemberService(self._runner, self._loader.check)
@@ -75,6 +77,7 @@ class GroupService:
             nursery.start_soon(self._topic.run)
             nursery.start_soon(self._runner.run_timers)
             await self._loader.run()
+            nursery.start_soon(self._gone.run)
             nursery.start_soon(self._expiry.run)
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
@@ -99,13 +102,13 @@ class GroupService:
         self._known(group)
         return await self._offsets.delete(group, partitions)
 
-    def note_topic(self, topic: str, is_deleted: bool) -> None:
+    def note_topic(self, _topic: str, is_deleted: bool) -> None:
         """Note that a topic was created, altered or deleted: then what was committed for it is forgotten."""
         for group in self._runner.groups.values():
             if isinstance(group, ConsumerGroup):
                 group.topics_changed()
         if is_deleted:
-            self._loader.forget_topic(topic)
+            self._gone.note_deleted()
 
     # --- Groups as a whole --------------------------------------------------------------------------------------------
 

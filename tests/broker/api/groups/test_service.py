@@ -61,6 +61,18 @@ async def test_a_commit_is_answered_when_it_is_on_the_disk_and_survives_a_power_
         assert committed(broker, "g") == 5
 
 
+async def test_the_log_names_a_commit_beyond_the_log_end_once() -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with capture_logs() as logged:
+            for offset in (10, 11, 500, 501, 9, 12):
+                await commit(broker, "g", offset)
+        assert committed(broker, "g") == 12, "it is taken, as by Kafka"
+        beyond = [line for line in logged if line["event"] == "committed_beyond_log_end"]
+        assert [(line["group"], line["topic"], line["partition"]) for line in beyond] == [("g", "t", 0)] * 2
+        assert [(line["offset"], line["log_end_offset"]) for line in beyond] == [(11, 10), (12, 10)]
+
+
 async def test_what_could_not_be_written_is_an_error_and_the_former_commit_stays() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
@@ -351,6 +363,49 @@ async def test_what_was_committed_for_a_deleted_topic_is_forgotten() -> None:
         assert committed(broker, "g") == -1
 
 
+async def test_commits_of_a_topic_made_again_under_its_name_outlive_the_search_for_those_of_the_other() -> None:
+    fs = ForgetfulFileSystem()
+    groups = [f"g-{number}" for number in range(500)]
+    async with running(fs) as broker:
+        await with_topic(broker)
+        await with_topic(broker, "other")
+        for group in groups:
+            for topic in ("t", "other"):
+                await commit(broker, group, 5, topic=topic)
+        again = groups[::7]
+        with capture_logs() as logged:
+            await broker.delete_topic(DeleteTopicRequest("t"))
+            await broker.create_topic(CreateTopicRequest("t", 3))
+            assert {committed(broker, group) for group in groups} == {-1}
+            assert {found.topic for group in groups for found in broker.groups.committed(group, None)} == {"other"}
+            async with trio.open_nursery() as nursery:
+                for group in again:
+                    nursery.start_soon(commit, broker, group, 0)
+            await trio.testing.wait_all_tasks_blocked()
+        lines = [line for line in logged if line["event"] == "committed_offsets_forgotten"]
+        assert len({line["group"] for line in lines}) == len(lines) == 100, "many do not fill the log"
+        (total,) = (line for line in logged if line["event"] == "committed_offsets_forgotten_in_all")
+        assert len(groups) - len(again) <= total["groups"] == total["partitions"] <= len(groups)
+        before = {group: broker.groups.committed(group, None) for group in groups}
+    async with running(fs) as broker:
+        assert {group: broker.groups.committed(group, None) for group in groups} == before
+        for group in groups:
+            assert committed(broker, group) == (0 if group in again else -1)
+            assert broker.groups.committed(group, [("other", 0)])[0].offset == 5
+
+
+async def test_a_commit_under_way_while_its_topic_is_deleted_is_not_one_of_the_next_topic() -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit, broker, "g", 5)
+            nursery.start_soon(broker.delete_topic, DeleteTopicRequest("t"))
+        await with_topic(broker)
+        assert committed(broker, "g") == -1
+        await trio.testing.wait_all_tasks_blocked()
+        assert committed(broker, "g") == -1
+
+
 async def test_offsets_of_a_topic_made_again_under_its_name_do_not_count_after_a_crash() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
@@ -441,6 +496,26 @@ async def test_offsets_of_an_empty_group_expire_and_then_the_group_does(autojump
         assert await broker.groups.list_groups() == []
     async with running(fs, clock, *flags) as broker:
         assert await broker.groups.list_groups() == []
+
+
+@pytest.mark.parametrize("minutes", [1, 10, 60])
+async def test_the_log_warns_once_before_offsets_expire_however_short_the_retention(
+    autojump_clock: object, minutes: int
+) -> None:
+    del autojump_clock
+    clock = TogetherClock()
+    flags = [f"offsets.retention.minutes={minutes}", "offsets.retention.check.interval.ms=600000"]
+    with capture_logs() as logged:
+        async with running(ForgetfulFileSystem(), clock, *flags) as broker:
+            await with_topic(broker)
+            for number in range(20):
+                await commit(broker, f"g-{number}", 1)
+                await trio.sleep(37)
+            await trio.sleep(60 * minutes + 600)
+            assert await broker.groups.list_groups() == []
+    for number in range(20):
+        told = [line["event"] for line in logged if line.get("group") == f"g-{number}"]
+        assert told == ["committed_offsets_expire_soon", "committed_offsets_expired"]
 
 
 async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock: object) -> None:
