@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from seglog_broker.groups.classic_member import ClassicMember
 from seglog_broker.groups.membership import Limits
-from seglog_broker.texts import counted, first_of
+from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     FencedInstanceError,
     GroupMaxSizeError,
@@ -16,6 +16,7 @@ from seglog_protocol.errors import (
     RebalanceInProgressError,
     UnknownMemberError,
 )
+from seglog_protocol.texts import first_of
 
 
 def named(members: Collection[ClassicMember]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from seglog_broker.groups.consumer_member import Member
-from seglog_broker.texts import counted, first_of
+from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     FencedInstanceError,
     FencedMemberEpochError,
@@ -20,6 +20,7 @@ from seglog_protocol.errors import (
     UnreleasedInstanceError,
     UnsupportedAssignorError,
 )
+from seglog_protocol.texts import first_of
 
 
 def missing(field: str, when: str) -> InvalidRequestError:

@@ -7,12 +7,13 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import is_confirmed, moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, exit_code_of
 from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, until_of
-from seglog.cli.tables import print_table
+from seglog.cli.tables import named, print_table
 from seglog.client import Client
 from seglog.formatting import count_of
 from seglog.groups import Shift, list_groups, parse_shift, records_behind
 from seglog.moments import Moment
 from seglog_protocol.messages import ListedGroup
+from seglog_protocol.texts import printable
 
 
 def run(options: Options) -> int:
@@ -33,7 +34,7 @@ def _list(client: Client, options: Options) -> int:
         titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
         rows = []
         for group, lag in zip(groups, lags, strict=True):
-            row: list[Any] = [group.group, group.kind, group.state, group.members, group.partitions]
+            row: list[Any] = [named(group.group), group.kind, group.state, group.members, group.partitions]
             rows.append([*row, *([lag] if options.lag else []), until_of(group.expires_ms, now_ms)])
         print_table(titles, rows)
     return OK
@@ -75,7 +76,7 @@ def _reset(client: Client, options: Options) -> int:
         return OK
     print_table(("TOPIC", ">PARTITION", ">OLD", ">NEW", ">CHANGE", "NOTE"), map(reset_row, resets))
     if options.execute:
-        print(f"{options.group}: {count_of(len(resets), 'offset')} committed")
+        print(f"{printable(options.group)}: {count_of(len(resets), 'offset')} committed")
     else:
         warn("nothing is changed: add --execute to commit the new offsets")
     return OK
@@ -112,7 +113,7 @@ def _delete_groups(client: Client, options: Options, names: Sequence[str]) -> in
             warn(group.error.message)
             code = exit_code_of(group.error)
         elif not options.json:
-            print(f"{group.group}: deleted")
+            print(f"{printable(group.group)}: deleted")
     if options.json:
         print_json([group.to_wire() for group in deleted])
     return code
@@ -136,7 +137,7 @@ def _delete_offsets(client: Client, options: Options, names: Sequence[str], topi
                 warn(f"group {name} has committed nothing for {topic}")
                 code = FAILED
             elif not options.json:
-                print(f"{name}: {count_of(len(partitions), 'offset')} of {topic} deleted")
+                print(f"{printable(name)}: {count_of(len(partitions), 'offset')} of {topic} deleted")
     return code
 
 

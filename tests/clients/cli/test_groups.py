@@ -122,8 +122,8 @@ def test_where_there_are_no_groups_nothing_is_printed(run: Run, groups: FakeGrou
 
 OFFSETS = [
     "TOPIC PARTITION COMMITTED LOG END LAG BEHIND LOST KEPT OWNER METADATA",
-    "clicks 0 117,500 120,000 2,500 5 min - for 2 h to 2 h 30 min or for 5,000,000 more bytes worker-1 batch 7",
-    "clicks 1 - 240,000 - - - - worker-1 -",
+    "clicks 0 117,500 120,000 2,500 5 min - for 2 h to 2 h 30 min or for 5,000,000 more bytes member-1 batch 7",
+    "clicks 1 - 240,000 - - - - member-1 -",
     "clicks 2 4,711 360,000 355,000 3 d 289 for 1 s to 1 min 1 s static-b -",
     "orders 0 41 40 0 - - - - -",
 ]
@@ -227,6 +227,47 @@ def test_a_topic_that_is_gone_is_named_and_the_rest_is_shown(run: Run, groups: F
 
 def test_an_unknown_group_is_refused(run: Run) -> None:
     assert run("describe", "nobody") == (4, [], ["seglog: there is no group nobody"])
+
+
+# --- names that others chose ------------------------------------------------------------------------------------------
+
+EVIL = "ev\x1b[31mil\nline\u202e"
+SHOWN = r"ev\x1b[31mil\nline\u202e"
+
+
+def test_names_cannot_move_the_cursor_and_programs_get_them_as_they_are(run: Run, groups: FakeGroups) -> None:
+    groups.commit(EVIL, "orders", 0, 12, metadata="a\x1b[2J\nrow")
+    it = member(1, {"orders": [0]})
+    groups.groups[EVIL].members = [type(it)("id\x07", "cl\x9b1m", "/h\x1b", 45_000, 1_500, assignment=it.assignment)]
+    assert run("list")[1][2].startswith(f"{SHOWN} classic")
+    code, out, _ = run("describe", EVIL)
+    assert (code, out[0]) == (0, f"{SHOWN}: classic, Stable, generation 4, assignor range, 1 member")
+    assert out[4].endswith(r" id\x07 a\x1b[2J\nrow")
+    assert out[7].startswith(r"id\x07 cl\x9b1m h\x1b 45 s")
+    code, out, _ = run("describe", EVIL, "--json")
+    described = json.loads(out[0])
+    assert (described["group"], described["offsets"][0]["metadata"]) == (EVIL, "a\x1b[2J\nrow")
+    for arguments in (("reset", EVIL, "--to", "1", "--all-topics"), ("delete", f"not {EVIL}")):
+        code, out, error = run(*arguments)
+        assert (code, out, len(error)) == (4, [], 1)
+        assert all(line.isprintable() for line in error)
+    groups.groups[EVIL].members = []
+    assert run("reset", EVIL, "--to", "1", "--all-topics", "--execute")[1][-1] == f"{SHOWN}: 1 offset committed"
+    assert run("delete", EVIL)[1] == [f"{SHOWN}: deleted"]
+
+
+def test_long_names_are_shortened_in_tables_alone(run: Run, groups: FakeGroups) -> None:
+    name = "team-" + "x" * 300 + "-7"
+    groups.commit(name, "orders", 0, 12, metadata="m" * 4_000)
+    it = member(1, {"orders": [0]})
+    groups.groups[name].members = [type(it)(f"m{name}", f"c{name}", it.client_host, 1, 1, assignment=it.assignment)]
+    (row,) = (line for line in run("list")[1] if line.startswith("team"))
+    assert (len(row.split()[0]), row.split()[0][-2:]) == (64, "-7")
+    out = run("describe", name)[1]
+    assert out[0].startswith(f"{name}: classic")
+    assert max(len(line) for line in out[1:]) < 250
+    assert json.loads(run("describe", name, "--json")[1][0])["offsets"][0]["metadata"] == "m" * 4_000
+    assert name in [group["group"] for group in json.loads(run("list", "--json")[1][0])]
 
 
 # --- reset ------------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_while_a_member_lives_nothing_is_reset_or_deleted_and_then_it_is(tmp_pat
             assert out[1].startswith("lag 5 records in 1 partition, the oldest ")
             assert out[4] == "TOPIC PARTITION COMMITTED LOG END LAG BEHIND KEPT OWNER METADATA"
             assert out[5].startswith("clicks 1 5 10 5 ")
-            assert out[5].endswith(" worker by hand")
+            assert out[5].endswith(f" {member_id} by hand")
             assert out[8].startswith(f"{member_id} worker 127.0.0.1 1 min ")
             assert out[8].endswith(" ago clicks 1")
             assert group(running, "reset", "app", "--to", "earliest", "--all-topics", "--execute") == (
