@@ -19,7 +19,8 @@ _RELATIVE: Final = re.compile(r"[+-](?:\d+(?:ms|[smhdw]))+")
 _RELATIVE_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
 _DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _INT64_MAX: Final = 2**63 - 1
-_PARTITION_MAX: Final = 2**31 - 1
+PARTITION_MAX: Final = 2**31 - 1
+"""The largest number of a partition."""
 TIMESTAMP_MAX: Final = _INT64_MAX
 """Epoch ms, the largest that a batch can hold."""
 
@@ -98,7 +99,7 @@ def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int
     positions: dict[int, int] = {}
     for key, offset in places.items():
         is_text = isinstance(key, str) and key.isascii() and key.isdecimal()
-        partition = _whole("a partition", int(key) if is_text else key, _PARTITION_MAX)
+        partition = _whole("a partition", int(key) if is_text else key, PARTITION_MAX)
         if partition in positions:
             raise ValueError(f"partition {partition} is there twice, as a number and as text")
         positions[partition] = _whole("an offset", offset, _INT64_MAX)
@@ -112,7 +113,7 @@ def to_offset(number: int) -> int:
 
 def to_partition(number: SupportsIndex) -> int:
     """``number`` as a partition. Raises TypeError and ValueError for an invalid one."""
-    return _whole("a partition", number, _PARTITION_MAX)
+    return _whole("a partition", number, PARTITION_MAX)
 
 
 def _whole(what: str, number: object, largest: int) -> int:

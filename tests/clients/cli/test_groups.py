@@ -229,6 +229,36 @@ def test_an_unknown_group_is_refused(run: Run) -> None:
     assert run("describe", "nobody") == (4, [], ["seglog: there is no group nobody"])
 
 
+# --- consume ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--group", ""], "--group: must not be empty"),
+        (["--group", "app", "--partition", "0"], "--partition does not go with --group, which shares out"),
+        (
+            ["--group", "app", "--on-out-of-range", "latest"],
+            "--on-out-of-range does not go with --group, which goes on at --from where an offset is out of range: give",
+        ),
+        (["--partition", str(2**31)], "--partition: must be a whole number, at most 2147483647"),
+    ],
+)
+def test_what_does_not_go_together_is_named(
+    broker: FakeBroker, capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(["--server", broker.address, "consume", "clicks", *arguments]) == 2
+    out, error = capfd.readouterr()
+    assert (out, error.startswith(f"seglog: {sentence}")) == ("", True)
+
+
+def test_a_group_has_a_name(run: Run) -> None:
+    for typed in (("describe", ""), ("reset", "", "--to", "latest", "--all-topics"), ("delete", "app", "")):
+        code, out, error = run(*typed)
+        assert (code, out) == (2, [])
+        assert error[0].endswith(": must not be empty")
+
+
 # --- names that others chose ------------------------------------------------------------------------------------------
 
 EVIL = "ev\x1b[31mil\nline\u202e"

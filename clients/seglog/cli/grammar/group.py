@@ -6,7 +6,7 @@ import click
 
 from seglog.cli.commands import PLACES, Choice, Command, Group, Option
 from seglog.cli.grammar.common import complete_topics, local, yes
-from seglog.cli.option_types import TOPIC_PARTITIONS
+from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
 
 _NAMES: Final = "Tables show of long names both ends, and escape what would not print; --json has them as they are."
 
@@ -22,7 +22,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 
 def _group(**attributes: Any) -> click.Argument:
-    return click.Argument(["group"], help="Name of the group.", shell_complete=_complete, **attributes)
+    return click.Argument(["group"], type=GROUP_NAME, help="Name of the group.", shell_complete=_complete, **attributes)
 
 
 def _topics(summary: str) -> Option:
@@ -79,7 +79,13 @@ COMMAND: Final = Group(
             "delete",
             "Delete groups without members, or what they committed for some topics.",
             click.Argument(
-                ["groups"], nargs=-1, required=True, metavar="GROUP...", help="Names.", shell_complete=_complete
+                ["groups"],
+                type=GROUP_NAME,
+                nargs=-1,
+                required=True,
+                metavar="GROUP...",
+                help="Names.",
+                shell_complete=_complete,
             ),
             _topics("Delete only what was committed for a topic that no member reads"),
             yes(),
