@@ -559,3 +559,18 @@ def test_iteration_ends_only_when_all_is_read_or_paused() -> None:
     spare.assignment = set()
     spare.joined()
     assert spare.session.is_finished, "others read it all"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "metadata", "sentence"),
+    [
+        (5, None, r"offsets is {partition: offset} or None, not 5"),
+        ([1], None, r"offsets is {partition: offset} or None, not \[1\]"),
+        ({0: "x"}, None, "an offset is a whole number, not 'x'"),
+        (None, 5, "metadata is text or None, not 5"),
+    ],
+)
+def test_what_cannot_be_committed_is_named(offsets: Any, metadata: Any, sentence: str) -> None:
+    group = Coordinator()
+    with pytest.raises(TypeError, match=sentence):
+        group.run(group.session.committing(offsets, metadata))

@@ -102,7 +102,7 @@ def nothing_in_common(group: str, protocols: Iterable[str], others: Iterable[str
     """To a consumer of the classic protocol whose assignors are not those of the other classic members."""
     return InconsistentGroupProtocolError(
         f"the assignors {', '.join(protocols)} are not among those that all classic members of group {group!r} have:"
-        f" {', '.join(others)}; set partition.assignment.strategy to one of these",
+        f" {', '.join(others)}; give the consumer one of these",
         group=group,
     )
 
