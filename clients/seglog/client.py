@@ -458,7 +458,7 @@ class Client:
         ``to`` is an offset, "earliest", "latest", a time as for ``consumer``, or ``Shift(n)``, as text "+n" or "-n":
         so many records from the committed offset. It is limited to the log, see ``OffsetReset.note``. With ``dry_run``
         nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
-        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to count from.
+        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to reset, or to count from.
         """
         from seglog.groups import reset_group  # noqa: PLC0415 - seldom asked
 

@@ -25,7 +25,7 @@ TIMESTAMP_MAX: Final = _INT64_MAX
 """Epoch ms, the largest that a batch can hold."""
 
 EXAMPLES: Final = (
-    "an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
+    "earliest, latest, an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
     "now, today, yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z)"
 )
 
@@ -52,10 +52,10 @@ class AtTime(NamedTuple):
 Moment = Edge | AtOffset | AtTime
 
 
-def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment:
+def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC, examples: str = EXAMPLES) -> Moment:
     """The offset or time that ``text`` describes; times without a zone are in ``zone``.
 
-    ValueError with a sentence that says what is meant, perhaps, or else lists what can be written.
+    ValueError with a sentence that says what is meant, perhaps, or else lists what can be written: ``examples``.
     """
     word = text.strip()
     lower = word.lower()
@@ -81,14 +81,14 @@ def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment
         aware = in_zone(written, zone) if written.tzinfo is None else written
         return AtTime(max(0, to_epoch_ms(aware, round_up=True)))
     except (ValueError, OverflowError):
-        raise ValueError(_not_understood(text)) from None
+        raise ValueError(_not_understood(text, examples)) from None
 
 
-def _not_understood(text: str) -> str:
+def _not_understood(text: str, examples: str) -> str:
     signed = f"-{text.strip()}"
     if _RELATIVE.fullmatch(signed.lower()):
         return f"{text!r} is not a time; did you mean {signed}?"
-    return f"{text!r} is neither an offset nor a time; write {EXAMPLES}"
+    return f"{text!r} is neither an offset nor a time; write {examples}"
 
 
 def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:

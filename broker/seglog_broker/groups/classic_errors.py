@@ -151,11 +151,7 @@ def commit_beside_members(group: str, members: Collection[ClassicMember]) -> Unk
 
 def not_empty(group: str, members: Collection[ClassicMember]) -> NonEmptyGroupError:
     """To whoever wants to delete a group that has members."""
-    return NonEmptyGroupError(
-        f"group {group!r} has live members: stop them first; members: {named(members)}",
-        group=group,
-        members=[member.member_id for member in members],
-    )
+    return NonEmptyGroupError.of(group, [(member.member_id, member.client_host) for member in members])
 
 
 def did_not_join(group: str, member_id: str) -> UnknownMemberError:

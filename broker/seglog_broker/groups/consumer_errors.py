@@ -20,7 +20,6 @@ from seglog_protocol.errors import (
     UnreleasedInstanceError,
     UnsupportedAssignorError,
 )
-from seglog_protocol.texts import first_of
 
 
 def missing(field: str, when: str) -> InvalidRequestError:
@@ -180,9 +179,4 @@ def illegal_generation(group: str, member: Member, generation: int) -> IllegalGe
 
 def not_empty(group: str, members: Collection[Member]) -> NonEmptyGroupError:
     """To whoever deletes a group that lives."""
-    names = (f"{member.member_id} ({member.subscription.client_host})" for member in members)
-    return NonEmptyGroupError(
-        f"group {group!r} has {counted(len(members), 'member')}: {first_of(names, len(members))}; end them first",
-        group=group,
-        members=[member.member_id for member in members],
-    )
+    return NonEmptyGroupError.of(group, [(member.member_id, member.subscription.client_host) for member in members])

@@ -12,7 +12,7 @@ from seglog.cli.exits import UsageError
 from seglog.cli.stderr import complain
 from seglog.cli.tables import print_table
 from seglog.client import Client, connect
-from seglog.moments import Moment, parse_moment
+from seglog.moments import EXAMPLES, Moment, parse_moment
 from seglog_protocol.messages import ConfigEntry
 from seglog_protocol.texts import printable
 
@@ -30,10 +30,10 @@ def zone_of(options: Options) -> tzinfo | None:
     return None if options.local else UTC
 
 
-def moment_of(text: str, options: Options) -> Moment:
+def moment_of(text: str, options: Options, examples: str = EXAMPLES) -> Moment:
     """An offset or a time as typed; UsageError with what can be typed."""
     try:
-        return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options))
+        return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options), examples=examples)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import is_confirmed, moment_of, open_client, print_json, warn, zone_of
-from seglog.cli.exits import FAILED, OK, InputError, exit_code_of
+from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
 from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, until_of
 from seglog.cli.tables import named, print_table
 from seglog.client import Client
 from seglog.formatting import count_of
-from seglog.groups import Shift, list_groups, parse_shift, records_behind
+from seglog.groups import TARGETS, Shift, list_groups, parse_shift, records_behind
 from seglog.moments import Moment
+from seglog_protocol.internal_topics import INTERNAL_TOPICS
 from seglog_protocol.messages import ListedGroup
 from seglog_protocol.texts import printable
 
@@ -62,14 +63,14 @@ def _describe(client: Client, options: Options) -> int:
 
 
 def _reset(client: Client, options: Options) -> int:
-    to: Moment | Shift = parse_shift(options.to) or moment_of(options.to, options)
     topics = None if options.all_topics else _by_topic(options.topics)
+    to = _target(options)
     try:
         resets = client.reset_group(options.group, to, topics, dry_run=not options.execute)
     except ValueError as error:
         raise InputError(str(error)) from error
-    if not resets:
-        raise InputError(f"group {options.group} has committed nothing; name a topic: --topic NAME")
+    if INTERNAL_TOPICS & {each.topic for each in resets}:
+        warn("note: this is a topic of the broker's own; an offset there is of use only to a group that reads it")
     if options.json:
         partitions = [each._asdict() | {"note": each.note} for each in resets]
         print_json({"group": options.group, "executed": options.execute, "partitions": partitions})
@@ -80,6 +81,14 @@ def _reset(client: Client, options: Options) -> int:
     else:
         warn("nothing is changed: add --execute to commit the new offsets")
     return OK
+
+
+def _target(options: Options) -> Moment | Shift:
+    try:
+        shift = parse_shift(options.to)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return moment_of(options.to, options, TARGETS) if shift is None else shift
 
 
 def _by_topic(topics: Sequence[tuple[str, list[int] | None]]) -> dict[str, list[int] | None]:

@@ -373,8 +373,8 @@ def test_a_reset_is_refused_while_members_live_and_names_them(run: Run, groups: 
             [],
             [
                 (
-                    "seglog: group app has 2 live members (worker-1 at 10.0.0.1, worker-2 at 10.0.0.2), and its "
-                    "offsets are reset only without: stop them first"
+                    "seglog: group 'app' has live members: stop them first; members: member-1 (10.0.0.1), "
+                    "member-2 (10.0.0.2)"
                 )
             ],
         )
@@ -384,9 +384,13 @@ def test_a_reset_is_refused_while_members_live_and_names_them(run: Run, groups: 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("new", "--to", "latest", "--all-topics"), 1, "group new has committed nothing; name a topic: --topic NAME"),
+        (("new", "--to", "latest", "--all-topics"), 1, "group 'new' has committed nothing, so there is no"),
         (("idle", "--to", "+1", "--topic", "clicks:0"), 1, "group idle has committed nothing for clicks-0 that +1"),
         (("idle", "--to", "soon", "--all-topics"), 2, "'soon' is neither an offset nor a time"),
+        (("idle", "--to", "soon", "--all-topics"), 2, "earliest, latest, an offset (1200), "),
+        (("idle", "--to", "soon", "--all-topics"), 2, ", or +N or -N: so many records after or before the committed"),
+        (("idle", "--to", "1h", "--all-topics"), 2, "'1h' is not a time; did you mean -1h?"),
+        (("idle", "--to", "+" + "9" * 30, "--all-topics"), 2, f"+{'9' * 30} is too large a number"),
         (("idle", "--all-topics"), 2, "--to is missing"),
         (("idle", "--to", "latest"), 2, "--topic or --all-topics is required"),
         (("idle", "--to", "latest", "--topic", "a", "--all-topics"), 2, "exclude each other"),
@@ -401,6 +405,14 @@ def test_a_reset_that_makes_no_sense(run: Run, arguments: tuple[str, ...], code:
     found, out, error = run("reset", *arguments)
     assert (found, out) == (code, [])
     assert sentence in error[0]
+
+
+def test_a_reset_in_a_topic_of_the_broker_is_remarked(run: Run, broker: FakeBroker, groups: FakeGroups) -> None:
+    broker.logs["__consumer_offsets"] = [broker.logs["orders"][0]]
+    code, _, error = run("reset", "idle", "--to", "latest", "--topic", "__consumer_offsets", "--execute")
+    assert (code, len(error)) == (0, 1)
+    assert error[0].startswith("seglog: note: this is a topic of the broker's own; ")
+    assert groups.committed("idle")["__consumer_offsets", 0] == 40
 
 
 # --- delete -----------------------------------------------------------------------------------------------------------

@@ -97,14 +97,10 @@ def test_while_a_member_lives_nothing_is_reset_or_deleted_and_then_it_is(tmp_pat
             assert group(running, "reset", "app", "--to", "earliest", "--all-topics", "--execute") == (
                 4,
                 [],
-                (
-                    "seglog: group app has 1 live member (worker at 127.0.0.1), and its offsets are reset only "
-                    "without: stop them first\n"
-                ),
+                f"seglog: group 'app' has live members: stop them first; members: {member_id} (127.0.0.1)\n",
             )
-            code, _, error = group(running, "delete", "app")
-            assert code == 4
-            assert member_id in error
+            deleted = group(running, "delete", "app")
+            assert deleted == group(running, "reset", "app", "--to", "1", "--all-topics"), "the same words"
             assert group(running, "delete", "app", "--topic", "clicks")[0] == 4
             assert group(running, "list")[1][1:] == ["app classic Stable 1 1 -"]
 
