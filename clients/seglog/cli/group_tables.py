@@ -7,7 +7,7 @@ from typing import Any
 from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
 from seglog.cli.tables import aligned, labelled, named
 from seglog.formatting import count_of, duration_of
-from seglog.groups import GroupDescription, GroupOffset, OffsetReset, host_of
+from seglog.groups import GroupDescription, GroupOffset, OffsetReset, host_of, records_behind
 from seglog.moments import format_time
 from seglog_protocol.messages import DescribedMember, DescribeGroupReply
 from seglog_protocol.texts import printable
@@ -37,7 +37,15 @@ def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[s
     lags = [offset.lag for offset in described.offsets if offset.lag is not None]
     ages = [lag.seconds for lag in lags if lag.records and lag.seconds is not None]
     oldest = f", the oldest {duration_of(round(max(ages) * 1000))} old" if ages else ""
-    yield "lag", f"{count_of(described.records, 'record')} in {count_of(len(lags), 'partition')}{oldest}"
+    unread = sum(offset.offset is None for offset in described.offsets)
+    if lags:
+        beside = f"; nothing is committed yet in {unread:,} more" if unread else ""
+        behind = f"{count_of(described.records, 'record')} in {count_of(len(lags), 'partition')}"
+        yield "lag", f"{behind}{oldest}{beside}"
+    elif unread == len(described.offsets):
+        yield "lag", "unknown: nothing is committed yet"
+    else:
+        yield "lag", "unknown: see the messages below"
     losses = [(lag.loss_from_ms, lag) for lag in lags if lag.records and lag.loss_from_ms is not None]
     if losses:
         at, lag = min(losses, key=lambda loss: loss[0])
@@ -54,6 +62,11 @@ def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[s
     else:
         until = until_of(group.expires_ms, group.now_ms)
         yield "expires", f"{until}, at {format_time(group.expires_ms, zone)}, unless a member joins or commits"
+
+
+def total_lag(offsets: Sequence[GroupOffset]) -> int | None:
+    """Records left to read in partitions of which that is known; None where it is known of none."""
+    return None if all(offset.lag is None for offset in offsets) else records_behind(offsets)
 
 
 def until_of(moment_ms: int | None, now_ms: int) -> str:
@@ -140,7 +153,7 @@ def _assigned(member: DescribedMember) -> str:
 def group_as_json(described: GroupDescription) -> dict[str, Any]:
     """A description as one map: what the broker says of the group, its lag, its offsets."""
     offsets = [_offset_as_json(offset) for offset in described.offsets]
-    return described.group.to_wire() | {"lag": described.records, "offsets": offsets}
+    return described.group.to_wire() | {"lag": total_lag(described.offsets), "offsets": offsets}
 
 
 def _offset_as_json(offset: GroupOffset) -> dict[str, Any]:

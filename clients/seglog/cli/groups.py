@@ -6,14 +6,13 @@ from typing import Any, Final
 from seglog.cli.arguments import Options
 from seglog.cli.common import is_confirmed, moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
-from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, until_of
+from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, total_lag, until_of
 from seglog.cli.tables import named, print_table
 from seglog.client import Client
 from seglog.formatting import count_of
-from seglog.groups import TARGETS, Shift, list_groups, parse_shift, records_behind
+from seglog.groups import TARGETS, Shift, list_groups, parse_shift
 from seglog.moments import Moment
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
-from seglog_protocol.messages import ListedGroup
 from seglog_protocol.texts import printable
 
 
@@ -28,21 +27,18 @@ def run(options: Options) -> int:
 
 def _list(client: Client, options: Options) -> int:
     groups, now_ms = client.converse(list_groups())
-    lags = [records_behind(client.group_offsets(group.group)) if options.lag else None for group in groups]
+    lags = [[total_lag(client.group_offsets(group.group))] if options.lag else [] for group in groups]
     if options.json:
-        print_json([_listed(group, lag) for group, lag in zip(groups, lags, strict=True)])
+        print_json([group.to_wire() | {"lag": lag for lag in known} for group, known in zip(groups, lags, strict=True)])
     elif groups:
         titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
         rows = []
-        for group, lag in zip(groups, lags, strict=True):
+        for group, known in zip(groups, lags, strict=True):
             row: list[Any] = [named(group.group), group.kind, group.state, group.members, group.partitions]
-            rows.append([*row, *([lag] if options.lag else []), until_of(group.expires_ms, now_ms)])
+            shown = ["-" if lag is None else lag for lag in known]
+            rows.append([*row, *shown, until_of(group.expires_ms, now_ms)])
         print_table(titles, rows)
     return OK
-
-
-def _listed(group: ListedGroup, lag: int | None) -> dict[str, Any]:
-    return group.to_wire() | ({} if lag is None else {"lag": lag})
 
 
 def _describe(client: Client, options: Options) -> int:

@@ -145,7 +145,7 @@ def test_a_group_is_described_and_offsets_outside_the_log_are_named(run: Run) ->
     code, out, error = run("describe", "app")
     assert out[:3] == [
         "app: classic, Stable, generation 4, assignor range, 2 members",
-        "lag 357,500 records in 3 partitions, the oldest 3 d old",
+        "lag 357,500 records in 3 partitions, the oldest 3 d old; nothing is committed yet in 1 more",
         "retention reaches clicks-2 in 1 s, at 2023-11-14T22:13:21.000Z",
     ]
     assert out[3:] == ["", *OFFSETS, "", *MEMBERS]
@@ -185,6 +185,18 @@ def test_an_empty_group_is_shown_with_when_its_offsets_expire(run: Run, groups: 
         "TOPIC PARTITION COMMITTED LOG END LAG BEHIND KEPT",
         "orders 0 40 40 0 0 s -",
     ]
+
+
+def test_a_group_that_has_committed_nothing_has_no_lag_that_is_known(run: Run, groups: FakeGroups) -> None:
+    groups.groups["app"] = FakeGroup(members=[member(1, {"clicks": [0, 1]})])
+    assert run("describe", "app")[1][1] == "lag unknown: nothing is committed yet"
+    assert run("list", "--lag")[1][1] == "app classic Stable 1 0 - -"
+    assert json.loads(run("describe", "app", "--json")[1][0])["lag"] is None
+    assert json.loads(run("list", "--lag", "--json")[1][0])[0]["lag"] is None
+    groups.groups["app"] = FakeGroup()
+    assert run("describe", "app")[1][1] == "lag unknown: nothing is committed yet"
+    groups.commit("app", "gone", 0, 5)
+    assert run("describe", "app")[1][1] == "lag unknown: see the messages below"
 
 
 def test_members_of_one_client_id_and_assignments_that_cannot_be_read(run: Run, groups: FakeGroups) -> None:
