@@ -29,7 +29,17 @@ def check_callable(name: str, value: object) -> None:
 
 def check_seconds(name: str, value: object) -> None:
     """Raises TypeError for what is no number, ValueError for one that is not above 0 and at most ``SECONDS_MAX``."""
+    if not 0 < _number(name, value) <= SECONDS_MAX:
+        raise ValueError(f"{name} is more than 0 s and at most {SECONDS_MAX:,} s, not {value!r}")
+
+
+def check_patience(name: str, value: object) -> None:
+    """As ``check_seconds``, for a time that is never sent: 0 and infinity are such times, too."""
+    if not _number(name, value) >= 0:
+        raise ValueError(f"{name} is 0 s or more, not {value!r}")
+
+
+def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is a number of seconds, not {value!r}")
-    if not 0 < float(value) <= SECONDS_MAX:
-        raise ValueError(f"{name} is more than 0 s and at most {SECONDS_MAX:,} s, not {value!r}")
+    return float(value)

@@ -42,5 +42,5 @@ def _check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
     for name in given.keys() - known:
         from difflib import get_close_matches  # noqa: PLC0415 - as above
 
-        hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, known, 1))
+        hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, known, 1, 0.75))
         raise TypeError(f"consumer() has no argument {name!r}{hint}")

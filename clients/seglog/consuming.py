@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.argument_checks import check_callable, check_flag
+from seglog.argument_checks import check_callable, check_flag, check_patience
 from seglog.connection import Reply
 from seglog.conversations import Conversation
 from seglog.dialing import backoff_seconds
@@ -54,6 +54,7 @@ class ConsumerOptions:
         for name in ("follow", "durable_only"):
             check_flag(name, getattr(self, name))
         check_callable("on_gap", self.on_gap)
+        check_patience("reconnect_timeout", self.reconnect_timeout)
 
     def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
         """Look up where to start; ``start`` defaults to "earliest", with ``follow`` to "latest"."""

@@ -264,6 +264,8 @@ def _wanted(topics: GroupTopics | None, committed: Iterable[tuple[str, int]]) ->
 def _by_topic(topics: GroupTopics) -> dict[str, Sequence[int] | None]:
     if isinstance(topics, Mapping):
         return dict(topics)
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"topics is a topic, several, or {{topic: partitions}}, not {topics!r}")
     return dict.fromkeys([topics] if isinstance(topics, str) else topics)
 
 

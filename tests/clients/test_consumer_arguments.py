@@ -38,6 +38,8 @@ KNOWN = "known are range, roundrobin, cooperative-sticky"
         ({"assignors": ["range", "foo"]}, ValueError, f"assignors: there is no 'foo'; {KNOWN}"),
         ({"assignors": [["range"]]}, ValueError, f"assignors: there is no ['range']; {KNOWN}"),
         ({"assignors": ("range", "cooperative-sticky")}, ValueError, "assignors: cooperative-sticky is given alone"),
+        ({"reconnect_timeout": "x"}, TypeError, "reconnect_timeout is a number of seconds, not 'x'"),
+        ({"reconnect_timeout": -1}, ValueError, "reconnect_timeout is 0 s or more, not -1"),
         ({"partitions": [0]}, ValueError, "partitions does not go with group: "),
         ({"on_out_of_range": "latest"}, ValueError, "on_out_of_range does not go with group: "),
         (

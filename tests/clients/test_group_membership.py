@@ -12,6 +12,7 @@ from seglog.conversations import Ask
 from seglog.fetching import PartitionPosition
 from seglog.group_consuming import GroupOptions, GroupSession, Notify, Pause
 from seglog.group_membership import METADATA_SECONDS
+from seglog.group_offsets import look_up_committed
 from seglog_protocol.errors import (
     ConnectionLostError,
     CoordinatorLoadingError,
@@ -574,3 +575,15 @@ def test_what_cannot_be_committed_is_named(offsets: Any, metadata: Any, sentence
     group = Coordinator()
     with pytest.raises(TypeError, match=sentence):
         group.run(group.session.committing(offsets, metadata))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "sentence"),
+    [
+        (5, "partitions is a sequence of whole numbers or None, not 5"),
+        (["x"], "a partition is a whole number, not 'x'"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_named(partitions: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        Coordinator().run(look_up_committed("app", "t", partitions))

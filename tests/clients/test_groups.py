@@ -172,6 +172,9 @@ async def test_a_group_is_made_by_a_reset_and_nothing_is_reset_without_topics(fa
         groups = _filled(broker)
         with pytest.raises(ValueError, match="group 'new' has committed nothing, so there is no offset to reset"):
             await call("reset_group", "new", "earliest")
+        wrong: Any = 5
+        with pytest.raises(TypeError, match=r"topics is a topic, several, or .*, not 5"):
+            await call("reset_group", "new", "earliest", wrong)
         nothings: list[Any] = [[], {}, {"t": []}]
         for nothing in nothings:
             with pytest.raises(ValueError, match="no partition is given, so there is no offset to reset"):

@@ -29,7 +29,8 @@ def _list(client: Client, options: Options) -> int:
     groups, now_ms = client.converse(list_groups())
     lags = [[total_lag(client.group_offsets(group.group))] if options.lag else [] for group in groups]
     if options.json:
-        print_json([group.to_wire() | {"lag": lag for lag in known} for group, known in zip(groups, lags, strict=True)])
+        told = [dict(zip(("lag",), known, strict=False)) for known in lags]
+        print_json([group.to_wire() | more for group, more in zip(groups, told, strict=True)])
     elif groups:
         titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
         rows = []
