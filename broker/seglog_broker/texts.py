@@ -1,9 +1,7 @@
-"""Values as text for people: sizes, counts, times, and texts with their control characters escaped."""
+"""Values as text for people: sizes, counts, times, keys and values of records."""
 
 import base64
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,14 +41,6 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def first_of(names: Iterable[str], count: int, most: int = 5) -> str:
-    """The first of ``count`` names, and how many there are beside: ``a, b, 3 more``; empty without any."""
-    shown = list(islice(names, most))
-    if count > most:
-        shown.append(f"{count - most:,} more")
-    return ", ".join(shown)
-
-
 def bytes_text(content: bytes | None) -> str:
     """A key or value: ``'text'`` with its odd characters escaped, ``base64:...``, or ``null``; long ones are cut."""
     if content is None:
@@ -64,12 +54,3 @@ def bytes_text(content: bytes | None) -> str:
         shown = repr(text[:_TEXT_MAX])  # chooses the quotes, and escapes unprintable characters
         is_cut = len(text) > _TEXT_MAX
     return f"{shown}... ({len(content):,} bytes)" if is_cut else shown
-
-
-def printable(text: str) -> str:
-    """``text`` with characters that would not print, such as those that move a cursor, as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )

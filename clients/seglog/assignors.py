@@ -222,3 +222,20 @@ ASSIGNORS: Final[Mapping[str, Callable[[Mapping[str, Subscription], Mapping[str,
     COOPERATIVE: assign_cooperatively,
 }
 """By the name under which Kafka's clients have them."""
+
+
+def check_assignors(names: object) -> None:
+    """Raises TypeError and ValueError for what is not a sequence of assignors that go together."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f"assignors is a sequence of names, such as ('range', 'roundrobin'), not {names!r}")
+    known = ", ".join(ASSIGNORS)
+    if not names:
+        raise ValueError(f"assignors must not be empty; known are {known}")
+    for name in names:
+        if not isinstance(name, str) or name not in ASSIGNORS:
+            raise ValueError(f"assignors: there is no {name!r}; known are {known}")
+    if COOPERATIVE in names and len(names) > 1:
+        raise ValueError(
+            f"assignors: {COOPERATIVE} is given alone, not in {list(names)!r}: its members keep partitions while the "
+            "group makes a new generation, and those of the others give them up"
+        )

@@ -291,23 +291,23 @@ class Client:
         ``auto_commit_interval`` seconds, when partitions are given up and at the end; without ``auto_commit`` the
         program calls ``commit``. ``on_assigned(partitions)`` is called before partitions are read,
         ``on_revoked(partitions, lost)`` before they are given up, or with ``lost`` when others may read them already;
-        both by the thread that reads. ``instance_id`` makes a static member, which comes back within
-        ``session_timeout`` seconds to what it had. A program that does not ask for records for ``max_poll_interval``
-        seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or, alone,
-        "cooperative-sticky".
+        both by the thread that reads. ``instance_id`` makes a static member, which does not leave at the
+        end, and comes back within ``session_timeout`` seconds to what it had. A program that does not ask for records
+        for ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or,
+        alone, "cooperative-sticky".
         """
+        from seglog.consumer_arguments import consumer_options, group_options  # noqa: PLC0415
+
         if group is None:
             from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
-            from seglog.consuming import ConsumerOptions  # noqa: PLC0415
 
-            options = ConsumerOptions(**more)
+            options = consumer_options(more)
             return self._adopted(
                 lambda link: Consumer(self._dialer, link, topic, options, timeout=self._request_timeout)
             )
         from seglog.group_consumer import GroupConsumer  # noqa: PLC0415 - and with Kafka's messages
-        from seglog.group_consuming import GroupOptions  # noqa: PLC0415
 
-        of_group = GroupOptions(**({"follow": True} | more), group=group, client_id=self._dialer.client_id)
+        of_group = group_options(group, self._dialer.client_id, more)
         return self._adopted(
             lambda link: GroupConsumer(self._dialer, link, topic, of_group, timeout=self._request_timeout)
         )
@@ -458,7 +458,7 @@ class Client:
         ``to`` is an offset, "earliest", "latest", a time as for ``consumer``, or ``Shift(n)``, as text "+n" or "-n":
         so many records from the committed offset. It is limited to the log, see ``OffsetReset.note``. With ``dry_run``
         nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
-        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to count from.
+        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to reset, or to count from.
         """
         from seglog.groups import reset_group  # noqa: PLC0415 - seldom asked
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from seglog.argument_checks import check_callable, check_flag, check_patience
 from seglog.connection import Reply
 from seglog.conversations import Conversation
 from seglog.dialing import backoff_seconds
@@ -50,6 +51,10 @@ class ConsumerOptions:
     def __post_init__(self) -> None:
         if self.on_out_of_range not in {"error", "earliest", "latest"}:
             raise ValueError(f"on_out_of_range is 'error', 'earliest' or 'latest', not {self.on_out_of_range!r}")
+        for name in ("follow", "durable_only"):
+            check_flag(name, getattr(self, name))
+        check_callable("on_gap", self.on_gap)
+        check_patience("reconnect_timeout", self.reconnect_timeout)
 
     def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
         """Look up where to start; ``start`` defaults to "earliest", with ``follow`` to "latest"."""

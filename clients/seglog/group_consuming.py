@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from seglog.assignors import ASSIGNORS
+from seglog.argument_checks import check_callable, check_flag, check_seconds, check_text
+from seglog.assignors import check_assignors
 from seglog.consuming import ConsumerOptions, Retries
 from seglog.conversations import Ask, Conversation
 from seglog.fetching import PartitionPosition
@@ -75,18 +76,22 @@ class GroupOptions(ConsumerOptions):
     assignors: Sequence[str] = ("range", "roundrobin")
 
     def __post_init__(self) -> None:
+        ConsumerOptions.__post_init__(self)
+        check_text("group", self.group)
         if self.on_out_of_range != "error":
-            raise ValueError("a consumer in a group goes on at `start` where its offset is out of range")
+            raise ValueError(
+                "on_out_of_range does not go with group: where its offset is out of range it goes on at start"
+            )
         if self.partitions is not None:
-            raise ValueError("a consumer in a group reads the partitions that the group assigns to it")
-        if not self.group:
-            raise ValueError("the name of a group is not empty")
-        unknown = [name for name in self.assignors if name not in ASSIGNORS]
-        if unknown or not self.assignors:
-            raise ValueError(f"assignors are some of {', '.join(ASSIGNORS)}, not {list(self.assignors)!r}")
+            raise ValueError("partitions does not go with group: a member reads the partitions that it is assigned")
+        if self.instance_id is not None:
+            check_text("instance_id", self.instance_id)
+        check_flag("auto_commit", self.auto_commit)
+        for name in ("on_assigned", "on_revoked"):
+            check_callable(name, getattr(self, name))
         for name in ("auto_commit_interval", "session_timeout", "max_poll_interval"):
-            if not 0 < getattr(self, name) < 2**31 / 1000:
-                raise ValueError(f"{name} is a number of seconds above 0, not {getattr(self, name)!r}")
+            check_seconds(name, getattr(self, name))
+        check_assignors(self.assignors)
         if not isinstance(self.place, Mapping):
             to_moment(self.place)
 
@@ -112,6 +117,12 @@ class GroupOptions(ConsumerOptions):
             min(HEARTBEAT_SECONDS, self.session_timeout / 3),
             self.max_poll_interval,
         )
+
+
+def _to_positions(offsets: object) -> dict[int, int]:
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets is {{partition: offset}} or None, not {offsets!r}")
+    return to_positions(offsets)
 
 
 class InHand(NamedTuple):
@@ -345,6 +356,9 @@ class GroupSession:
         self, offsets: Mapping[int, int] | Mapping[str, int] | None, metadata: str | None = None
     ) -> Steps[None]:
         """As ``Consumer.commit``."""
+        given = None if offsets is None else _to_positions(offsets)
+        if metadata is not None and not isinstance(metadata, str):
+            raise TypeError(f"metadata is text or None, not {metadata!r}")
         self.membership.raise_fenced()
         member = self.membership.member
         if member is None:
@@ -353,7 +367,7 @@ class GroupSession:
                 "for; it joins when records are asked for",
                 group=self._options.group,
             )
-        if offsets is None:
+        if given is None:
             least = 1 if metadata is None else 0
             places = {
                 partition: state.position
@@ -361,7 +375,7 @@ class GroupSession:
                 if state.position >= self._committed.get(partition, -1) + least
             }
         else:
-            places = to_positions(offsets)
+            places = given
             for partition in places.keys() - self._states().keys():
                 raise ValueError(f"this consumer does not read partition {partition} of {self._topic}")
         retries = Retries(self._options.reconnect_timeout)

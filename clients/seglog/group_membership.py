@@ -31,6 +31,7 @@ from seglog_protocol.errors import (
     GroupError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     SeglogError,
@@ -150,6 +151,15 @@ class Membership:
         except MemberIdRequiredError as error:
             self._member_id = error.member_id
             return False
+        except InvalidSessionTimeoutError as error:
+            raise InvalidSessionTimeoutError(
+                f"session_timeout is from {error.minimum / 1000:g} s to {error.maximum / 1000:g} s at this broker "
+                "(group.min.session.timeout.ms, group.max.session.timeout.ms of its configuration), not "
+                f"{options.session_timeout:g} s",
+                group=error.group,
+                minimum=error.minimum,
+                maximum=error.maximum,
+            ) from error
         except SeglogError as error:
             if not self._has_to_join_anew(error):
                 raise

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from seglog.conversations import Conversation, ask, pages
 from seglog.group_membership import Member
+from seglog.moments import to_partition
 from seglog_protocol.messages import (
     CommitOffset,
     CommitOffsetsReply,
@@ -36,12 +37,18 @@ def look_up_committed(
 ) -> Conversation[dict[int, Committed]]:
     """What a group has committed for partitions of a topic (None: all), without those for which it has nothing."""
     found: dict[int, Committed] = {}
-    for some in [None] if partitions is None else pages(partitions, OFFSETS_PER_REQUEST):
+    for some in [None] if partitions is None else pages(_numbers(partitions), OFFSETS_PER_REQUEST):
         asked = None if some is None else [GroupPartition(topic, partition) for partition in some]
         request = CommittedOffsetsRequest(group, asked)
         reply, _ = yield from ask(request, CommittedOffsetsReply, is_repeatable=True)
         found |= {result.partition: _committed(result) for result in _there(reply.offsets, topic)}
     return found
+
+
+def _numbers(partitions: object) -> list[int]:
+    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
+        raise TypeError(f"partitions is a sequence of whole numbers or None, not {partitions!r}")
+    return [to_partition(partition) for partition in partitions]
 
 
 def _there(results: Iterable[CommittedOffset], topic: str) -> Iterable[CommittedOffset]:

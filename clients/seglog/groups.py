@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import index
 from typing import Final, NamedTuple, TypeVar
 
 from seglog.conversations import Conversation, ask, pages
-from seglog.formatting import count_of
 from seglog.lag import PLACES_PER_REQUEST, PartitionLag, partition_lag
-from seglog.moments import AtOffset, AtTime, Edge, Moment
+from seglog.moments import EXAMPLES, AtOffset, AtTime, Edge, Moment
 from seglog.starting import PartitionOffsets, look_up, to_moment
 from seglog_protocol.errors import NonEmptyGroupError, SeglogError, UnknownGroupError
 from seglog_protocol.messages import (
@@ -36,11 +36,16 @@ from seglog_protocol.messages import (
     ListGroupsRequest,
 )
 from seglog_protocol.messages.base import ITEMS_MAX
+from seglog_protocol.record_batch import INT64_MAX
+from seglog_protocol.texts import shortened
 
 PlaceT = TypeVar("PlaceT", bound=tuple[str, int])
 
-_SHIFT: Final = re.compile(r"[+-]\d{1,19}", re.ASCII)
-_MEMBERS_NAMED: Final = 5
+TARGETS: Final = f"{EXAMPLES}, or +N or -N: so many records after or before the committed offset"
+"""What a reset can go to, for errors."""
+
+_SHIFT: Final = re.compile(r"[+-]\d+", re.ASCII)
+_DIGITS_MAX: Final = 19
 
 
 class Shift(NamedTuple):
@@ -130,8 +135,13 @@ def records_behind(offsets: Iterable[GroupOffset]) -> int:
 
 
 def parse_shift(text: str) -> Shift | None:
-    """``+N`` or ``-N``; None for anything else, such as the time ``-1h``."""
-    return Shift(int(text)) if _SHIFT.fullmatch(text.strip()) else None
+    """``+N`` or ``-N``; None for anything else, such as the time ``-1h``. ValueError for a number that is too large."""
+    word = text.strip()
+    if _SHIFT.fullmatch(word) is None:
+        return None
+    if len(word) > 1 + _DIGITS_MAX or abs(int(word)) > INT64_MAX:
+        raise ValueError(f"{shortened(word, 2 * _DIGITS_MAX)} is too large a number")
+    return Shift(int(word))
 
 
 # --- Looking ----------------------------------------------------------------------------------------------------------
@@ -225,6 +235,9 @@ def reset_group(
     for topic, partitions in _wanted(topics, before).items():
         found, _ = yield from look_up(topic, partitions, timestamp)
         resets += [_reset(name, target, offsets, before.get((topic, offsets.partition))) for offsets in found]
+    if not resets:
+        what = f"group {name!r} has committed nothing" if topics is None else "no partition is given"
+        raise ValueError(f"{what}, so there is no offset to reset: name a topic, or partitions of it")
     if not dry_run:
         yield from commit_offsets(name, {(each.topic, each.partition): each.after for each in resets})
     return resets
@@ -233,9 +246,9 @@ def reset_group(
 def _to_target(to: int | str | datetime | Moment | Shift) -> Moment | Shift:
     """Raises ValueError for what is neither a place in a log nor a shift."""
     if isinstance(to, Shift):
-        return to
+        return Shift(index(to.records))
     shift = parse_shift(to) if isinstance(to, str) else None
-    return to_moment(to) if shift is None else shift
+    return to_moment(to, TARGETS) if shift is None else shift
 
 
 def _wanted(topics: GroupTopics | None, committed: Iterable[tuple[str, int]]) -> dict[str, Sequence[int] | None]:
@@ -251,6 +264,8 @@ def _wanted(topics: GroupTopics | None, committed: Iterable[tuple[str, int]]) ->
 def _by_topic(topics: GroupTopics) -> dict[str, Sequence[int] | None]:
     if isinstance(topics, Mapping):
         return dict(topics)
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"topics is a topic, several, or {{topic: partitions}}, not {topics!r}")
     return dict.fromkeys([topics] if isinstance(topics, str) else topics)
 
 
@@ -261,14 +276,7 @@ def _check_empty(name: str) -> Conversation[None]:
     except UnknownGroupError:
         return
     if group.members:
-        names = [f"{member.client_id or member.member_id} at {host_of(member)}" for member in group.members]
-        more = f" and {len(names) - _MEMBERS_NAMED:,} more" if len(names) > _MEMBERS_NAMED else ""
-        raise NonEmptyGroupError(
-            f"group {name} has {count_of(len(names), 'live member')} ({', '.join(names[:_MEMBERS_NAMED])}{more}), and "
-            "its offsets are reset only without: stop them first",
-            group=name,
-            members=[member.member_id for member in group.members],
-        )
+        raise NonEmptyGroupError.of(name, [(member.member_id, member.client_host) for member in group.members])
 
 
 def _reset(name: str, target: Moment | Shift, offsets: PartitionOffsets, before: int | None) -> OffsetReset:

@@ -19,12 +19,13 @@ _RELATIVE: Final = re.compile(r"[+-](?:\d+(?:ms|[smhdw]))+")
 _RELATIVE_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
 _DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _INT64_MAX: Final = 2**63 - 1
-_PARTITION_MAX: Final = 2**31 - 1
+PARTITION_MAX: Final = 2**31 - 1
+"""The largest number of a partition."""
 TIMESTAMP_MAX: Final = _INT64_MAX
 """Epoch ms, the largest that a batch can hold."""
 
 EXAMPLES: Final = (
-    "an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
+    "earliest, latest, an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
     "now, today, yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z)"
 )
 
@@ -51,10 +52,10 @@ class AtTime(NamedTuple):
 Moment = Edge | AtOffset | AtTime
 
 
-def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment:
+def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC, examples: str = EXAMPLES) -> Moment:
     """The offset or time that ``text`` describes; times without a zone are in ``zone``.
 
-    ValueError with a sentence that says what is meant, perhaps, or else lists what can be written.
+    ValueError with a sentence that says what is meant, perhaps, or else lists what can be written: ``examples``.
     """
     word = text.strip()
     lower = word.lower()
@@ -80,14 +81,14 @@ def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment
         aware = in_zone(written, zone) if written.tzinfo is None else written
         return AtTime(max(0, to_epoch_ms(aware, round_up=True)))
     except (ValueError, OverflowError):
-        raise ValueError(_not_understood(text)) from None
+        raise ValueError(_not_understood(text, examples)) from None
 
 
-def _not_understood(text: str) -> str:
+def _not_understood(text: str, examples: str) -> str:
     signed = f"-{text.strip()}"
     if _RELATIVE.fullmatch(signed.lower()):
         return f"{text!r} is not a time; did you mean {signed}?"
-    return f"{text!r} is neither an offset nor a time; write {EXAMPLES}"
+    return f"{text!r} is neither an offset nor a time; write {examples}"
 
 
 def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:
@@ -98,7 +99,7 @@ def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int
     positions: dict[int, int] = {}
     for key, offset in places.items():
         is_text = isinstance(key, str) and key.isascii() and key.isdecimal()
-        partition = _whole("a partition", int(key) if is_text else key, _PARTITION_MAX)
+        partition = _whole("a partition", int(key) if is_text else key, PARTITION_MAX)
         if partition in positions:
             raise ValueError(f"partition {partition} is there twice, as a number and as text")
         positions[partition] = _whole("an offset", offset, _INT64_MAX)
@@ -112,7 +113,7 @@ def to_offset(number: int) -> int:
 
 def to_partition(number: SupportsIndex) -> int:
     """``number`` as a partition. Raises TypeError and ValueError for an invalid one."""
-    return _whole("a partition", number, _PARTITION_MAX)
+    return _whole("a partition", number, PARTITION_MAX)
 
 
 def _whole(what: str, number: object, largest: int) -> int:

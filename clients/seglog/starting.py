@@ -8,6 +8,7 @@ from typing import NamedTuple
 from seglog.conversations import Conversation, ask, when_recovered
 from seglog.fetching import PartitionPosition
 from seglog.moments import (
+    EXAMPLES,
     AtOffset,
     AtTime,
     Edge,
@@ -45,12 +46,12 @@ class PartitionOffsets(NamedTuple):
     timestamp: int | None = None
 
 
-def to_moment(place: int | str | datetime | Moment) -> Moment:
-    """``place`` as a Moment. Raises ValueError for anything else."""
+def to_moment(place: int | str | datetime | Moment, examples: str = EXAMPLES) -> Moment:
+    """``place`` as a Moment. Raises ValueError for anything else, with ``examples`` of what can be written."""
     if isinstance(place, Edge | AtOffset | AtTime):
         return place
     if isinstance(place, str):
-        return parse_moment(place, now_ms=time.time_ns() // 1_000_000)
+        return parse_moment(place, now_ms=time.time_ns() // 1_000_000, examples=examples)
     if isinstance(place, datetime):
         return AtTime(max(0, to_epoch_ms(place, round_up=True)))
     if type(place) is int and place >= 0:  # excludes True

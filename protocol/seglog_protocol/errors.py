@@ -15,8 +15,10 @@ and crash.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
+
+from seglog_protocol.texts import first_of
 
 Fact = Any  # a value that msgpack can encode: int, str, bool, None, bytes, and lists and maps of them
 
@@ -381,6 +383,16 @@ class NonEmptyGroupError(GroupError):
     code = "NON_EMPTY_GROUP"
     kafka_code = 68
     members: list[str] = []  # noqa: RUF012 - replaced, never changed
+
+    @classmethod
+    def of(cls, group: str, members: Collection[tuple[str, str]]) -> "NonEmptyGroupError":
+        """The error that says who the members are, by member id and host."""
+        names = first_of((f"{member_id} ({host.removeprefix('/')})" for member_id, host in members), len(members))
+        return cls(
+            f"group {group!r} has live members: stop them first; members: {names}",
+            group=group,
+            members=[member_id for member_id, _ in members],
+        )
 
 
 class UnknownGroupError(GroupError):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seglog_broker.texts import bytes_text, counted, printable, range_text, size_text, time_text
+from seglog_broker.texts import bytes_text, counted, range_text, size_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,6 @@ def test_long_values_are_cut_with_their_size() -> None:
     assert bytes_text(b"\xff" * 2000).endswith("... (2,000 bytes)")
     assert bytes_text(None) == "null"
     assert bytes_text(b"") == "''"
-
-
-def test_what_prints_stays_as_it_is() -> None:
-    assert printable("plain") == "plain"
 
 
 def test_counts_have_their_plural() -> None:

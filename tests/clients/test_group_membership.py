@@ -12,6 +12,7 @@ from seglog.conversations import Ask
 from seglog.fetching import PartitionPosition
 from seglog.group_consuming import GroupOptions, GroupSession, Notify, Pause
 from seglog.group_membership import METADATA_SECONDS
+from seglog.group_offsets import look_up_committed
 from seglog_protocol.errors import (
     ConnectionLostError,
     CoordinatorLoadingError,
@@ -559,3 +560,30 @@ def test_iteration_ends_only_when_all_is_read_or_paused() -> None:
     spare.assignment = set()
     spare.joined()
     assert spare.session.is_finished, "others read it all"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "metadata", "sentence"),
+    [
+        (5, None, r"offsets is {partition: offset} or None, not 5"),
+        ([1], None, r"offsets is {partition: offset} or None, not \[1\]"),
+        ({0: "x"}, None, "an offset is a whole number, not 'x'"),
+        (None, 5, "metadata is text or None, not 5"),
+    ],
+)
+def test_what_cannot_be_committed_is_named(offsets: Any, metadata: Any, sentence: str) -> None:
+    group = Coordinator()
+    with pytest.raises(TypeError, match=sentence):
+        group.run(group.session.committing(offsets, metadata))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "sentence"),
+    [
+        (5, "partitions is a sequence of whole numbers or None, not 5"),
+        (["x"], "a partition is a whole number, not 'x'"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_named(partitions: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        Coordinator().run(look_up_committed("app", "t", partitions))

@@ -160,6 +160,9 @@ async def test_a_shift_counts_from_what_is_committed(face: str) -> None:
         assert [(each.partition, each.asked, each.after) for each in resets] == [(0, 5, 10), (1, -33, 0)]
         await call("reset_group", "app", Shift(4), {"t": [0]})
         assert groups.committed("app") == {("t", 0): 14, ("t", 1): 0}
+        await call("reset_group", "app", f"+{2**63 - 1}")
+        assert groups.committed("app") == {("t", 0): 100, ("t", 1): 5}
+        await call("reset_group", "app", f"-{2**63 - 1}", {"t": [1]})
         with pytest.raises(ValueError, match=r"has committed nothing for t-2 that \+4 could count from"):
             await call("reset_group", "app", "+4", {"t": [2]})
 
@@ -167,13 +170,21 @@ async def test_a_shift_counts_from_what_is_committed(face: str) -> None:
 async def test_a_group_is_made_by_a_reset_and_nothing_is_reset_without_topics(face: str) -> None:
     async with _open(face) as (call, broker):
         groups = _filled(broker)
-        assert await call("reset_group", "new", "earliest") == []
+        with pytest.raises(ValueError, match="group 'new' has committed nothing, so there is no offset to reset"):
+            await call("reset_group", "new", "earliest")
+        wrong: Any = 5
+        with pytest.raises(TypeError, match=r"topics is a topic, several, or .*, not 5"):
+            await call("reset_group", "new", "earliest", wrong)
+        nothings: list[Any] = [[], {}, {"t": []}]
+        for nothing in nothings:
+            with pytest.raises(ValueError, match="no partition is given, so there is no offset to reset"):
+                await call("reset_group", "new", "earliest", nothing)
         assert groups.groups == {}
         await call("reset_group", "new", "earliest", ["t", "u"])
         assert groups.committed("new") == {("t", 0): 10, ("t", 1): 0, ("t", 2): 0, ("u", 0): 0}
         with pytest.raises(UnknownTopicError):
             await call("reset_group", "new", "earliest", "nothing")
-        with pytest.raises(ValueError, match="neither an offset nor a time"):
+        with pytest.raises(ValueError, match=r"neither an offset nor a time.* earliest, latest, .* or \+N or -N"):
             await call("reset_group", "new", "soon", "t")
 
 
@@ -182,12 +193,12 @@ async def test_members_keep_a_reset_from_being_made_and_are_named(face: str) -> 
         groups = _filled(broker)
         groups.commit("app", "t", 0, 40)
         groups.groups["app"].members = [member(number) for number in range(1, 8)]
-        with pytest.raises(NonEmptyGroupError, match="7 live members"):
+        with pytest.raises(NonEmptyGroupError, match="has live members: stop them first"):
             await call("reset_group", "app", "latest")
-        with pytest.raises(NonEmptyGroupError, match="7 live members") as caught:
+        with pytest.raises(NonEmptyGroupError, match="has live members: stop them first") as caught:
             await call("reset_group", "app", "latest", dry_run=True)
-        assert "(worker-1 at 10.0.0.1, " in caught.value.message
-        assert "worker-5 at 10.0.0.5 and 2 more)" in caught.value.message
+        assert "; members: member-1 (10.0.0.1), " in caught.value.message
+        assert caught.value.message.endswith(", member-5 (10.0.0.5), 2 more")
         assert caught.value.members == [f"member-{number}" for number in range(1, 8)]
         assert groups.committed("app") == {("t", 0): 40}
 
@@ -237,6 +248,12 @@ async def test_groups_and_offsets_are_deleted(face: str) -> None:
 @pytest.mark.parametrize(("text", "records"), [("+5", 5), ("-12", -12), (" +0 ", 0)])
 def test_a_number_with_a_sign_is_a_shift(text: str, records: int) -> None:
     assert parse_shift(text) == Shift(records)
+
+
+@pytest.mark.parametrize("text", [f"+{2**63}", "-" + "9" * 5_000])
+def test_a_shift_that_no_log_is_long_enough_for(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^.{1,40} is too large a number$"):
+        parse_shift(text)
 
 
 @pytest.mark.parametrize("text", ["5", "-1h", "+", "latest", "+1.5", "--5", "+٣"])

@@ -10,7 +10,6 @@ from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
-from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
@@ -36,6 +35,7 @@ from seglog_protocol.errors import (
     UnknownServerError,
     UnknownTopicError,
 )
+from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,

@@ -11,7 +11,6 @@ import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
 from seglog_broker.api.turns import EFFORT_A_TURN
-from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -36,6 +35,7 @@ from seglog_protocol.errors import (
     PolicyViolationError,
     SeglogError,
 )
+from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import (
     AlterTopicReply,
     AlterTopicRequest,

@@ -7,7 +7,6 @@ from typing import Final
 import structlog
 
 from seglog_broker.api.result_errors import as_result
-from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
@@ -16,6 +15,7 @@ from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, SeglogError
+from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateRequest, TruncateResult
 
 log = structlog.get_logger()

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from seglog_broker.groups.classic_member import ClassicMember
 from seglog_broker.groups.membership import Limits
-from seglog_broker.texts import counted, first_of
+from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     FencedInstanceError,
     GroupMaxSizeError,
@@ -16,6 +16,7 @@ from seglog_protocol.errors import (
     RebalanceInProgressError,
     UnknownMemberError,
 )
+from seglog_protocol.texts import first_of
 
 
 def named(members: Collection[ClassicMember]) -> str:
@@ -35,7 +36,7 @@ def invalid_session_timeout(group: str, timeout_ms: int, limits: Limits) -> Inva
     minimum, maximum = limits.min_session_timeout_ms, limits.max_session_timeout_ms
     return InvalidSessionTimeoutError(
         f"the session timeout of {timeout_ms:,} ms is not between group.min.session.timeout.ms ({minimum:,}) and"
-        f" group.max.session.timeout.ms ({maximum:,}): change session.timeout.ms of the consumer",
+        f" group.max.session.timeout.ms ({maximum:,}): give the consumer another one",
         group=group,
         minimum=minimum,
         maximum=maximum,
@@ -45,7 +46,7 @@ def invalid_session_timeout(group: str, timeout_ms: int, limits: Limits) -> Inva
 def pending_member_is_static(group: str, member_id: str) -> UnknownMemberError:
     """To a consumer that was given its id as a dynamic member and now names an instance."""
     return UnknownMemberError(
-        f"group {group!r} gave the id {member_id!r} to a member without group.instance.id: join anew with an empty"
+        f"group {group!r} gave the id {member_id!r} to a member without an instance id: join anew with an empty"
         " member id",
         group=group,
         member_id=member_id,
@@ -74,10 +75,7 @@ def inconsistent_protocols(
     if protocol_type != of_group:
         problem = f"is of the protocol type {of_group!r}, not {protocol_type!r}: use another group"
     else:
-        problem = (
-            f"has members that support none of {', '.join(protocols)}: give all of them a common assignor"
-            " (partition.assignment.strategy)"
-        )
+        problem = f"has members that support none of {', '.join(protocols)}: give all of them a common assignor"
     return InconsistentGroupProtocolError(f"group {group!r} {problem}; members: {named(members)}", group=group)
 
 
@@ -117,7 +115,7 @@ def fenced(group: str, member_id: str, instance_id: str) -> FencedInstanceError:
     """To the consumer whose place another one takes."""
     return FencedInstanceError(
         f"another consumer has joined group {group!r} as instance {instance_id!r} and took the place of member"
-        f" {member_id!r}: give each running consumer its own group.instance.id",
+        f" {member_id!r}: give each running consumer an instance id of its own",
         group=group,
         instance_id=instance_id,
     )
@@ -153,11 +151,7 @@ def commit_beside_members(group: str, members: Collection[ClassicMember]) -> Unk
 
 def not_empty(group: str, members: Collection[ClassicMember]) -> NonEmptyGroupError:
     """To whoever wants to delete a group that has members."""
-    return NonEmptyGroupError(
-        f"group {group!r} has live members: stop them first; members: {named(members)}",
-        group=group,
-        members=[member.member_id for member in members],
-    )
+    return NonEmptyGroupError.of(group, [(member.member_id, member.client_host) for member in members])
 
 
 def did_not_join(group: str, member_id: str) -> UnknownMemberError:

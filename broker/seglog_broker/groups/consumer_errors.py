@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from seglog_broker.groups.consumer_member import Member
-from seglog_broker.texts import counted, first_of
+from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     FencedInstanceError,
     FencedMemberEpochError,
@@ -101,7 +101,7 @@ def nothing_in_common(group: str, protocols: Iterable[str], others: Iterable[str
     """To a consumer of the classic protocol whose assignors are not those of the other classic members."""
     return InconsistentGroupProtocolError(
         f"the assignors {', '.join(protocols)} are not among those that all classic members of group {group!r} have:"
-        f" {', '.join(others)}; set partition.assignment.strategy to one of these",
+        f" {', '.join(others)}; give the consumer one of these",
         group=group,
     )
 
@@ -179,9 +179,4 @@ def illegal_generation(group: str, member: Member, generation: int) -> IllegalGe
 
 def not_empty(group: str, members: Collection[Member]) -> NonEmptyGroupError:
     """To whoever deletes a group that lives."""
-    names = (f"{member.member_id} ({member.subscription.client_host})" for member in members)
-    return NonEmptyGroupError(
-        f"group {group!r} has {counted(len(members), 'member')}: {first_of(names, len(members))}; end them first",
-        group=group,
-        members=[member.member_id for member in members],
-    )
+    return NonEmptyGroupError.of(group, [(member.member_id, member.subscription.client_host) for member in members])

@@ -9,10 +9,12 @@ from typing import Any
 
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
+from seglog.cli.stderr import complain
 from seglog.cli.tables import print_table
 from seglog.client import Client, connect
-from seglog.moments import Moment, parse_moment
+from seglog.moments import EXAMPLES, Moment, parse_moment
 from seglog_protocol.messages import ConfigEntry
+from seglog_protocol.texts import printable
 
 
 def open_client(options: Options) -> Client:
@@ -28,10 +30,10 @@ def zone_of(options: Options) -> tzinfo | None:
     return None if options.local else UTC
 
 
-def moment_of(text: str, options: Options) -> Moment:
+def moment_of(text: str, options: Options, examples: str = EXAMPLES) -> Moment:
     """An offset or a time as typed; UsageError with what can be typed."""
     try:
-        return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options))
+        return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options), examples=examples)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -58,11 +60,11 @@ def is_confirmed(options: Options, question: Callable[[], str]) -> bool:
     """Whether to go on: with ``--yes`` or without a terminal always, else if the question is answered with yes."""
     if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
-    print(f"{question()} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(question())} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def warn(sentence: str) -> None:
     """Print a sentence on stderr, behind what was printed before it."""
     sys.stdout.flush()
-    print(f"seglog: {sentence}", file=sys.stderr)
+    complain(sentence)

@@ -22,7 +22,7 @@ def topic_names(context: click.Context, incomplete: str) -> list[str]:
 
 
 def group_names(context: click.Context, incomplete: str) -> list[str]:
-    """As ``topic_names``, of groups."""
+    """As ``topic_names``, of groups; without those whose names hold line breaks, say, which shells would split."""
     return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
 
 
@@ -37,6 +37,6 @@ def _names(context: click.Context, incomplete: str, asked: Callable[[Client], li
             request_timeout=seconds,
             client_id="seglog-completion",
         ) as client:
-            return [name for name in asked(client) if name.startswith(incomplete)]
+            return [name for name in asked(client) if name.startswith(incomplete) and name.isprintable()]
     except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt
         return []

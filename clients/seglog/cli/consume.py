@@ -23,10 +23,15 @@ def run(options: Options) -> int:
     notes = GapNotes()
     if options.group is None:
         chosen = {"partitions": options.partition, "on_out_of_range": options.on_out_of_range}
-    elif options.partition is None and options.on_out_of_range == "error":
-        chosen = {"group": options.group}
+    elif options.partition is not None:
+        raise UsageError("--partition does not go with --group, which shares out the partitions itself: leave one out")
+    elif options.on_out_of_range != "error":
+        raise UsageError(
+            "--on-out-of-range does not go with --group, which goes on at --from where an offset is out of range: "
+            f"give --from {options.on_out_of_range}"
+        )
     else:
-        raise UsageError("--group chooses the partitions, and goes on at --from where an offset is out of range")
+        chosen = {"group": options.group}
     with (
         open_client(options) as client,
         client.consumer(

@@ -1,16 +1,16 @@
 """Groups as they are printed: lines of a description, rows, JSON, and sentences about what is wrong."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
 from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
-from seglog.cli.tables import aligned, labelled
+from seglog.cli.tables import aligned, labelled, named
 from seglog.formatting import count_of, duration_of
-from seglog.groups import GroupDescription, GroupOffset, OffsetReset, host_of
+from seglog.groups import GroupDescription, GroupOffset, OffsetReset, host_of, records_behind
 from seglog.moments import format_time
 from seglog_protocol.messages import DescribedMember, DescribeGroupReply
+from seglog_protocol.texts import printable
 
 
 def description_lines(
@@ -18,13 +18,15 @@ def description_lines(
 ) -> Iterator[str]:
     """A group for people: what it is, and tables of its offsets and members."""
     group = described.group
-    assignor = [f"assignor {group.protocol}"] if group.protocol else []
+    assignor = [f"assignor {printable(group.protocol)}"] if group.protocol else []
     words = [group.kind, group.state, f"generation {group.generation:,}", *assignor]
-    yield f"{group.group}: {', '.join(words)}, {count_of(len(group.members), 'member')}"
+    yield f"{printable(group.group)}: {', '.join(words)}, {count_of(len(group.members), 'member')}"
     yield from labelled(_facts(described, zone), label_width=10)
     if offsets and described.offsets:
         yield ""
-        yield from _offset_table(described.offsets, _owner_names(group.members), group.now_ms)
+        yield from _offset_table(
+            described.offsets, {member.member_id: _name_of(member) for member in group.members}, group.now_ms
+        )
     if members and group.members:
         yield ""
         yield from _member_table(group)
@@ -35,7 +37,15 @@ def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[s
     lags = [offset.lag for offset in described.offsets if offset.lag is not None]
     ages = [lag.seconds for lag in lags if lag.records and lag.seconds is not None]
     oldest = f", the oldest {duration_of(round(max(ages) * 1000))} old" if ages else ""
-    yield "lag", f"{count_of(described.records, 'record')} in {count_of(len(lags), 'partition')}{oldest}"
+    unread = sum(offset.offset is None for offset in described.offsets)
+    if lags:
+        beside = f"; nothing is committed yet in {unread:,} more" if unread else ""
+        behind = f"{count_of(described.records, 'record')} in {count_of(len(lags), 'partition')}"
+        yield "lag", f"{behind}{oldest}{beside}"
+    elif unread == len(described.offsets):
+        yield "lag", "unknown: nothing is committed yet"
+    else:
+        yield "lag", "unknown: see the messages below"
     losses = [(lag.loss_from_ms, lag) for lag in lags if lag.records and lag.loss_from_ms is not None]
     if losses:
         at, lag = min(losses, key=lambda loss: loss[0])
@@ -54,6 +64,11 @@ def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[s
         until, moment = until_of(group.expires_ms, group.now_ms), format_time(group.expires_ms, zone)
         when = f"{until}, at {moment}" if group.expires_ms > group.now_ms else f"{until}: due since {moment}"
         yield "expires", f"{when}, unless a member joins or commits"
+
+
+def total_lag(offsets: Sequence[GroupOffset]) -> int | None:
+    """Records left to read in partitions of which that is known; None where it is known of none."""
+    return None if all(offset.lag is None for offset in offsets) else records_behind(offsets)
 
 
 def until_of(moment_ms: int | None, now_ms: int) -> str:
@@ -79,7 +94,7 @@ def _offset_table(offsets: Sequence[GroupOffset], owners: Mapping[str, str], now
         "KEPT": ["-" if offset.lag is None else kept(offset.lag) for offset in offsets],
         "OWNER": [owners.get(offset.member_id or "", "-") for offset in offsets],
         "EXPIRES": [until_of(offset.expires_ms, now_ms) for offset in offsets],
-        "METADATA": [offset.metadata or "-" for offset in offsets],
+        "METADATA": [named(offset.metadata) or "-" for offset in offsets],
     }
     for title in (">LOST", "OWNER", "EXPIRES", "METADATA"):
         if all(cell == "-" for cell in table[title]):
@@ -108,22 +123,17 @@ def reset_row(reset: OffsetReset) -> Sequence[Any]:
 # --- Members ----------------------------------------------------------------------------------------------------------
 
 
-def _owner_names(members: Sequence[DescribedMember]) -> dict[str, str]:
-    """By member id the shortest name that no other member has: instance id, client id, member id."""
-    clients = Counter(member.client_id for member in members)
-    return {
-        member.member_id: member.instance_id
-        or (member.client_id if member.client_id and clients[member.client_id] == 1 else member.member_id)
-        for member in members
-    }
+def _name_of(member: DescribedMember) -> str:
+    """What a member is called in all tables: its instance id, else its member id. No other member has it."""
+    return named(member.instance_id or member.member_id)
 
 
 def _member_table(group: DescribeGroupReply) -> Iterator[str]:
     titles = ["MEMBER", "CLIENT", "ADDRESS", ">SESSION", ">LAST HEARTBEAT", "PARTITIONS"]
     rows = [
         [
-            member.instance_id or member.member_id,
-            member.client_id or "-",
+            _name_of(member),
+            named(member.client_id) or "-",
             host_of(member) or "-",
             duration_of(member.session_timeout_ms),
             f"{duration_of(member.quiet_ms)} ago",
@@ -147,7 +157,7 @@ def _assigned(member: DescribedMember) -> str:
 def group_as_json(described: GroupDescription) -> dict[str, Any]:
     """A description as one map: what the broker says of the group, its lag, its offsets."""
     offsets = [_offset_as_json(offset) for offset in described.offsets]
-    return described.group.to_wire() | {"lag": described.records, "offsets": offsets}
+    return described.group.to_wire() | {"lag": total_lag(described.offsets), "offsets": offsets}
 
 
 def _offset_as_json(offset: GroupOffset) -> dict[str, Any]:

@@ -5,14 +5,15 @@ from typing import Any, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import is_confirmed, moment_of, open_client, print_json, warn, zone_of
-from seglog.cli.exits import FAILED, OK, InputError, exit_code_of
-from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, until_of
-from seglog.cli.tables import print_table
+from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
+from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, total_lag, until_of
+from seglog.cli.tables import named, print_table
 from seglog.client import Client
 from seglog.formatting import count_of
-from seglog.groups import Shift, list_groups, parse_shift, records_behind
+from seglog.groups import TARGETS, Shift, list_groups, parse_shift
 from seglog.moments import Moment
-from seglog_protocol.messages import ListedGroup
+from seglog_protocol.internal_topics import INTERNAL_TOPICS
+from seglog_protocol.texts import printable
 
 
 def run(options: Options) -> int:
@@ -26,21 +27,19 @@ def run(options: Options) -> int:
 
 def _list(client: Client, options: Options) -> int:
     groups, now_ms = client.converse(list_groups())
-    lags = [records_behind(client.group_offsets(group.group)) if options.lag else None for group in groups]
+    lags = [[total_lag(client.group_offsets(group.group))] if options.lag else [] for group in groups]
     if options.json:
-        print_json([_listed(group, lag) for group, lag in zip(groups, lags, strict=True)])
+        told = [dict(zip(("lag",), known, strict=False)) for known in lags]
+        print_json([group.to_wire() | more for group, more in zip(groups, told, strict=True)])
     elif groups:
         titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
         rows = []
-        for group, lag in zip(groups, lags, strict=True):
-            row: list[Any] = [group.group, group.kind, group.state, group.members, group.partitions]
-            rows.append([*row, *([lag] if options.lag else []), until_of(group.expires_ms, now_ms)])
+        for group, known in zip(groups, lags, strict=True):
+            row: list[Any] = [named(group.group), group.kind, group.state, group.members, group.partitions]
+            shown = ["-" if lag is None else lag for lag in known]
+            rows.append([*row, *shown, until_of(group.expires_ms, now_ms)])
         print_table(titles, rows)
     return OK
-
-
-def _listed(group: ListedGroup, lag: int | None) -> dict[str, Any]:
-    return group.to_wire() | ({} if lag is None else {"lag": lag})
 
 
 def _describe(client: Client, options: Options) -> int:
@@ -61,24 +60,32 @@ def _describe(client: Client, options: Options) -> int:
 
 
 def _reset(client: Client, options: Options) -> int:
-    to: Moment | Shift = parse_shift(options.to) or moment_of(options.to, options)
     topics = None if options.all_topics else _by_topic(options.topics)
+    to = _target(options)
     try:
         resets = client.reset_group(options.group, to, topics, dry_run=not options.execute)
     except ValueError as error:
         raise InputError(str(error)) from error
-    if not resets:
-        raise InputError(f"group {options.group} has committed nothing; name a topic: --topic NAME")
+    if INTERNAL_TOPICS & {each.topic for each in resets}:
+        warn("note: this is a topic of the broker's own; an offset there is of use only to a group that reads it")
     if options.json:
         partitions = [each._asdict() | {"note": each.note} for each in resets]
         print_json({"group": options.group, "executed": options.execute, "partitions": partitions})
         return OK
     print_table(("TOPIC", ">PARTITION", ">OLD", ">NEW", ">CHANGE", "NOTE"), map(reset_row, resets))
     if options.execute:
-        print(f"{options.group}: {count_of(len(resets), 'offset')} committed")
+        print(f"{printable(options.group)}: {count_of(len(resets), 'offset')} committed")
     else:
         warn("nothing is changed: add --execute to commit the new offsets")
     return OK
+
+
+def _target(options: Options) -> Moment | Shift:
+    try:
+        shift = parse_shift(options.to)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return moment_of(options.to, options, TARGETS) if shift is None else shift
 
 
 def _by_topic(topics: Sequence[tuple[str, list[int] | None]]) -> dict[str, list[int] | None]:
@@ -112,7 +119,7 @@ def _delete_groups(client: Client, options: Options, names: Sequence[str]) -> in
             warn(group.error.message)
             code = exit_code_of(group.error)
         elif not options.json:
-            print(f"{group.group}: deleted")
+            print(f"{printable(group.group)}: deleted")
     if options.json:
         print_json([group.to_wire() for group in deleted])
     return code
@@ -136,7 +143,7 @@ def _delete_offsets(client: Client, options: Options, names: Sequence[str], topi
                 warn(f"group {name} has committed nothing for {topic}")
                 code = FAILED
             elif not options.json:
-                print(f"{name}: {count_of(len(partitions), 'offset')} of {topic} deleted")
+                print(f"{printable(name)}: {count_of(len(partitions), 'offset')} of {topic} deleted")
     return code
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from seglog.moments import PARTITION_MAX
+
 if TYPE_CHECKING:
     from seglog_protocol.quantities import Unit
 
@@ -42,10 +44,23 @@ def positive(text: str) -> int:
     return _bounded(text)
 
 
-def _bounded(text: str) -> int:
-    if len(text) > _DIGITS_MAX or int(text) > _INT64_MAX:
-        raise ValueError(f"must be a whole number, at most {_INT64_MAX}")
+def partition(text: str) -> int:
+    """The number of a partition."""
+    count(text)
+    return _bounded(text, PARTITION_MAX)
+
+
+def _bounded(text: str, largest: int = _INT64_MAX) -> int:
+    if len(text) > _DIGITS_MAX or int(text) > largest:
+        raise ValueError(f"must be a whole number, at most {largest}")
     return int(text)
+
+
+def group_name(text: str) -> str:
+    """The name of a group, which is any text but none."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
 
 
 def amount(text: str) -> float:
@@ -139,10 +154,12 @@ def topic_partitions(text: str) -> tuple[str, list[int] | None]:
     topic, colon, numbers = text.partition(":")
     if not topic or (colon and not all(number.isascii() and number.isdecimal() for number in numbers.split(","))):
         raise ValueError(f"must be TOPIC or TOPIC:PARTITION,..., for example clicks or clicks:0,2, not {text!r}")
-    return topic, [_bounded(number) for number in numbers.split(",")] if colon else None
+    return topic, [_bounded(number, PARTITION_MAX) for number in numbers.split(",")] if colon else None
 
 
 COUNT: Final = Checked("count", count)
+PARTITION: Final = Checked("partition", partition)
+GROUP_NAME: Final = Checked("group", group_name)
 POSITIVE: Final = Checked("positive", positive)
 AMOUNT: Final = Checked("amount", amount)
 SECONDS: Final = Checked("seconds", seconds)

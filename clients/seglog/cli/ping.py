@@ -10,6 +10,7 @@ from seglog.cli.exits import FAILED, OK
 from seglog.formatting import count_of, duration_of
 from seglog_protocol.errors import RequestError, SeglogError, StorageError, error_to_wire
 from seglog_protocol.messages import HelloReply
+from seglog_protocol.texts import printable
 
 
 def run(options: Options) -> int:
@@ -60,7 +61,7 @@ def _print(broker: HelloReply, server: str) -> None:
     print(f"{broker.broker} at {server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
     print(f"data in {broker.log_dir or '?'}, cluster id {broker.cluster_id or '?'}")
     for problem in broker.problems:
-        print(f"problem: {problem}")
+        print(f"problem: {printable(problem)}")
 
 
 def _refusal(error: BaseException | None) -> RequestError | StorageError | None:

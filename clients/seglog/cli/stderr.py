@@ -2,8 +2,10 @@
 
 import sys
 
+from seglog_protocol.texts import printable
+
 
 def complain(*lines: str) -> None:
-    """Print lines to stderr, with the name of the command in front of each."""
+    """Print lines to stderr, with the name of the command in front of each; what would not print is escaped."""
     for line in lines:
-        print(f"seglog: {line.removeprefix('seglog: ')}", file=sys.stderr)
+        print(f"seglog: {printable(line.removeprefix('seglog: '))}", file=sys.stderr)

@@ -1,9 +1,13 @@
 """Tables for a terminal: rows in columns, and lines behind a label that are wrapped beside it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from seglog_protocol.tables import Column, table_line, titles_of, widths_of
+from seglog_protocol.texts import printable, shortened
+
+NAME_MAX: Final = 64
+"""How wide a name that others chose may be in a column: one long name would widen every row."""
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -15,16 +19,21 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     """The lines of a table, titles first: columns as wide as they need to be, numbers to the right.
 
-    ``>`` before a title aligns its whole column to the right.
+    ``>`` before a title aligns its whole column to the right. What would not print is escaped.
     """
     columns = [Column(title.removeprefix(">"), right=title.startswith(">") or None) for title in titles]
     texts = [
         titles_of(columns),
-        *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows),
+        *([f"{cell:,}" if isinstance(cell, int) else printable(str(cell)) for cell in row] for row in rows),
     ]
     widths = widths_of(texts)
     for row in texts:
         yield table_line(columns, widths, row)
+
+
+def named(text: str) -> str:
+    """A name that others chose as a cell: printable, and not wider than ``NAME_MAX``."""
+    return shortened(printable(text), NAME_MAX)
 
 
 def labelled(

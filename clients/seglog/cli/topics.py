@@ -10,6 +10,7 @@ from seglog.client import Client
 from seglog.formatting import count_of
 from seglog.moments import AtOffset, AtTime, Edge
 from seglog_protocol.messages import TopicDescription
+from seglog_protocol.texts import printable
 
 
 def run(options: Options) -> int:
@@ -49,7 +50,7 @@ def _describe(client: Client, options: Options) -> int:
     size = f"{count_of(topic.segments, 'segment')}, {count_of(topic.size, 'byte')}"
     print(f"{topic.name}: {count_of(topic.partitions, 'partition')}, {size}, id {topic.id}")
     for note in topic.notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
     print_config(topic.config or {})
     return OK
 

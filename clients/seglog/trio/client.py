@@ -10,7 +10,7 @@ import trio
 from seglog import producing, topics
 from seglog.address import parse_address
 from seglog.connection import Reply
-from seglog.consuming import ConsumerOptions
+from seglog.consumer_arguments import consumer_options, group_options
 from seglog.conversations import Ask, Conversation, ask, converse_async
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
@@ -324,16 +324,12 @@ class Client:
         ``auto_commit_interval`` seconds, when partitions are given up and at the end; without ``auto_commit`` the
         program calls ``commit``. ``on_assigned(partitions)`` is called before partitions are read,
         ``on_revoked(partitions, lost)`` before they are given up, or with ``lost`` when others may read them already;
-        both by the task that reads, and both may be async. ``instance_id`` makes a static member, which comes back
-        within ``session_timeout`` seconds to what it had. A program that does not ask for records for
-        ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or,
-        alone, "cooperative-sticky".
+        both by the task that reads, and both may be async. ``instance_id`` makes a static member, which
+        does not leave at the end, and comes back within ``session_timeout`` seconds to what it had. A program that does
+        not ask for records for ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``:
+        "range", "roundrobin" or, alone, "cooperative-sticky".
         """
-        options = (
-            ConsumerOptions(**more)
-            if group is None
-            else GroupOptions(**({"follow": True} | more), group=group, client_id=self._dialer.client_id)
-        )
+        options = consumer_options(more) if group is None else group_options(group, self._dialer.client_id, more)
 
         async def begun() -> tuple[Link, list[PartitionPosition]]:
             link = await self._dial()
@@ -531,7 +527,7 @@ class Client:
         ``to`` is an offset, "earliest", "latest", a time as for ``consumer``, or ``Shift(n)``, as text "+n" or "-n":
         so many records from the committed offset. It is limited to the log, see ``OffsetReset.note``. With ``dry_run``
         nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
-        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to count from.
+        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to reset, or to count from.
         """
         return await self.converse(reset_group(name, to, topics, dry_run=dry_run))
 

@@ -237,8 +237,8 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
             "(expired)"
         ),
         (
-            "seglog: t-1: position 99 is beyond the end of the log, 9: the log lost records, or it was not read from this "
-            "log"
+            "seglog: t-1: position 99 is beyond the end of the log, 9: the log lost records, or it was not "
+            "read from this log"
         ),
     ]
 

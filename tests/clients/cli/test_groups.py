@@ -122,8 +122,8 @@ def test_where_there_are_no_groups_nothing_is_printed(run: Run, groups: FakeGrou
 
 OFFSETS = [
     "TOPIC PARTITION COMMITTED LOG END LAG BEHIND LOST KEPT OWNER METADATA",
-    "clicks 0 117,500 120,000 2,500 5 min - for 2 h to 2 h 30 min or for 5,000,000 more bytes worker-1 batch 7",
-    "clicks 1 - 240,000 - - - - worker-1 -",
+    "clicks 0 117,500 120,000 2,500 5 min - for 2 h to 2 h 30 min or for 5,000,000 more bytes member-1 batch 7",
+    "clicks 1 - 240,000 - - - - member-1 -",
     "clicks 2 4,711 360,000 355,000 3 d 289 for 1 s to 1 min 1 s static-b -",
     "orders 0 41 40 0 - - - - -",
 ]
@@ -148,7 +148,7 @@ def test_a_group_is_described_and_offsets_outside_the_log_are_named(run: Run) ->
     code, out, error = run("describe", "app")
     assert out[:3] == [
         "app: classic, Stable, generation 4, assignor range, 2 members",
-        "lag 357,500 records in 3 partitions, the oldest 3 d old",
+        "lag 357,500 records in 3 partitions, the oldest 3 d old; nothing is committed yet in 1 more",
         "retention reaches clicks-2 in 1 s, at 2023-11-14T22:13:21.000Z",
     ]
     assert out[3:] == ["", *OFFSETS, "", *MEMBERS]
@@ -199,6 +199,18 @@ def test_what_is_over_is_said_to_be_forgotten_at_the_next_check(run: Run, groups
     assert "over classic Empty 0 1 at the next check" in run("list")[1]
 
 
+def test_a_group_that_has_committed_nothing_has_no_lag_that_is_known(run: Run, groups: FakeGroups) -> None:
+    groups.groups["app"] = FakeGroup(members=[member(1, {"clicks": [0, 1]})])
+    assert run("describe", "app")[1][1] == "lag unknown: nothing is committed yet"
+    assert run("list", "--lag")[1][1] == "app classic Stable 1 0 - -"
+    assert json.loads(run("describe", "app", "--json")[1][0])["lag"] is None
+    assert json.loads(run("list", "--lag", "--json")[1][0])[0]["lag"] is None
+    groups.groups["app"] = FakeGroup()
+    assert run("describe", "app")[1][1] == "lag unknown: nothing is committed yet"
+    groups.commit("app", "gone", 0, 5)
+    assert run("describe", "app")[1][1] == "lag unknown: see the messages below"
+
+
 def test_members_of_one_client_id_and_assignments_that_cannot_be_read(run: Run, groups: FakeGroups) -> None:
     twins = [member(1, {"orders": [0]}), member(2)]
     groups.groups["app"] = FakeGroup(
@@ -239,6 +251,77 @@ def test_a_topic_that_is_gone_is_named_and_the_rest_is_shown(run: Run, groups: F
 
 def test_an_unknown_group_is_refused(run: Run) -> None:
     assert run("describe", "nobody") == (4, [], ["seglog: there is no group nobody"])
+
+
+# --- consume ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--group", ""], "--group: must not be empty"),
+        (["--group", "app", "--partition", "0"], "--partition does not go with --group, which shares out"),
+        (
+            ["--group", "app", "--on-out-of-range", "latest"],
+            "--on-out-of-range does not go with --group, which goes on at --from where an offset is out of range: give",
+        ),
+        (["--partition", str(2**31)], "--partition: must be a whole number, at most 2147483647"),
+    ],
+)
+def test_what_does_not_go_together_is_named(
+    broker: FakeBroker, capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(["--server", broker.address, "consume", "clicks", *arguments]) == 2
+    out, error = capfd.readouterr()
+    assert (out, error.startswith(f"seglog: {sentence}")) == ("", True)
+
+
+def test_a_group_has_a_name(run: Run) -> None:
+    for typed in (("describe", ""), ("reset", "", "--to", "latest", "--all-topics"), ("delete", "app", "")):
+        code, out, error = run(*typed)
+        assert (code, out) == (2, [])
+        assert error[0].endswith(": must not be empty")
+
+
+# --- names that others chose ------------------------------------------------------------------------------------------
+
+EVIL = "ev\x1b[31mil\nline\u202e"
+SHOWN = r"ev\x1b[31mil\nline\u202e"
+
+
+def test_names_cannot_move_the_cursor_and_programs_get_them_as_they_are(run: Run, groups: FakeGroups) -> None:
+    groups.commit(EVIL, "orders", 0, 12, metadata="a\x1b[2J\nrow")
+    it = member(1, {"orders": [0]})
+    groups.groups[EVIL].members = [type(it)("id\x07", "cl\x9b1m", "/h\x1b", 45_000, 1_500, assignment=it.assignment)]
+    assert run("list")[1][2].startswith(f"{SHOWN} classic")
+    code, out, _ = run("describe", EVIL)
+    assert (code, out[0]) == (0, f"{SHOWN}: classic, Stable, generation 4, assignor range, 1 member")
+    assert out[4].endswith(r" id\x07 a\x1b[2J\nrow")
+    assert out[7].startswith(r"id\x07 cl\x9b1m h\x1b 45 s")
+    code, out, _ = run("describe", EVIL, "--json")
+    described = json.loads(out[0])
+    assert (described["group"], described["offsets"][0]["metadata"]) == (EVIL, "a\x1b[2J\nrow")
+    for arguments in (("reset", EVIL, "--to", "1", "--all-topics"), ("delete", f"not {EVIL}")):
+        code, out, error = run(*arguments)
+        assert (code, out, len(error)) == (4, [], 1)
+        assert all(line.isprintable() for line in error)
+    groups.groups[EVIL].members = []
+    assert run("reset", EVIL, "--to", "1", "--all-topics", "--execute")[1][-1] == f"{SHOWN}: 1 offset committed"
+    assert run("delete", EVIL)[1] == [f"{SHOWN}: deleted"]
+
+
+def test_long_names_are_shortened_in_tables_alone(run: Run, groups: FakeGroups) -> None:
+    name = "team-" + "x" * 300 + "-7"
+    groups.commit(name, "orders", 0, 12, metadata="m" * 4_000)
+    it = member(1, {"orders": [0]})
+    groups.groups[name].members = [type(it)(f"m{name}", f"c{name}", it.client_host, 1, 1, assignment=it.assignment)]
+    (row,) = (line for line in run("list")[1] if line.startswith("team"))
+    assert (len(row.split()[0]), row.split()[0][-2:]) == (64, "-7")
+    out = run("describe", name)[1]
+    assert out[0].startswith(f"{name}: classic")
+    assert max(len(line) for line in out[1:]) < 250
+    assert json.loads(run("describe", name, "--json")[1][0])["offsets"][0]["metadata"] == "m" * 4_000
+    assert name in [group["group"] for group in json.loads(run("list", "--json")[1][0])]
 
 
 # --- reset ------------------------------------------------------------------------------------------------------------
@@ -314,8 +397,8 @@ def test_a_reset_is_refused_while_members_live_and_names_them(run: Run, groups: 
             [],
             [
                 (
-                    "seglog: group app has 2 live members (worker-1 at 10.0.0.1, worker-2 at 10.0.0.2), and its "
-                    "offsets are reset only without: stop them first"
+                    "seglog: group 'app' has live members: stop them first; members: member-1 (10.0.0.1), "
+                    "member-2 (10.0.0.2)"
                 )
             ],
         )
@@ -325,9 +408,13 @@ def test_a_reset_is_refused_while_members_live_and_names_them(run: Run, groups: 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("new", "--to", "latest", "--all-topics"), 1, "group new has committed nothing; name a topic: --topic NAME"),
+        (("new", "--to", "latest", "--all-topics"), 1, "group 'new' has committed nothing, so there is no"),
         (("idle", "--to", "+1", "--topic", "clicks:0"), 1, "group idle has committed nothing for clicks-0 that +1"),
         (("idle", "--to", "soon", "--all-topics"), 2, "'soon' is neither an offset nor a time"),
+        (("idle", "--to", "soon", "--all-topics"), 2, "earliest, latest, an offset (1200), "),
+        (("idle", "--to", "soon", "--all-topics"), 2, ", or +N or -N: so many records after or before the committed"),
+        (("idle", "--to", "1h", "--all-topics"), 2, "'1h' is not a time; did you mean -1h?"),
+        (("idle", "--to", "+" + "9" * 30, "--all-topics"), 2, f"+{'9' * 30} is too large a number"),
         (("idle", "--all-topics"), 2, "--to is missing"),
         (("idle", "--to", "latest"), 2, "--topic or --all-topics is required"),
         (("idle", "--to", "latest", "--topic", "a", "--all-topics"), 2, "exclude each other"),
@@ -342,6 +429,14 @@ def test_a_reset_that_makes_no_sense(run: Run, arguments: tuple[str, ...], code:
     found, out, error = run("reset", *arguments)
     assert (found, out) == (code, [])
     assert sentence in error[0]
+
+
+def test_a_reset_in_a_topic_of_the_broker_is_remarked(run: Run, broker: FakeBroker, groups: FakeGroups) -> None:
+    broker.logs["__consumer_offsets"] = [broker.logs["orders"][0]]
+    code, _, error = run("reset", "idle", "--to", "latest", "--topic", "__consumer_offsets", "--execute")
+    assert (code, len(error)) == (0, 1)
+    assert error[0].startswith("seglog: note: this is a topic of the broker's own; ")
+    assert groups.committed("idle")["__consumer_offsets", 0] == 40
 
 
 # --- delete -----------------------------------------------------------------------------------------------------------

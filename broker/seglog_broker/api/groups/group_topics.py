@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.groups.consumer_requests import TopicSize
 from seglog_broker.groups.topic_ids import id_bytes, id_text
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_protocol.internal_topics import is_internal
 
 
 class GroupTopics:

@@ -11,7 +11,6 @@ from seglog_broker.api.groups.loading import replay_partition
 from seglog_broker.api.groups.offsets import OffsetService
 from seglog_broker.api.groups.offsets_topic import OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner
-from seglog_broker.config.internal_topics import OFFSETS_TOPIC
 from seglog_broker.groups.records import partition_of
 from seglog_broker.groups.replay import Replay
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -27,6 +26,7 @@ from seglog_protocol.errors import (
     PartitionOfflineError,
     SeglogError,
 )
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
 
 GROUP_BYTES_MAX: Final = 32_767
 """Of a group's name: what a string in Kafka's records can have."""

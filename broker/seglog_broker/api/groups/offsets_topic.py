@@ -13,7 +13,6 @@ import trio
 
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.topics import TopicService
-from seglog_broker.config.internal_topics import OFFSETS_TOPIC, offsets_topic_config
 from seglog_broker.groups.records import partition_of
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -27,6 +26,7 @@ from seglog_protocol.errors import (
     SeglogError,
     TopicExistsError,
 )
+from seglog_protocol.internal_topics import OFFSETS_TOPIC, offsets_topic_config
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
 from seglog_protocol.record_batch import HEADER_SIZE
 

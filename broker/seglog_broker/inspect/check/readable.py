@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from seglog_broker.inspect.check.findings import Finding, PartitionCounts, Remaining, Repaired, Report, Severity, Totals
-from seglog_broker.texts import counted, printable, range_text, size_text
+from seglog_broker.texts import counted, range_text, size_text
+from seglog_protocol.texts import printable
 
 _HEADINGS: Final = {Severity.DAMAGE: "DAMAGED", Severity.DERIVED: "WRONG", Severity.NOTE: "note"}
 

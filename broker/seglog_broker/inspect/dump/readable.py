@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.inspect.dump import facts as f
-from seglog_broker.texts import bytes_text, counted, printable, range_text, size_text, time_text
+from seglog_broker.texts import bytes_text, counted, range_text, size_text, time_text
 from seglog_protocol.tables import Column, Table, columns
+from seglog_protocol.texts import printable
 
 _RECORD_INDENT: Final = " " * 12
 _SHOWN_MAX: Final = 4

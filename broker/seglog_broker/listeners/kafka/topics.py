@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from seglog_broker.config.internal_topics import is_internal
 from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKED, cluster_operations, topic_operations
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import failure_of
@@ -13,6 +12,7 @@ from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import TopicExistsError
+from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import CreateTopicRequest

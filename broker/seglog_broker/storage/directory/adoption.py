@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from seglog_broker.config.internal_topics import INTERNAL_TOPICS
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import DELETE_MARKER, PartitionDirectory, partition_directory_name
+from seglog_protocol.internal_topics import INTERNAL_TOPICS
 
 ADOPTED_CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 INTERNAL_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "producer"}

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from seglog.cli.commands import Option
-from seglog.cli.option_types import COUNT
+from seglog.cli.option_types import PARTITION
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("none", "os", "disk")
@@ -32,7 +32,7 @@ def partitions() -> Option:
     """``--partition N``, repeatable; None where it is not given."""
     return Option(
         ["--partition"],
-        type=COUNT,
+        type=PARTITION,
         multiple=True,
         metavar="N",
         show_default="all",

@@ -6,7 +6,7 @@ import click
 
 from seglog.cli.commands import PLACES, Command, Option
 from seglog.cli.grammar.common import local, partitions, topic, until
-from seglog.cli.option_types import COUNT
+from seglog.cli.option_types import COUNT, GROUP_NAME
 
 COMMAND: Final = Command(
     "consume",
@@ -32,8 +32,10 @@ COMMAND: Final = Command(
         ),
         Option(
             ["--group"],
+            type=GROUP_NAME,
             metavar="NAME",
-            help="Read as a member of this consumer group: from what it has committed on, and commit what is printed.",
+            help="Read as a member of this consumer group: from what it has committed on, and commit what is printed. "
+            "It gets its partitions from the group: not with --partition or --on-out-of-range.",
         ),
         Option(["--skip-damaged"], is_flag=True, help="Warn of records that cannot be read, and continue after them."),
         Option(

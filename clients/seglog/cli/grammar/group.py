@@ -6,7 +6,9 @@ import click
 
 from seglog.cli.commands import PLACES, Choice, Command, Group, Option
 from seglog.cli.grammar.common import complete_topics, local, yes
-from seglog.cli.option_types import TOPIC_PARTITIONS
+from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
+
+_NAMES: Final = "Tables show of long names both ends, and escape what would not print; --json has them as they are."
 
 
 def _command(action: str, help_text: str, *params: click.Parameter, **attributes: Any) -> Command:
@@ -20,7 +22,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 
 def _group(**attributes: Any) -> click.Argument:
-    return click.Argument(["group"], help="Name of the group.", shell_complete=_complete, **attributes)
+    return click.Argument(["group"], type=GROUP_NAME, help="Name of the group.", shell_complete=_complete, **attributes)
 
 
 def _topics(summary: str) -> Option:
@@ -39,13 +41,14 @@ COMMAND: Final = Group(
     [
         _command(
             "list",
-            "List all groups, with their state and when what they committed expires.",
+            "List all groups, with their state and when what they committed expires.\n\n" + _NAMES,
             Option(["--lag"], is_flag=True, help="Also show how many records each group has left to read."),
         ),
         _command(
             "describe",
             "Show how far a group is behind, when retention reaches it, and its members.\n\n"
-            "It exits with 1 where records before a committed offset are lost, or the offset is beyond the log end.",
+            "It exits with 1 where records before a committed offset are lost, or the offset is beyond the log end. "
+            + _NAMES,
             _group(),
             Option(["--offsets"], is_flag=True, help="Show only what the group committed."),
             Option(["--members"], is_flag=True, help="Show only the members."),
@@ -76,7 +79,13 @@ COMMAND: Final = Group(
             "delete",
             "Delete groups without members, or what they committed for some topics.",
             click.Argument(
-                ["groups"], nargs=-1, required=True, metavar="GROUP...", help="Names.", shell_complete=_complete
+                ["groups"],
+                type=GROUP_NAME,
+                nargs=-1,
+                required=True,
+                metavar="GROUP...",
+                help="Names.",
+                shell_complete=_complete,
             ),
             _topics("Delete only what was committed for a topic that no member reads"),
             yes(),

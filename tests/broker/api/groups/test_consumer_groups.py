@@ -6,7 +6,6 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config.internal_topics import OFFSETS_TOPIC
 from seglog_broker.groups.assignments import assigned_partitions
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.groups.groups_api import Committer, OffsetToCommit
@@ -15,6 +14,7 @@ from seglog_broker.groups.subscriptions import subscribed_topics
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import AlterTopicRequest
 from tests.broker.api.groups.running import MINUTE_MS, TogetherClock, commit, committed, joined, running, with_topic
 

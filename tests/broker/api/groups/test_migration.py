@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config.internal_topics import OFFSETS_TOPIC
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from tests.broker.api.groups.running import join_request, running, with_topic
 from tests.broker.api.groups.simulated_consumers import (
     GROUP,

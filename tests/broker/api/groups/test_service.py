@@ -8,11 +8,11 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from seglog_broker.config.internal_topics import OFFSETS_TOPIC
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
 from tests.appends import append_request
 from tests.broker.api.groups.running import (

@@ -1,0 +1,29 @@
+"""Texts that others chose, such as the names of groups and members, as they are shown in a terminal."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+
+def printable(text: str) -> str:
+    """``text`` with characters that would not print, such as those that move a cursor, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """``text`` in at most ``most`` characters: of a longer one both ends, because names differ in either."""
+    if len(text) <= most:
+        return text
+    tail = (most - len("...")) // 2
+    return f"{text[: most - tail - len('...')]}...{text[len(text) - tail :]}"
+
+
+def first_of(names: Iterable[str], count: int, most: int = 5) -> str:
+    """The first of ``count`` names, and how many there are beside: ``a, b, 3 more``; empty without any."""
+    shown = list(islice(names, most))
+    if count > most:
+        shown.append(f"{count - most:,} more")
+    return ", ".join(shown)
