@@ -27,6 +27,7 @@ from seglog_protocol.errors import (
     OffsetOutOfRangeError,
     SeglogError,
     UnknownMemberError,
+    UnknownTopicError,
 )
 from seglog_protocol.messages import JoinGroupRequest, Request, SyncGroupRequest
 
@@ -336,7 +337,9 @@ class GroupSession:
             yield from self._commit(offsets, member)
         except SeglogError as error:
             self._commit_at = now + min(1.0, self._options.auto_commit_interval)
-            if error.retriable or isinstance(error, GroupError):
+            if isinstance(error, UnknownTopicError):
+                _log.warning("%s: offsets were not committed: topic %s was deleted", self._options.group, self._topic)
+            elif error.retriable or isinstance(error, GroupError):
                 _log.debug("%s: offsets were not committed: %s", self._options.group, error.message)
             else:
                 _log.warning("%s: offsets were not committed: %s", self._options.group, error.message)

@@ -188,6 +188,20 @@ def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
         assert caplog.messages == [f"app: {why}; it goes on at 7"]
 
 
+def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
+    running: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(running, range(10), partitions=1)
+    with seglog.connect(running.address) as client, seglog.connect(running.address) as other:
+        with client.consumer("t", group="app") as consumer:
+            records = iter(consumer)
+            next(records)
+            other.delete_topic("t")
+            with pytest.raises(seglog.UnknownTopicError, match="topic t was deleted while it was read"):
+                list(records)
+        assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
+
+
 def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> None:
     send(running, range(1))
     with seglog.connect(running.address) as client:
