@@ -518,6 +518,23 @@ async def test_the_log_warns_once_before_offsets_expire_however_short_the_retent
         assert told == ["committed_offsets_expire_soon", "committed_offsets_expired"]
 
 
+async def test_a_commit_under_way_while_the_one_before_expires_is_kept() -> None:
+    clock = ManualClock(NOW)
+    fs = ForgetfulFileSystem()
+    flags = ["offsets.retention.minutes=1"]
+    async with running(fs, clock, *flags) as broker:
+        await with_topic(broker)
+        await commit(broker, "g", 1)
+        clock.now += 2 * MINUTE_MS
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit, broker, "g", 2)
+            await trio.lowlevel.checkpoint()
+            await broker.groups._expiry.check()
+        assert committed(broker, "g") == 2
+    async with running(fs, clock, *flags) as broker:
+        assert committed(broker, "g") == 2
+
+
 async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock: object) -> None:
     del autojump_clock
     clock = TogetherClock()
