@@ -1,6 +1,7 @@
 """Sets committed offsets beyond the ends of their logs back to those, after a start.
 
-A power cut may have taken records that were read, and committed, before they were on the disk.
+A power cut may have taken records that were read, and committed, before they were on the disk. Or the commit was beyond
+the log end when it came (``beyond_end``).
 """
 
 from collections.abc import Sequence
@@ -116,7 +117,8 @@ class OffsetClamp:
                 group=group,
                 partitions=len(clamped),
                 first=shown,
-                consequence="the log lost records that the group had read; the group goes on at what came after them",
+                consequence="the log lost records that the group had read, or the commit was beyond the log end; "
+                "the group goes on at that end",
             )
 
 

@@ -6,8 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import structlog
-
+from seglog_broker.api.groups.beyond_end import BeyondEnd
 from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner, Waiting
 from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
@@ -32,8 +31,6 @@ from seglog_protocol.errors import (
 OFFSETS_A_WRITE: Final = 200
 """Offsets that are written together, and handled before other tasks run."""
 
-log = structlog.get_logger()
-
 
 class OffsetService:
     """The committed offsets of all groups."""
@@ -55,6 +52,7 @@ class OffsetService:
         self._registry = registry
         self._config = config
         self._reads = reads
+        self._beyond_end = BeyondEnd(table)
 
     # --- Commits ------------------------------------------------------------------------------------------------------
 
@@ -87,7 +85,7 @@ class OffsetService:
                 wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
             )
             key = wanted.topic, wanted.partition
-            self._warn_beyond_end(group, key, wanted.offset)
+            self._beyond_end.look(group, key, wanted.offset)
             records.append(encode_commit(group, key, committed))
             stored.append((key, committed))
             places.append(number)
@@ -121,24 +119,6 @@ class OffsetService:
             if not self.is_gone(key[0], committed):  # else the topic was deleted meanwhile
                 self.committed.put(group, key, committed)
         waiting(None)
-
-    def _warn_beyond_end(self, group: str, key: Key, offset: int) -> None:
-        """Tell the log of an offset that its log has not reached; once for offsets that follow each other there."""
-        partition = self._table.find(*key)
-        if partition is None or offset <= (end := partition.log.log_end_offset):
-            return
-        before = self.committed.of(group).get(key)
-        if before is None or before.offset <= end:
-            log.warning(
-                "committed_beyond_log_end",
-                group=group,
-                topic=key[0],
-                partition=key[1],
-                offset=offset,
-                log_end_offset=end,
-                consequence="a member that begins there goes on where its own settings say, at the latest or earliest "
-                "record; after a restart of the broker the group goes on at the end of the log",
-            )
 
     def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
         """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""

@@ -61,16 +61,24 @@ async def test_a_commit_is_answered_when_it_is_on_the_disk_and_survives_a_power_
         assert committed(broker, "g") == 5
 
 
-async def test_the_log_names_a_commit_beyond_the_log_end_once() -> None:
+async def test_the_log_names_commits_beyond_the_log_end_and_is_not_filled_by_them(autojump_clock: object) -> None:
+    del autojump_clock
     async with running(ForgetfulFileSystem()) as broker:
         await with_topic(broker)
         with capture_logs() as logged:
-            for offset in (10, 11, 500, 501, 9, 12):
-                await commit(broker, "g", offset)
+            for hour in range(2):
+                for offset in (10, 11 + hour, 500, 9, 12):
+                    await commit(broker, "g", offset)
+                await commit(broker, "g", 13, partition=1)
+                await trio.sleep(3_600)
+            for number in range(120):
+                await commit(broker, f"g-{number}", 500)
         assert committed(broker, "g") == 12, "it is taken, as by Kafka"
         beyond = [line for line in logged if line["event"] == "committed_beyond_log_end"]
-        assert [(line["group"], line["topic"], line["partition"]) for line in beyond] == [("g", "t", 0)] * 2
-        assert [(line["offset"], line["log_end_offset"]) for line in beyond] == [(11, 10), (12, 10)]
+        told = [(line["group"], line["topic"], line["partition"], line["offset"]) for line in beyond]
+        assert told[:4] == [("g", "t", 0, 11), ("g", "t", 1, 13), ("g", "t", 0, 12), ("g", "t", 1, 13)]
+        assert {line["log_end_offset"] for line in beyond} == {10}
+        assert len(told) == 4 + 100
 
 
 async def test_what_could_not_be_written_is_an_error_and_the_former_commit_stays() -> None:
