@@ -124,11 +124,6 @@ class OffsetReset(NamedTuple):
         return None
 
 
-def host_of(member: DescribedMember) -> str:
-    """The address of a member, without the slash before it that Kafka's clients are used to."""
-    return member.client_host.removeprefix("/")
-
-
 def records_behind(offsets: Iterable[GroupOffset]) -> int:
     """Offsets left to read in all partitions with a committed offset."""
     return sum(offset.lag.records for offset in offsets if offset.lag is not None)

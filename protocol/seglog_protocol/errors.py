@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
-from seglog_protocol.texts import first_of
+from seglog_protocol.texts import members_text
 
 Fact = Any  # a value that msgpack can encode: int, str, bool, None, bytes, and lists and maps of them
 
@@ -387,9 +387,8 @@ class NonEmptyGroupError(GroupError):
     @classmethod
     def of(cls, group: str, members: Collection[tuple[str, str]]) -> "NonEmptyGroupError":
         """The error that says who the members are, by member id and host."""
-        names = first_of((f"{member_id} ({host.removeprefix('/')})" for member_id, host in members), len(members))
         return cls(
-            f"group {group!r} has live members: stop them first; members: {names}",
+            f"group {group!r} has live members: stop them first; members: {members_text(members)}",
             group=group,
             members=[member_id for member_id, _ in members],
         )

@@ -1,6 +1,6 @@
 """Texts that others chose, such as the names of groups and members, as they are shown in a terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 
@@ -27,3 +27,13 @@ def first_of(names: Iterable[str], count: int, most: int = 5) -> str:
     if count > most:
         shown.append(f"{count - most:,} more")
     return ", ".join(shown)
+
+
+def host_text(client_host: str) -> str:
+    """The address of a member of a group, without the slash before it that Kafka's clients are used to."""
+    return client_host.removeprefix("/")
+
+
+def members_text(members: Collection[tuple[str, str]]) -> str:
+    """Up to five members of a group, by member id and host, and how many there are beside."""
+    return first_of((f"{member_id} ({host_text(host)})" for member_id, host in members), len(members))

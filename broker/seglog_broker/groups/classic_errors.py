@@ -16,12 +16,12 @@ from seglog_protocol.errors import (
     RebalanceInProgressError,
     UnknownMemberError,
 )
-from seglog_protocol.texts import first_of
+from seglog_protocol.texts import members_text
 
 
 def named(members: Collection[ClassicMember]) -> str:
     """Up to five members with their hosts, and how many there are beside."""
-    return first_of((f"{member.member_id} ({member.client_host})" for member in members), len(members)) or "none yet"
+    return members_text([(member.member_id, member.client_host) for member in members]) or "none yet"
 
 
 def member_id_required(group: str, member_id: str) -> MemberIdRequiredError:

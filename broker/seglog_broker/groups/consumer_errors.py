@@ -20,6 +20,7 @@ from seglog_protocol.errors import (
     UnreleasedInstanceError,
     UnsupportedAssignorError,
 )
+from seglog_protocol.texts import members_text
 
 
 def missing(field: str, when: str) -> InvalidRequestError:
@@ -129,11 +130,15 @@ def not_upgraded(group: str, reason: str) -> UnknownGroupError:
     )
 
 
+def _named(member: Member) -> str:
+    return members_text([(member.member_id, member.subscription.client_host)])
+
+
 def fenced_instance(group: str, member_id: str, owner: Member) -> FencedInstanceError:
     """To a consumer whose place another one has taken."""
     return FencedInstanceError(
-        f"member {member_id!r} of group {group!r} was replaced by {owner.member_id!r}"
-        f" ({owner.subscription.client_host}), which has group.instance.id {owner.instance_id!r} too: end one of them",
+        f"member {member_id!r} of group {group!r} was replaced by {_named(owner)}, which has group.instance.id"
+        f" {owner.instance_id!r} too: end one of them",
         group=group,
         instance_id=owner.instance_id,
     )
@@ -142,7 +147,7 @@ def fenced_instance(group: str, member_id: str, owner: Member) -> FencedInstance
 def unreleased_instance(group: str, owner: Member) -> UnreleasedInstanceError:
     """To a consumer whose group instance id another one uses."""
     return UnreleasedInstanceError(
-        f"{owner.member_id!r} ({owner.subscription.client_host}) in group {group!r} has group.instance.id"
+        f"{_named(owner)} in group {group!r} has group.instance.id"
         f" {owner.instance_id!r} and has not left: wait for the end of its session, or give this consumer another one",
         group=group,
         instance_id=owner.instance_id,

@@ -7,10 +7,10 @@ from typing import Any
 from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
 from seglog.cli.tables import aligned, labelled, named
 from seglog.formatting import count_of, duration_of
-from seglog.groups import GroupDescription, GroupOffset, OffsetReset, host_of, records_behind
+from seglog.groups import GroupDescription, GroupOffset, OffsetReset, records_behind
 from seglog.moments import format_time
 from seglog_protocol.messages import DescribedMember, DescribeGroupReply
-from seglog_protocol.texts import printable
+from seglog_protocol.texts import host_text, printable
 
 
 def description_lines(
@@ -134,7 +134,7 @@ def _member_table(group: DescribeGroupReply) -> Iterator[str]:
         [
             _name_of(member),
             named(member.client_id) or "-",
-            host_of(member) or "-",
+            host_text(member.client_host) or "-",
             duration_of(member.session_timeout_ms),
             f"{duration_of(member.quiet_ms)} ago",
             _assigned(member),

@@ -218,7 +218,7 @@ def test_members_have_one_protocol_type_and_a_protocol_in_common() -> None:
     run.stable(None, protocols=protocols("range", "sticky"))
     error = run.join(protocols=protocols("uniform")).error
     assert isinstance(error, InconsistentGroupProtocolError)
-    assert "app-1 (/10.0.0.1)" in error.message
+    assert "app-1 (10.0.0.1)" in error.message
     assert isinstance(run.join(protocol_type="connect").error, InconsistentGroupProtocolError)
     assert run.join(protocols=protocols("uniform", "sticky")).is_waiting
 

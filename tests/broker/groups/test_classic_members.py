@@ -100,7 +100,7 @@ def test_who_is_no_member_commits_to_an_empty_group_only() -> None:
     run = Coordinator()
     run.commit()
     run.stable(None)
-    with pytest.raises(UnknownMemberError, match=r"app-1 \(/10.0.0.1\)"):
+    with pytest.raises(UnknownMemberError, match=r"app-1 \(10.0.0.1\)"):
         run.commit()
     run.leave(LeavingMember("app-1"))
     run.commit()
