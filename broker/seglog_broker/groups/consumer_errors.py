@@ -147,7 +147,7 @@ def fenced_instance(group: str, member_id: str, owner: Member) -> FencedInstance
 def unreleased_instance(group: str, owner: Member) -> UnreleasedInstanceError:
     """To a consumer whose group instance id another one uses."""
     return UnreleasedInstanceError(
-        f"{_named(owner)} in group {group!r} has group.instance.id"
+        f"member {_named(owner)} of group {group!r} has group.instance.id"
         f" {owner.instance_id!r} and has not left: wait for the end of its session, or give this consumer another one",
         group=group,
         instance_id=owner.instance_id,
