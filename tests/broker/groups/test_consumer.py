@@ -225,7 +225,7 @@ def test_a_static_member_that_will_be_back_keeps_its_place_under_another_id() ->
     back = run.beat("c", instance_id="right")
     assert_told(run, back.assignment, had)
     assert (back.member_epoch, run.group.group_epoch, run.group.state) == (before, before, "Stable")
-    with pytest.raises(errors.FencedInstanceError, match="was replaced by c \\(10.0.0.1\\)"):
+    with pytest.raises(errors.FencedInstanceError, match=r"was replaced by c \(10.0.0.1\)"):
         run.beat("b", before, instance_id="right")
 
 
