@@ -24,6 +24,7 @@ from seglog.starting import Place, to_moment
 from seglog.topics import describe_topic
 from seglog_protocol.errors import (
     GroupError,
+    InconsistentTopicIdError,
     OffsetOutOfRangeError,
     SeglogError,
     UnknownMemberError,
@@ -166,6 +167,8 @@ class GroupSession:
         self._states = states
         self._assign = assign
         self._committed: dict[int, int] = {}
+        self._is_topic_gone = False
+        """Whether the topic was deleted: what was read of it is committed no more, also where another has its name."""
         self._commit_at = clock() + options.auto_commit_interval
 
     # --- What the program has been given ------------------------------------------------------------------------------
@@ -279,6 +282,7 @@ class GroupSession:
         if self.membership.member != member:
             return  # and another generation by now
         self._committed |= committed
+        self._is_topic_gone = False
         self._assign([*self._states().values(), *fresh])
         yield Notify("assigned", sorted(partitions))
 
@@ -331,13 +335,14 @@ class GroupSession:
         now = self._clock()
         self._commit_at = now + self._options.auto_commit_interval
         offsets, member = self._uncommitted(partitions), self.membership.member
-        if not offsets or member is None:
+        if not offsets or member is None or self._is_topic_gone:
             return
         try:
             yield from self._commit(offsets, member)
         except SeglogError as error:
             self._commit_at = now + min(1.0, self._options.auto_commit_interval)
-            if isinstance(error, UnknownTopicError):
+            if isinstance(error, UnknownTopicError | InconsistentTopicIdError):
+                self._is_topic_gone = True
                 _log.warning("%s: offsets were not committed: topic %s was deleted", self._options.group, self._topic)
             elif error.retriable or isinstance(error, GroupError):
                 _log.debug("%s: offsets were not committed: %s", self._options.group, error.message)
@@ -346,10 +351,21 @@ class GroupSession:
 
     def _commit(self, offsets: Mapping[int, int], member: Member, metadata: str | None = None) -> Conversation[None]:
         options = self._options
+        by_id: dict[str, dict[int, int]] = {}  # one, but for a topic that was made again
+        for partition, offset in offsets.items():
+            state = self._states().get(partition)
+            by_id.setdefault("" if state is None else state.topic_id, {})[partition] = offset
         try:
-            yield from commit(
-                options.group, self._topic, offsets, member=member, instance_id=options.instance_id, metadata=metadata
-            )
+            for topic_id, some in by_id.items():
+                yield from commit(
+                    options.group,
+                    self._topic,
+                    some,
+                    member=member,
+                    instance_id=options.instance_id,
+                    metadata=metadata,
+                    topic_id=topic_id,
+                )
         except SeglogError as error:
             self.membership.refused(error, member)
             raise

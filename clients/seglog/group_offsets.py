@@ -72,8 +72,11 @@ def commit(
     member: Member | None = None,
     instance_id: str | None = None,
     metadata: str | None = None,
+    topic_id: str = "",
 ) -> Conversation[None]:
     """Store offsets by partition, as ``member`` or, where the group has no members, as nobody in particular.
+
+    ``topic_id`` is that of the topic that was read, "" if it is not known.
 
     Raises the error of the whole request, or the first partition's when the others are stored.
     """
@@ -86,6 +89,7 @@ def commit(
             None if member is None else member.member_id,
             None if member is None else member.generation,
             instance_id,
+            {topic: topic_id} if topic_id else None,
         )
         reply, _ = yield from ask(request, CommitOffsetsReply, is_repeatable=True)
         failed = failed or next((result.error for result in reply.offsets if result.error is not None), None)

@@ -202,6 +202,45 @@ def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
         assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
 
 
+def test_what_was_read_of_a_topic_is_never_committed_for_the_one_that_has_its_name_later(
+    running: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(running, range(20), partitions=1)
+    with seglog.connect(running.address) as client, seglog.connect(running.address) as other:
+        with client.consumer("t", group="app") as consumer:
+            records = iter(consumer)
+            assert [next(records).offset for _ in range(10)] == list(range(10))
+            other.delete_topic("t")
+            send(running, range(100, 150), partitions=1)
+            with pytest.raises(seglog.InconsistentTopicIdError, match="t was deleted and made again"):
+                consumer.commit()
+            with pytest.raises(seglog.UnknownTopicError, match="topic t was deleted while it was read"):
+                list(records)
+        assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
+        assert _offsets(other, "app") == {}
+        with client.consumer("t", group="app", follow=False) as consumer:
+            assert [int(record.value or b"") for record in consumer] == list(range(100, 150))
+        assert _offsets(other, "app") == {0: 50}
+
+
+def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(running: Daemon) -> None:
+    send(running, range(20), partitions=2)
+    told = Told()
+    with seglog.connect(running.address) as client, seglog.connect(running.address) as other:
+        with client.consumer("t", group="app", on_assigned=told.assigned) as consumer:
+            records = iter(consumer)
+            next(records)
+            other.delete_topic("t")
+            send(running, range(100, 120), partitions=2)
+            consumer._session.membership.must_join = True  # as when another member has come
+            consumer._interrupt_if_due()
+            again = [int(next(records).value or b"") for _ in range(20)]
+            consumer.commit()
+        assert sorted(again) == list(range(100, 120))
+        assert _offsets(other, "app") == {0: 10, 1: 10}
+        assert told.events == [("assigned", [0, 1])] * 2
+
+
 def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> None:
     send(running, range(1))
     with seglog.connect(running.address) as client:

@@ -30,13 +30,17 @@ class Committer(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
-    """The offset of the next record to be read in a partition; ``leader_epoch`` is -1 if unknown."""
+    """The offset of the next record to be read in a partition; ``leader_epoch`` is -1 if unknown.
+
+    ``topic_id`` is that of the topic that was read, "" for whichever has the name.
+    """
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+    topic_id: str = ""
 
 
 class Committed(NamedTuple):

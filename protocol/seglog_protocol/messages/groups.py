@@ -8,7 +8,7 @@ ConsumerProtocolAssignment there.
 from typing import ClassVar
 
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.messages.base import Int31, Int32, Int63, Int64, Items, Message, Request, RequestPart
+from seglog_protocol.messages.base import Entries, Int31, Int32, Int63, Int64, Items, Message, Request, RequestPart
 
 # --- Membership -------------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,8 @@ class CommitOffsetsRequest(Request):
     """Store how far a group has read; answered when that is durable.
 
     A member says which one it is, and of which generation. Who is none leaves both out, and may commit while the group
-    has no members.
+    has no members. ``topic_ids`` maps names to the ids of the topics that were read: what was read of one that was
+    deleted and made again since is refused.
     """
 
     api: ClassVar[str] = "commit_offsets"
@@ -159,6 +160,7 @@ class CommitOffsetsRequest(Request):
     member_id: str | None = None
     generation: Int32 | None = None
     instance_id: str | None = None
+    topic_ids: Entries[str] | None = None
 
 
 class CommitOffsetResult(Message):

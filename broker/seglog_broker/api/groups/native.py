@@ -153,6 +153,7 @@ class NativeGroups:
             NO_GENERATION if request.generation is None else request.generation,
             request.instance_id,
         )
+        topic_ids = request.topic_ids or {}
         errors = await self._groups.commit(
             request.group,
             committer,
@@ -163,6 +164,7 @@ class NativeGroups:
                     item.offset,
                     -1 if item.leader_epoch is None else item.leader_epoch,
                     item.metadata or "",
+                    topic_ids.get(item.topic, ""),
                 )
                 for item in request.offsets
             ],

@@ -32,6 +32,9 @@ OFFSETS_A_WRITE: Final = 200
 """Offsets that are written together, and handled before other tasks run."""
 
 
+_READER_OF_ANOTHER: Final = "what was read belongs to the former one: read the new one with a new consumer"
+
+
 class OffsetService:
     """The committed offsets of all groups."""
 
@@ -143,6 +146,8 @@ class OffsetService:
     def _check(self, group: str, wanted: OffsetToCommit) -> str:
         """The id of the topic. Raises the error of an offset that cannot be committed."""
         topic = self._table.topic_with(wanted.topic, wanted.partition)
+        if wanted.topic_id not in {"", topic.id}:
+            raise self._table.another_topic(wanted.topic, wanted.partition, _READER_OF_ANOTHER)
         limit = self._config.current.offset_metadata_max_bytes
         size = len(wanted.metadata.encode("utf-8", "surrogatepass")) if len(wanted.metadata) * 4 > limit else 0
         if size > limit:

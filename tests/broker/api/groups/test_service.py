@@ -402,6 +402,20 @@ async def test_commits_of_a_topic_made_again_under_its_name_outlive_the_search_f
             assert broker.groups.committed(group, [("other", 0)])[0].offset == 5
 
 
+async def test_a_commit_for_a_topic_that_was_deleted_is_none_for_the_next_one_of_its_name() -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        former = broker.directory.registry.topics["t"].id
+        assert await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 5, topic_id=former)]) == [None]
+        await broker.delete_topic(DeleteTopicRequest("t"))
+        await with_topic(broker)
+        (refused,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6, topic_id=former)])
+        assert isinstance(refused, errors.InconsistentTopicIdError)
+        assert (refused.topic, refused.topic_id) == ("t", broker.directory.registry.topics["t"].id)
+        assert not refused.retriable
+        assert committed(broker, "g") == -1
+
+
 async def test_a_commit_under_way_while_its_topic_is_deleted_is_not_one_of_the_next_topic() -> None:
     async with running(ForgetfulFileSystem()) as broker:
         await with_topic(broker)
