@@ -115,7 +115,9 @@ def beset(
         while any(process.poll() is None for process in processes):
             time.sleep(0.5)
             references.append(reference_seconds())
-        told = [json.loads(process.communicate()[0]) for process in processes]
+        printed = [process.communicate()[0] for process in processes]
+        assert not any(process.returncode for process in processes), "a peer failed: its traceback is in the output"
+        told = [json.loads(line) for line in printed]
         seconds = time.monotonic() - began
         healthy.is_wanted = False
         healthy.join(60)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_protocol.kafka import (
+    RequestHeader,
     WireError,
     messages,
     read_request,
@@ -216,12 +217,10 @@ def _request_name(api_key: int) -> str:
 
 def _outcome_of(content: bytes, dice: random.Random) -> bool | None:
     """Whether a connection may end with this; None if it would only hold up the test."""
-    frame = memoryview(content)
-    try:
-        header = read_request_header(frame)
-        request: Any = read_request(header, frame)
-    except WireError:
+    read = _read(content)
+    if read is None:
         return True
+    header, request = read
     if isinstance(request, messages.FetchRequest) and request.max_wait_ms > _WAIT_MS_MAX:
         return True if dice.random() < 0.02 else None
     if isinstance(request, (messages.CreateTopicsRequest, messages.CreatePartitionsRequest)):
@@ -230,8 +229,24 @@ def _outcome_of(content: bytes, dice: random.Random) -> bool | None:
             return None
     if isinstance(request, messages.DeleteTopicsRequest) and {topic.name for topic in request.topics} & {*TOPICS}:
         return None
-    silent = isinstance(request, messages.ProduceRequest) and request.acks == 0
-    return silent or header.version not in (APIS[header.api_key].versions if header.api_key in APIS else ())
+    return _is_silent(request) or header.version not in (
+        APIS[header.api_key].versions if header.api_key in APIS else ()
+    )
+
+
+def _read(content: bytes) -> tuple[RequestHeader, Any] | None:
+    """The header and the request; None if they cannot be read."""
+    frame = memoryview(content)
+    try:
+        header = read_request_header(frame)
+        return header, read_request(header, frame)
+    except WireError:
+        return None
+
+
+def _is_silent(request: Any) -> bool:
+    """Whether it gets no response."""
+    return isinstance(request, messages.ProduceRequest) and request.acks == 0
 
 
 # --- Well-formed, and much --------------------------------------------------------------------------------------------
@@ -299,7 +314,8 @@ class Peer:
         self.answers: Counter[str] = Counter()
         self._sock: socket.socket | None = None
         self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
-        # Of requests by correlation id, which a mutated one may share with another: api and version, in order.
+        # Of requests that get a response, by correlation id, which a mutated one may share with another: api and
+        # version, in order.
         self._asked: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
 
     def connected(self) -> socket.socket:
@@ -316,6 +332,8 @@ class Peer:
         for frame in frames:
             if len(frame) >= 4 + _HEADER.size:
                 api_key, version, correlation_id = _HEADER.unpack_from(frame, 4)
+                if api_key == messages.ProduceRequest.API_KEY and (read := _read(frame[4:])) and _is_silent(read[1]):
+                    continue
                 self._asked[correlation_id].append((api_key, version))
         try:
             sock.sendall(b"".join(frames))
@@ -421,7 +439,7 @@ def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
             announcing.append(other)
             continue
         request, version = hostile(dice, ids)
-        if isinstance(request, messages.ProduceRequest) and request.acks == 0:  # it gets no response
+        if _is_silent(request):
             peer.send(b"".join(write_request(2, "peer", request, version)))
             request, version = messages.ApiVersionsRequest(), 0
         peer.ask(request, version)

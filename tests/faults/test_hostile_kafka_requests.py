@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.kafka import messages
+from seglog_protocol.kafka import messages, write_request
 from tests.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
-from tests.faults.hostile_kafka_peer import Peer, fetch, produce
+from tests.faults.hostile_kafka_peer import LAST, Peer, fetch, produce
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
@@ -60,6 +60,19 @@ def beset_on_kafkas_port(
 def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
         judge(running, beset_on_kafkas_port(running, mutated=400, hostile=10, seed=2, mutating=1))
+
+
+def test_a_peer_expects_no_response_to_what_gets_none(tmp_path: Path) -> None:
+    """A mutation can give such a request the correlation id of another that is answered."""
+    batch = encode_batch([(-1, b"key", b"value", ())])
+    with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
+        make_topics(running)
+        peer = Peer(running.kafka_port)
+        requests = [(produce([("target", 0, batch)], {}, 0), 10), (messages.ApiVersionsRequest(), 0)]
+        peer.send(*(b"".join(write_request(LAST, "peer", request, version)) for request, version in requests))
+        [response] = peer.wait_for(LAST)
+        assert isinstance(response, messages.ApiVersionsResponse)
+        peer.close()
 
 
 @pytest.mark.slow
