@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -219,6 +220,21 @@ def daemon(directory: Path, *arguments: str, under: Sequence[str] = ()) -> Itera
     finally:
         if running.process is not None:
             running.kill()
+
+
+@contextmanager
+def kafka_daemon(directory: Path) -> Iterator[Daemon]:
+    """The same with a Kafka listener, whose port it also keeps when it is started again."""
+    listener = "listeners=PLAINTEXT://127.0.0.1:"
+    with daemon(directory, "--set", f"{listener}0") as running:
+        running.arguments = ("--set", f"{listener}{running.kafka_port}")
+        yield running
+
+
+def free_port() -> int:
+    """A port that nobody listens on at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def seglog_command(server: str, *arguments: str) -> list[str]:

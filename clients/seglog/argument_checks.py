@@ -28,7 +28,7 @@ def check_callable(name: str, value: object) -> None:
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Raises TypeError for what is no number, ValueError for one that is not above 0 and at most ``SECONDS_MAX``."""
+    """Raises TypeError for anything but a number, ValueError unless it is above 0 and at most ``SECONDS_MAX``."""
     if not 0 < _number(name, value) <= SECONDS_MAX:
         raise ValueError(f"{name} is more than 0 s and at most {SECONDS_MAX:,} s, not {value!r}")
 

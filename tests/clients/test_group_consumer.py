@@ -47,6 +47,13 @@ def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
+def commit_as_member(client: seglog.Client, group: str, offset: int) -> None:
+    """Join, and commit this offset for partition 0 of ``t``, which has records."""
+    with client.consumer("t", group=group, auto_commit=False) as consumer:
+        next(iter(consumer))
+        consumer.commit({0: offset})
+
+
 class Told:
     """What a consumer was told of its partitions, in order."""
 
@@ -162,9 +169,7 @@ def test_start_is_for_partitions_without_an_offset_and_for_those_out_of_range(
             list(consumer)
             assert consumer.committed() == {}
         assert _offsets(client, "new") == {0: 10}
-        with client.consumer("t", group="old", auto_commit=False, start=9) as consumer:
-            next(iter(consumer))
-            consumer.commit({0: 2})
+        commit_as_member(client, "old", 2)
         with client.consumer("t", group="old", start=start, follow=False, on_gap=gaps.append) as consumer:
             assert [record.offset for record in consumer] == list(range(expected, 10))
         assert [(gap.start, gap.end) for gap in gaps] == [(2, 5)]
@@ -177,10 +182,7 @@ def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
 ) -> None:
     send(running, range(10), partitions=1)
     with seglog.connect(running.address) as client:
-        with client.consumer("t", group="app", auto_commit=False) as consumer:
-            next(iter(consumer))
-            consumer.commit({0: 500})
-        caplog.clear()  # what else is said of such a commit
+        commit_as_member(client, "app", 500)
         with client.consumer("t", group="app", start=7, follow=False) as consumer:
             assert [record.offset for record in consumer] == [7, 8, 9]
             assert not consumer.gaps

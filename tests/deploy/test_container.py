@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.processes import clean_environment
+from tests.processes import clean_environment, free_port
 from tests.support import REPOSITORY, missing
 
 pytestmark = pytest.mark.slow
@@ -70,13 +69,6 @@ def _python_for_everyone() -> str:
                 return candidate
     missing("python: no interpreter with venv that an unprivileged user can run")
     raise AssertionError
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -143,8 +135,8 @@ def test_its_steps_make_a_daemon_that_serves_unprivileged(root: Path) -> None:
     }
     environment["PATH"] = f"{root}/opt/seglog/bin:/usr/bin:/bin"
     assert "0.0.0.0" in dockerfile.environment["SEGLOG_LISTEN"]
-    environment["SEGLOG_LISTEN"] = f"0.0.0.0:{_free_port()}"
-    environment["SEGLOG_LISTENERS"] = f"PLAINTEXT://0.0.0.0:{_free_port()}"
+    environment["SEGLOG_LISTEN"] = f"0.0.0.0:{free_port()}"
+    environment["SEGLOG_LISTENERS"] = f"PLAINTEXT://0.0.0.0:{free_port()}"
     daemon = subprocess.Popen(
         [f"{root}/opt/seglog/bin/{dockerfile.entry[0]}"],
         env=environment,

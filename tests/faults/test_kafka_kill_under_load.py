@@ -15,20 +15,18 @@ import seglog
 from tests.faults.kafka_writer import KafkaWriter
 from tests.faults.kills import Load, kill_and_look, look
 from tests.faults.living_clients import Ledger, Reader
-from tests.processes import daemon
+from tests.processes import kafka_daemon
 from tests.support import soak_scaled, soak_seed
 
 KILLS_MIN: Final = 20
 TOPIC: Final = "kept"
 PARTITIONS: Final = 2
-LISTENERS: Final = "listeners=PLAINTEXT://127.0.0.1:"
 
 
 def kill_again_and_again(folder: Path, kills: int, seed: int) -> None:
     dice = random.Random(seed)
     ledgers = {(TOPIC, number): Ledger("keep") for number in range(PARTITIONS)}
-    with daemon(folder / "data", "--set", f"{LISTENERS}0") as running, ThreadPoolExecutor(1) as aside:
-        running.arguments = ("--set", f"{LISTENERS}{running.kafka_port}")  # so that producers find it again
+    with kafka_daemon(folder / "data") as running, ThreadPoolExecutor(1) as aside:
         with seglog.connect(running.address) as client:
             client.create_topic(
                 TOPIC, PARTITIONS, {"segment.bytes": 40_000, "index.interval.bytes": 256, "retention.ms": -1}

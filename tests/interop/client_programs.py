@@ -155,11 +155,8 @@ class Client:
 @contextmanager
 def client(program: Program, server: str) -> Iterator[Client]:
     """The client as a process that speaks to ``server``; gone afterwards. Skips the test where it cannot be had."""
-    try:
+    with skipped_where_absent(program.name):
         command = [*program.command()]
-    except AbsentError as error:
-        missing(f"{program.name}: {error}")
-        raise
     at = command.index("SERVER")
     command[at] = server
     process = subprocess.Popen(
@@ -192,6 +189,16 @@ def _environment() -> dict[str, str]:
 
 class AbsentError(Exception):
     """What cannot be had here, and why."""
+
+
+@contextmanager
+def skipped_where_absent(what: str) -> Iterator[None]:
+    """Skips the test where something that it needs raises AbsentError."""
+    try:
+        yield
+    except AbsentError as error:
+        missing(f"{what}: {error}")
+        raise
 
 
 def tools(*names: str) -> None:

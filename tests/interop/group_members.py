@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.interop.client_programs import CLIENTS, AbsentError, go_program, java_program, python_environment
+from tests.interop.client_programs import CLIENTS, go_program, java_program, python_environment, skipped_where_absent
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import started_into_files
-from tests.support import missing
 
 GROUP: Final = "app"
 WAIT_SECONDS: Final = 90.0
@@ -53,10 +52,6 @@ class Member:
         """Be gone, if it is not yet."""
         if self._process.poll() is None:
             self.kill()
-
-    def output(self) -> str:
-        """What it wrote to stdout."""
-        return self._path.read_text(encoding="utf-8")
 
     def errors(self) -> str:
         """What it wrote to stderr."""
@@ -104,35 +99,38 @@ class Members:
         """What all of them have read, those that have ended too."""
         return [record for member in self.all for record in member.read()]
 
-    def errors(self) -> str:
-        """What they wrote to stderr."""
-        return "\n".join(member.errors() for member in self.all)
-
 
 def _command(client: str) -> list[str]:
-    try:
+    with skipped_where_absent(client):
         if client == JAVA:
-            return java_program("JavaMember")
-        if client == FRANZ:
-            return go_program("member")
-        return [str(python_environment()), str(CLIENTS / "confluent_member.py")]
-    except AbsentError as error:
-        missing(f"{client}: {error}")
+            command = java_program("JavaMember")
+        elif client == FRANZ:
+            command = go_program("member")
+        else:
+            command = [str(python_environment()), str(CLIENTS / "confluent_member.py")]
+    return command
+
+
+@contextmanager
+def ended(processes: Sequence[Member]) -> Iterator[None]:
+    """They are gone afterwards; what fails tells what they wrote to stderr."""
+    try:
+        yield
+    except BaseException as error:
+        told = "\n".join(process.errors() for process in processes)
+        error.add_note(f"the members said: {told[-4000:]}")
         raise
+    finally:
+        for process in processes:
+            process.end()
 
 
 @contextmanager
 def members(folder: Path, port: int) -> Iterator[Members]:
     """Members of a group on a port of this machine; gone afterwards."""
     started = Members(folder, port)
-    try:
+    with ended(started.all):
         yield started
-    except BaseException as error:
-        error.add_note(f"the members said: {started.errors()[-4000:]}")
-        raise
-    finally:
-        for member in started.all:
-            member.end()
 
 
 def described(port: int) -> Plain:

@@ -4,24 +4,19 @@ One of them is killed, and the broker is killed under them: what they take on af
 """
 
 import json
-import socket
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 import seglog
-from tests.interop.client_programs import AbsentError, connect_plugins, framework_program
-from tests.interop.group_members import Member, wait_until
-from tests.processes import Daemon, daemon
-from tests.support import missing
+from tests.interop.client_programs import connect_plugins, framework_program, skipped_where_absent
+from tests.interop.group_members import Member, ended, wait_until
+from tests.processes import free_port, kafka_daemon
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-LISTENERS: Final = "listeners=PLAINTEXT://127.0.0.1:"
 CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 
 WORKER: Final = """
@@ -44,35 +39,10 @@ status.storage.replication.factor=1
 """
 
 
-@contextmanager
-def broker(tmp_path: Path) -> Iterator[Daemon]:
-    """A broker that clients find again after its kill."""
-    with daemon(tmp_path / "data", "--set", f"{LISTENERS}0") as running:
-        running.arguments = ("--set", f"{LISTENERS}{running.kafka_port}")
-        yield running
-
-
 def program(name: str) -> list[str]:
     """The command of a framework. Skips the test where it is absent."""
-    try:
+    with skipped_where_absent(name):
         return framework_program(name)
-    except AbsentError as error:
-        missing(f"{name}: {error}")
-        raise
-
-
-@contextmanager
-def ended(*processes: Member) -> Iterator[None]:
-    """They are gone afterwards; what fails tells what they wrote."""
-    try:
-        yield
-    except BaseException as error:
-        for process in processes:
-            error.add_note(process.output()[-2000:] + process.errors()[-2000:])
-        raise
-    finally:
-        for process in processes:
-            process.end()
 
 
 class Worker:
@@ -80,8 +50,7 @@ class Worker:
 
     def __init__(self, folder: Path, name: str, kafka_port: int) -> None:
         command = program(CONNECT)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.address = f"127.0.0.1:{port}"
         config = folder / f"{name}.properties"
         config.write_text(WORKER.format(kafka_port=kafka_port, port=port, plugins=connect_plugins()))
@@ -113,10 +82,10 @@ def lines(first: int, last: int) -> str:
 def test_connect_workers_share_tasks_through_the_death_of_one_and_of_the_broker(tmp_path: Path) -> None:
     read, written = tmp_path / "read.txt", tmp_path / "written.txt"
     read.write_text(lines(0, 1000))
-    with broker(tmp_path) as running, seglog.connect(running.address) as client:
+    with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
         client.create_topic("lines", partitions=4)
         one, other = (Worker(tmp_path, name, running.kafka_port) for name in ("one", "other"))
-        with ended(one.process, other.process):
+        with ended([one.process, other.process]):
             wait_until("both are members", lambda: _member_count(client, "workers") == 2)
             kind = "org.apache.kafka.connect.file.FileStream"
             source = {
@@ -151,7 +120,7 @@ def test_connect_workers_share_tasks_through_the_death_of_one_and_of_the_broker(
 
 def test_streams_programs_count_on_through_the_death_of_one_and_of_the_broker(tmp_path: Path) -> None:
     command = program("WordCount")
-    with broker(tmp_path) as running, seglog.connect(running.address) as client:
+    with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
         client.create_topic("words", partitions=4)
         client.create_topic("counts")
         server = f"127.0.0.1:{running.kafka_port}"
@@ -159,7 +128,7 @@ def test_streams_programs_count_on_through_the_death_of_one_and_of_the_broker(tm
             Member([*command, server, str(tmp_path / f"state of {name}")], tmp_path / f"{name}.out")
             for name in ("one", "other")
         )
-        with ended(one, other):
+        with ended([one, other]):
             wait_until("both are members", lambda: _member_count(client, "counting") == 2)
             _produce_words(client, 100)
             wait_until("all are counted", lambda: _counts(client) == dict.fromkeys("abcdefgh", 100))

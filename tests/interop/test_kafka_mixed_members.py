@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.client_programs import AbsentError, java_program, python_environment
+from tests.interop.client_programs import java_program, python_environment, skipped_where_absent
 from tests.members.running import run_through_faults
 from tests.members.workers import Program, python_program
-from tests.support import missing, soak_seed
+from tests.support import soak_seed
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 
@@ -16,12 +16,9 @@ KILLS = 10
 
 
 def test_members_with_five_clients_share_topics_through_ten_kills_of_the_broker(tmp_path: Path) -> None:
-    try:
+    with skipped_where_absent("mixed members"):
         java = Program("java", java_program("JavaWorker"))
         python = python_environment()
-    except AbsentError as error:
-        missing(f"mixed members: {error}")
-        raise
     native = python_program("seglog_member", sys.executable, is_native=True)
     kafka_python, confluent, aiokafka = (
         python_program(f"{name}_member", python) for name in ("kafka_python", "confluent", "aiokafka")

@@ -18,9 +18,8 @@ import pytest
 
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.storage.directory.identity import NODE_ID
-from tests.interop.client_programs import CLIENTS, AbsentError, installed, python_environment, run
+from tests.interop.client_programs import CLIENTS, installed, python_environment, run, skipped_where_absent
 from tests.processes import daemon
-from tests.support import missing
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -108,11 +107,8 @@ def unpacked() -> Path:
 
 @pytest.fixture
 def suite() -> Path:
-    try:
+    with skipped_where_absent("kafka-python: its tests"):
         return unpacked()
-    except AbsentError as error:
-        missing(f"kafka-python: its tests: {error}")
-        raise
 
 
 def outcomes(report: Path) -> Iterator[tuple[str, str]]:

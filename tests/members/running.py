@@ -15,7 +15,7 @@ from tests.members.lines import AnyLine, Assigned, Committed, Described, Handled
 from tests.members.programs.telling import SESSION_SECONDS
 from tests.members.schedule import Step, rounds_of
 from tests.members.workers import Crew, Program, Worker
-from tests.processes import Daemon, daemon
+from tests.processes import Daemon, kafka_daemon
 
 PARTITIONS: Final = 12
 PATIENCE_SECONDS: Final = 300.0
@@ -26,7 +26,6 @@ HANDLED_A_ROUND: Final = 5 * PARTITIONS
 _WRONGS_TOLD: Final = 20
 _TOPIC: Final = "t"
 _STOPPED_SECONDS: Final = SESSION_SECONDS + 1
-_LISTENERS: Final = "listeners=PLAINTEXT://127.0.0.1:"
 
 
 class Run:
@@ -192,8 +191,7 @@ def _count(lines: Sequence[AnyLine], kind: type[AnyLine]) -> int:
 @contextmanager
 def running(folder: Path, groups: Mapping[str, Sequence[Program]]) -> Iterator[Run]:
     """Groups on a broker of their own, which keeps its ports."""
-    with daemon(folder / "data", "--set", f"{_LISTENERS}0") as broker:
-        broker.arguments = ("--set", f"{_LISTENERS}{broker.kafka_port}")
+    with kafka_daemon(folder / "data") as broker:
         run = Run(folder / "told", broker, groups)
         try:
             run.start()

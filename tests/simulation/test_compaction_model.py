@@ -178,7 +178,7 @@ class CompactionModel(RuleBasedStateMachine):
         assert log.log_end_offset >= promised
         torn = [damage for damage in log.state.damaged if damage.reason == "damaged"]
         assert all(damage.start_offset >= promised or self._is_torn(damage) for damage in torn)
-        # Amid what nobody had synced, with a whole batch behind it.
+        # Unsynced bytes that the crash tore, with a whole batch after them.
         self.torn = {offset for damage in torn for offset in _offsets(damage)}
         self.end = self.durable = log.log_end_offset
         self.start = log.log_start_offset

@@ -114,10 +114,14 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
 
     def topic(self, name: str) -> Topic:
         """The topic of that name. Raises UnknownTopicError."""
-        topic = self._directory.registry.topics.get(name)
+        topic = self.find_topic(name)
         if topic is None:
             raise self.unknown_topic(name)
         return topic
+
+    def find_topic(self, name: str) -> Topic | None:
+        """The topic of that name, or None."""
+        return self._directory.registry.topics.get(name)
 
     def unknown_topic(self, name: str) -> UnknownTopicError:
         """The error for a topic that does not exist, with the nearest name that does."""
@@ -141,7 +145,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
 
     def is_recreated(self, topic_ids: Mapping[str, str], name: str) -> bool:
         """Whether a request has the id of a deleted topic, and this name now belongs to another topic."""
-        topic = self._directory.registry.topics.get(name)
+        topic = self.find_topic(name)
         return topic is not None and topic_ids.get(name, topic.id) != topic.id
 
     def counts_differing(self, partition_counts: Mapping[str, int] | None) -> dict[str, int] | None:

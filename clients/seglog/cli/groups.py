@@ -13,6 +13,7 @@ from seglog.formatting import count_of
 from seglog.groups import TARGETS, Shift, list_groups, parse_shift
 from seglog.moments import Moment
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
+from seglog_protocol.messages import ListedGroup
 from seglog_protocol.texts import printable
 
 
@@ -27,19 +28,23 @@ def run(options: Options) -> int:
 
 def _list(client: Client, options: Options) -> int:
     groups, now_ms = client.converse(list_groups())
-    lags = [[total_lag(client.group_offsets(group.group))] if options.lag else [] for group in groups]
+    lags = [total_lag(client.group_offsets(group.group)) if options.lag else None for group in groups]
     if options.json:
-        told = [dict(zip(("lag",), known, strict=False)) for known in lags]
-        print_json([group.to_wire() | more for group, more in zip(groups, told, strict=True)])
+        print_json([_listed(group, lag, options) for group, lag in zip(groups, lags, strict=True)])
     elif groups:
         titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
         rows = []
-        for group, known in zip(groups, lags, strict=True):
+        for group, lag in zip(groups, lags, strict=True):
             row: list[Any] = [named(group.group), group.kind, group.state, group.members, group.partitions]
-            shown = ["-" if lag is None else lag for lag in known]
-            rows.append([*row, *shown, until_of(group.expires_ms, now_ms)])
+            if options.lag:
+                row.append("-" if lag is None else lag)
+            rows.append([*row, until_of(group.expires_ms, now_ms)])
         print_table(titles, rows)
     return OK
+
+
+def _listed(group: ListedGroup, lag: int | None, options: Options) -> dict[str, Any]:
+    return group.to_wire() | ({"lag": lag} if options.lag else {})
 
 
 def _describe(client: Client, options: Options) -> int:

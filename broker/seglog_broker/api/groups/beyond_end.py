@@ -1,4 +1,4 @@
-"""Tells the log of commits beyond the ends of their logs. They are taken, as in Kafka: a client may know why."""
+"""Warns of commits beyond the ends of their logs. They are taken, as in Kafka."""
 
 from typing import Final
 

@@ -28,7 +28,7 @@ RECOVERY_POLL_SECONDS: Final = 0.05
 GROUPS_A_TURN: Final = 100
 """Groups that are looked at before other tasks run."""
 
-_LINES_MAX: Final = 100
+GROUP_LINES_MAX: Final = 100
 """Groups that have a line of their own in the log."""
 _OFFSETS_SHOWN: Final = 5
 
@@ -77,7 +77,7 @@ class OffsetClamp:
                     del loaded[group]
             if loaded:
                 await trio.sleep(RECOVERY_POLL_SECONDS)
-        if self._groups > _LINES_MAX:
+        if self._groups > GROUP_LINES_MAX:
             log.warning("committed_offsets_clamped_in_all", groups=self._groups, partitions=self._partitions)
 
     def _clamp(self, group: str, key: Key, loaded: CommittedOffset) -> _Clamped | None:
@@ -107,7 +107,7 @@ class OffsetClamp:
             self._topic.write(group, records, partial(note_corrected, group))
         self._groups += 1
         self._partitions += len(clamped)
-        if self._groups <= _LINES_MAX:
+        if self._groups <= GROUP_LINES_MAX:
             shown = [
                 {"topic": key[0], "partition": key[1], "committed": before, "log_end_offset": now.offset}
                 for key, before, now in clamped[:_OFFSETS_SHOWN]

@@ -85,13 +85,14 @@ class OffsetExpiry:
         retention = self._offsets.retention(group)
         kept = self._offsets.committed.of(group)
         moments = {key: retention.expires_ms(key[0], stored) for key, stored in kept.items()}
-        over = [
-            key
-            for key, moment in moments.items()
-            if moment is not None and moment <= now_ms and not self._offsets.is_under_way(group, key)
-        ]
-        if forgets and await self._forget(group, over):
-            return
+        if forgets:
+            over = [
+                key
+                for key, moment in moments.items()
+                if moment is not None and moment <= now_ms and not self._offsets.is_under_way(group, key)
+            ]
+            if await self._forget(group, over):
+                return
         self._warn(group, [moment for moment in moments.values() if moment is not None and moment > now_ms], now_ms)
 
     async def _forget(self, group: str, over: Sequence[Key]) -> bool:

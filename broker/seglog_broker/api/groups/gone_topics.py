@@ -2,26 +2,22 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 import structlog
 import trio
 
-from seglog_broker.api.groups.clamping import note_corrected
+from seglog_broker.api.groups.clamping import GROUP_LINES_MAX, note_corrected
 from seglog_broker.api.groups.offsets import OFFSETS_A_WRITE, OffsetService
 from seglog_broker.api.groups.offsets_topic import OffsetsTopic
 from seglog_broker.groups.committed_offsets import Key
 from seglog_broker.groups.records import encode_forgotten
 from seglog_broker.partitions.cold_reads import ColdReads
 
-_LINES_MAX: Final = 100
-"""Groups that have a line of their own in the log."""
-
 log = structlog.get_logger()
 
 
 class GoneTopics:
-    """The task that forgets. Offsets of a topic that is gone are not told to anyone before, either."""
+    """The task that forgets. Look-ups leave such offsets out already before."""
 
     def __init__(self, offsets: OffsetService, topic: OffsetsTopic, reads: ColdReads) -> None:
         self._offsets = offsets
@@ -41,7 +37,7 @@ class GoneTopics:
             await self.forget()
 
     async def forget(self) -> None:
-        """Look at all that is committed, and forget what is for no topic that there is."""
+        """Forget the offsets of every group for topics that do not exist."""
         looked_at = groups = partitions = 0
         for group in list(self._offsets.committed):
             looked_at += 1 + len(self._offsets.committed.of(group))
@@ -58,7 +54,7 @@ class GoneTopics:
                 self._forget(group, gone[begin : begin + OFFSETS_A_WRITE])
             groups += 1
             partitions += len(gone)
-            if groups <= _LINES_MAX:
+            if groups <= GROUP_LINES_MAX:
                 log.info(
                     "committed_offsets_forgotten",
                     group=group,
@@ -66,7 +62,7 @@ class GoneTopics:
                     partitions=len(gone),
                     reason="the topic was deleted",
                 )
-        if groups > _LINES_MAX:
+        if groups > GROUP_LINES_MAX:
             log.info("committed_offsets_forgotten_in_all", groups=groups, partitions=partitions)
 
     def _forget(self, group: str, keys: Sequence[Key]) -> None:

@@ -18,7 +18,6 @@ from seglog_broker.groups.topic_ids import id_bytes
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_protocol.errors import (
     GroupSubscribedError,
     IllegalGenerationError,
@@ -39,20 +38,13 @@ class OffsetService:
     """The committed offsets of all groups."""
 
     def __init__(
-        self,
-        runner: GroupRunner,
-        topic: OffsetsTopic,
-        table: PartitionTable,
-        registry: TopicRegistry,
-        config: LiveConfig,
-        reads: ColdReads,
+        self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
     ) -> None:
         self.committed = CommittedOffsets()
         self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
         self._runner = runner
         self._topic = topic
         self._table = table
-        self._registry = registry
         self._config = config
         self._reads = reads
         self._beyond_end = BeyondEnd(table)
@@ -198,7 +190,7 @@ class OffsetService:
 
     def is_gone(self, topic: str, committed: CommittedOffset) -> bool:
         """Whether the topic was deleted since, also where another one has its name now."""
-        known = self._registry.topics.get(topic)
+        known = self._table.find_topic(topic)
         return known is None or committed.topic_id not in {"", known.id}
 
     def retention(self, group: str) -> Retention:

@@ -55,7 +55,7 @@ class GroupService:
         self._reads = reads
         self._topic = OffsetsTopic(appends, topics, table, directory, config, clock, reads)
         self._runner = GroupRunner(self._topic, GroupTopics(directory.registry), config, clock)
-        self._offsets = OffsetService(self._runner, self._topic, table, directory.registry, config, reads)
+        self._offsets = OffsetService(self._runner, self._topic, table, config, reads)
         self._gone = GoneTopics(self._offsets, self._topic, reads)
         clamp = OffsetClamp(self._offsets, self._topic, table, directory, recoveries, reads)
         self._loader = GroupLoader(
