@@ -232,7 +232,7 @@ def kafka_daemon(directory: Path) -> Iterator[Daemon]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at the moment."""
+    """The number of a free TCP port on 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

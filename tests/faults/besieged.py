@@ -116,7 +116,7 @@ def beset(
             time.sleep(0.5)
             references.append(reference_seconds())
         printed = [process.communicate()[0] for process in processes]
-        assert not any(process.returncode for process in processes), "a peer failed: its traceback is in the output"
+        assert not any(process.returncode for process in processes), "a hostile peer failed: see stderr"
         told = [json.loads(line) for line in printed]
         seconds = time.monotonic() - began
         healthy.is_wanted = False

@@ -53,6 +53,10 @@ class Member:
         if self._process.poll() is None:
             self.kill()
 
+    def output(self) -> str:
+        """What it wrote to stdout."""
+        return self._path.read_text(encoding="utf-8")
+
     def errors(self) -> str:
         """What it wrote to stderr."""
         return self._path.with_suffix(".err").read_text(encoding="utf-8")
@@ -113,12 +117,12 @@ def _command(client: str) -> list[str]:
 
 @contextmanager
 def ended(processes: Sequence[Member]) -> Iterator[None]:
-    """They are gone afterwards; what fails tells what they wrote to stderr."""
+    """End the processes afterwards; an error gets a note with the end of each one's output."""
     try:
         yield
     except BaseException as error:
-        told = "\n".join(process.errors() for process in processes)
-        error.add_note(f"the members said: {told[-4000:]}")
+        for process in processes:
+            error.add_note(process.output()[-2000:] + process.errors()[-2000:])
         raise
     finally:
         for process in processes:
