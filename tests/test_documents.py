@@ -183,7 +183,11 @@ def _our_text() -> Iterator[tuple[str, str]]:
     paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*")]
     paths += REPOSITORY.glob("*")
     for path in sorted(paths):
-        if path.is_file() and (path.suffix in {".py", ".md", ".toml", ".txt"} or not path.suffix):
+        if (
+            path.name != ".git"
+            and path.is_file()
+            and (path.suffix in {".py", ".md", ".toml", ".txt"} or not path.suffix)
+        ):
             yield _name(path), path.read_text(encoding="utf-8")
 
 
