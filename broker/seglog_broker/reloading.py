@@ -4,6 +4,7 @@ Everything is checked first. Then the changes that a running broker can apply ar
 each is logged. Changes that need a restart are only logged. A file with a mistake changes nothing.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -43,17 +44,17 @@ async def run_reloads(broker: "Broker", requests: ReloadRequests, manager: Servi
     while True:
         await requests.next()
         manager.reloading()
-        reload(broker, requests.sources)
+        await reload(broker, requests.sources)
         manager.ready(status)
 
 
-def reload(broker: "Broker", sources: ConfigSources) -> None:
-    """Apply the configuration as it is now: all changes a running broker can apply, or none. Call it on the loop."""
+async def reload(broker: "Broker", sources: ConfigSources) -> None:
+    """Apply the configuration as it is now: all changes a running broker can apply, or none."""
     file = sources.file_name
     if not file:
         log.info("configuration_not_reloaded", reason="the broker was started without a configuration file (--config)")
         return
-    new, warnings, mistakes = sources.examine()
+    new, warnings, mistakes = await broker.offload.configuration(partial(sources.examine, regular_only=True))
     if mistakes:
         for mistake in mistakes:
             log.error("configuration_not_reloaded", file=file, reason=mistake.message)

@@ -18,6 +18,7 @@ from seglog_broker.listeners.native import serve_native
 from seglog_broker.listeners.serving.acceptor import addresses_of, open_all_listeners
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.reloading import ReloadRequests, run_reloads
+from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
 from seglog_broker.runtime.interpreter import describe_interpreter
 from seglog_broker.runtime.metrics import watch_stalls
@@ -198,4 +199,5 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
             await nursery.start(broker.purgatory.run)
             for task in TASKS:
                 nursery.start_soon(task, broker)
+            nursery.start_soon(logs.sums.run)
             running.set()

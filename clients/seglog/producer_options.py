@@ -18,7 +18,7 @@ class ProducerOptions:
 
     ack: Ack = "disk"
     linger_ms: float = 5
-    batch_bytes: int = 256 * 1024
+    batch_bytes: int = 64 * 1024
     compression: str = "none"
     compression_level: int | None = None
     buffer_bytes: int = 32 * 1024 * 1024

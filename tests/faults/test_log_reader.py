@@ -4,7 +4,6 @@ import os
 import pty
 import select
 import signal
-import socket
 import subprocess
 import sys
 import termios
@@ -21,16 +20,16 @@ LINES_PER_PIPE = 400
 """More of the lines that ``provoke`` has logged than a pipe or a terminal holds."""
 
 
-def provoke(port: int, count: int) -> list[str]:
-    """Cause so many log lines, one after the other; returns the peers named in them."""
-    peers = []
-    for _ in range(count):
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
-            peers.append("{}:{}".format(*sock.getsockname()))
-            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            while sock.recv(4096):
-                pass
-    return peers
+EVENT = "topic_altered"
+
+
+def provoke(port: int, numbers: range) -> list[str]:
+    """Cause a log line for each number, one after the other; returns the values named in them."""
+    with seglog.connect(f"127.0.0.1:{port}") as client:
+        client.create_topic("altered", 1, exist_ok=True)
+        for number in numbers:
+            client.alter_topic("altered", {"retention.bytes": number})
+    return [str(number) for number in numbers]
 
 
 def produce_and_consume(port: int) -> None:
@@ -41,6 +40,7 @@ def produce_and_consume(port: int) -> None:
                 producer.send(f"{number}")
         with client.consumer("t") as consumer:
             assert sum(1 for _ in consumer) >= 100
+        client.delete_topic("t")
 
 
 def test_a_pipe_that_is_not_read_delays_neither_requests_nor_the_stop_and_no_line_is_lost(tmp_path: Path) -> None:
@@ -49,11 +49,11 @@ def test_a_pipe_that_is_not_read_delays_neither_requests_nor_the_stop_and_no_lin
     with ended(process):
         lines = Lines(process.stderr.fileno())
         port = port_of(lines.until("broker_ready")[-1])
-        peers = provoke(port, 2 * LINES_PER_PIPE)
+        values = provoke(port, range(2 * LINES_PER_PIPE))
         produce_and_consume(port)
-        found = lines.until("topic_created")
-        assert [entry["peer"] for entry in found if entry["event"] == "connection_refused"] == peers
-        provoke(port, 2 * LINES_PER_PIPE)
+        found = lines.until("topic_deleted")
+        assert [entry["config"]["retention.bytes"] for entry in found if entry["event"] == EVENT] == values
+        provoke(port, range(2 * LINES_PER_PIPE))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
@@ -65,18 +65,19 @@ def test_when_the_queue_is_full_lines_are_lost_and_the_gap_is_marked_in_place(tm
     with ended(process):
         lines = Lines(process.stderr.fileno())
         port = port_of(lines.until("broker_ready")[-1])
-        peers: list[str] = []
+        values: list[str] = []
         with seglog.connect(f"127.0.0.1:{port}") as client:
             while (lost := client.metrics()["log_lines_lost_total"]) < LINES_PER_PIPE:
-                peers += provoke(port, LINES_PER_PIPE)
+                values += provoke(port, range(len(values), len(values) + LINES_PER_PIPE))
             produce_and_consume(port)
             told = lines.until("log_lines_lost")
             assert client.metrics()["log_lines_lost_total"] == told[-1]["lines"] >= lost
-        kept = [entry["peer"] for entry in told if entry["event"] == "connection_refused"]
-        assert kept == peers[: len(kept)]
-        assert len(kept) + told[-1]["lines"] >= len(peers)
-        [again] = provoke(port, 1)
-        assert lines.until("connection_refused")[-1]["peer"] == again
+        kept = [entry["config"]["retention.bytes"] for entry in told if entry["event"] == EVENT]
+        assert kept == values[: len(kept)]
+        assert len(kept) + told[-1]["lines"] >= len(values)
+        [again] = provoke(port, range(1))
+        while lines.until(EVENT)[-1]["config"]["retention.bytes"] != again:
+            pass
         process.send_signal(signal.SIGTERM)
         lines.until("broker_stopped")
         assert process.wait(60) == 0
@@ -89,14 +90,14 @@ def test_a_terminal_under_ctrl_s_delays_nothing(tmp_path: Path) -> None:
         lines = Lines(outer)
         port = port_of(lines.until("broker_ready")[-1])
         termios.tcflow(inner, termios.TCOOFF)  # what Ctrl-S does
-        peers = provoke(port, LINES_PER_PIPE)
+        values = provoke(port, range(LINES_PER_PIPE))
         produce_and_consume(port)
         assert not select.select([outer], [], [], 0)[0]
         termios.tcflow(inner, termios.TCOON)  # Ctrl-Q
-        found = lines.until("topic_created")
-        assert [entry["peer"] for entry in found if entry["event"] == "connection_refused"] == peers
+        found = lines.until("topic_deleted")
+        assert [entry["config"]["retention.bytes"] for entry in found if entry["event"] == EVENT] == values
         termios.tcflow(inner, termios.TCOOFF)
-        provoke(port, LINES_PER_PIPE)
+        provoke(port, range(LINES_PER_PIPE))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     os.close(inner)
@@ -110,7 +111,7 @@ def test_a_pipe_whose_reader_has_gone_stops_nothing(tmp_path: Path) -> None:
     with ended(process):
         port = port_of(Lines(reader).until("broker_ready")[-1])
         os.close(reader)
-        provoke(port, 10)
+        provoke(port, range(10))
         produce_and_consume(port)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

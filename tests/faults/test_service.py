@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog_broker.runtime.log_sums import LINES_MAX
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -31,6 +32,45 @@ BELOW_A_SHELL = (*ON_TERMINAL, "/bin/sh", "-c", '"$@" & wait', "sh")
 
 def events(lines: Lines, last: str) -> list[str]:
     return [entry["event"] for entry in lines.until(last)]
+
+
+def test_a_configuration_file_that_became_a_pipe_holds_up_neither_clients_nor_a_stop(tmp_path: Path) -> None:
+    file = tmp_path / "seglogd.toml"
+    file.write_text("")
+    process = start_daemon(tmp_path / "data", subprocess.PIPE, "--config", str(file))
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        port = port_of(lines.until("broker_ready")[-1])
+        file.unlink()
+        os.mkfifo(file)
+        process.send_signal(signal.SIGHUP)
+        assert "not a regular file" in lines.until("configuration_not_reloaded")[-1]["reason"]
+        with seglog.connect(f"127.0.0.1:{port}") as client:
+            assert client.topics() == []
+        process.send_signal(signal.SIGTERM)
+        lines.until("broker_stopped")
+        assert process.wait(60) == 0
+
+
+def test_very_many_refused_connections_make_few_log_lines(tmp_path: Path) -> None:
+    process = start_daemon(tmp_path / "data", subprocess.PIPE)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        port = port_of(lines.until("broker_ready")[-1])
+        for _ in range(500):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+                sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                while sock.recv(4096):
+                    pass
+        process.send_signal(signal.SIGTERM)
+        refused = [entry for entry in lines.until("broker_stopped") if entry["event"] == "connection_refused"]
+        assert sum(entry.get("more", 1) for entry in refused) == 500
+        windows = sum("more" in entry for entry in refused)
+        assert windows >= 1
+        assert len(refused) <= windows * (LINES_MAX + 1) + LINES_MAX
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("with_file", [False, True])

@@ -5,6 +5,7 @@ The text of the file, the environment and the flags are passed in as values. Onl
 """
 
 import dataclasses
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,9 @@ REMOVED_BROKER_KEYS: Final = frozenset(
     }
 )
 """Broker keys that Apache Kafka 4 no longer has."""
+
+CONFIG_BYTES_MAX: Final = 1_048_576
+"""Bytes of a configuration file: every key with its longest value needs a small part of it."""
 
 CLEANER_BUFFER_BYTES_MIN: Final = 1_048_576
 """Each cleaner thread needs more than this."""
@@ -65,10 +69,13 @@ class ConfigSources:
             self.named,
         )
 
-    def examine(self) -> "Examined":
-        """``examine_config`` with the file's present text; a file that cannot be read counts as a mistake."""
+    def examine(self, *, regular_only: bool = False) -> "Examined":
+        """``examine_config`` with the file's present text; a file that cannot be read counts as a mistake.
+
+        ``regular_only`` as for ``read_config_file``.
+        """
         try:
-            text = read_config_file(self.file_name) if self.file_name else None
+            text = read_config_file(self.file_name, regular_only=regular_only) if self.file_name else None
         except InvalidConfigError as error:
             rest = examine_config(None, "", self.environ, self.flags, self.named)
             return rest._replace(mistakes=[error, *rest.mistakes])
@@ -136,10 +143,26 @@ def examine_config(
     return Examined(config, list(dict.fromkeys(warnings)), list(mistakes.found.values()))
 
 
-def read_config_file(path: str) -> str:
-    """The text of a configuration file. Raises InvalidConfigError when it cannot be read."""
+def read_config_file(path: str, *, regular_only: bool = False) -> str:
+    """The text of a configuration file.
+
+    With ``regular_only`` a pipe or a device is refused and not waited for. Raises InvalidConfigError when the file
+    cannot be read, or is larger than CONFIG_BYTES_MAX.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        if regular_only and not stat.S_ISREG(Path(path).stat().st_mode):
+            raise InvalidConfigError(
+                f"The configuration file {path} is not a regular file any more, and only such a file is read again.",
+                key="",
+            )
+        with Path(path).open("rb") as file:
+            content = file.read(CONFIG_BYTES_MAX + 1)
+        if len(content) > CONFIG_BYTES_MAX:
+            raise InvalidConfigError(
+                f"The configuration file {path} is larger than {CONFIG_BYTES_MAX} bytes, so it is none of seglog's.",
+                key="",
+            )
+        return content.decode()
     except OSError as error:
         raise InvalidConfigError(f"The configuration file {path} cannot be read: {error.strerror}.", key="") from error
     except UnicodeDecodeError as error:

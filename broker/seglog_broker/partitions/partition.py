@@ -22,6 +22,7 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import record_rules
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recompression import recompression
+from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
@@ -32,6 +33,9 @@ DAMAGES_TOLD_MAX: Final = 3
 
 FINDINGS_TOLD_MAX: Final = 3
 """Of one partition."""
+
+ROLLED_BY_TIME: Final = "segment.ms counts the timestamps of records: raise it for records that span years"
+"""Beside the first lines about segments rolled by time, which old records do by the hundred."""
 
 
 class Partition:
@@ -93,7 +97,10 @@ class Partition:
         """Count and log that a new segment was begun, at ``base_offset``; if left out, the active one."""
         self._metrics.segments_rolled += 1
         base_offset = self.log.active.base_offset if base_offset is None else base_offset
-        log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
+        facts = {} if reason != RollReason.TIME else {"why": ROLLED_BY_TIME}
+        log.info(
+            "segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason, **facts
+        )
 
     def what_is_wrong(self) -> list[str]:
         """A sentence for the operator about each problem of the partition."""

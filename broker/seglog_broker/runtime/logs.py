@@ -4,7 +4,8 @@
     log.info("segment_rolled", topic="commits", base_offset=2048, reason="size")
 
 Everything goes to standard error, one line an event. A traceback follows its line on the console and is a field in
-JSON. The log never blocks the broker: lines that cannot be written are dropped and counted (``log_queue``).
+JSON. The log never blocks the broker: lines that cannot be written are dropped and counted (``log_queue``). Of events
+that clients can cause as often as they like, most are counted instead (``log_sums``).
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from seglog_broker.runtime.log_queue import LogQueue
+from seglog_broker.runtime.log_sums import LogSums
 
 EVENT_WIDTH: Final = 24
 """Columns that an event's name is padded to on the console, so that the facts are aligned."""
@@ -22,6 +24,9 @@ LOST_EVENT: Final = "log_lines_lost"
 _STANDARD_ERROR: Final = 2
 
 _queue: LogQueue | None = None  # of this process, once set up
+
+sums: Final = LogSums()
+"""Of the lines that this process writes to standard error."""
 
 
 class LogStream(Protocol):
@@ -45,14 +50,14 @@ def to_standard_error(log_format: str, level: str) -> LogQueue:
     global _queue
     if _queue is None:
         _queue = LogQueue(_STANDARD_ERROR, _say_lost)
-    configure(log_format, level, _queue)
+    configure(log_format, level, _queue, sums)
     return _queue
 
 
 def reconfigure(log_format: str, level: str) -> None:
     """Change format and level of the daemon's log. Does nothing if ``to_standard_error`` was not called."""
     if _queue is not None:
-        configure(log_format, level, _queue)
+        configure(log_format, level, _queue, sums)
 
 
 def is_json() -> bool:
@@ -65,14 +70,15 @@ def lines_lost() -> int:
     return 0 if _queue is None else _queue.lost_total
 
 
-def configure(log_format: str, level: str, stream: LogStream) -> None:
-    """Set up structlog to write to ``stream``.
+def configure(log_format: str, level: str, stream: LogStream, counted: LogSums | None = None) -> None:
+    """Set up structlog to write to ``stream``; without ``counted``, every line.
 
     ``log_format`` and ``level`` are values of ``seglog.log.format`` (console, json) and ``seglog.log.level`` (debug,
     info, warning, error).
     Existing loggers follow, and a second call replaces the first.
     """
     processors: list[structlog.typing.Processor] = [
+        *([] if counted is None else [counted]),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

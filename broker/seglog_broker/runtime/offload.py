@@ -61,9 +61,9 @@ async def outcomes_of(pending: PendingFlushes) -> list[OSError | None]:
 class Offload:
     """Runs blocking calls in threads. Made once per broker; needs a running trio loop only when it is used.
 
-    A method with ``fn`` returns what ``fn(*args)`` returns and raises what it raises. A call that has begun is always
-    waited for, even if its task is cancelled: the cancellation is raised at the next checkpoint, with the
-    outcome known. While a call waits for its limiter it can be cancelled, and is then not made.
+    A method with ``fn`` returns what ``fn(*args)`` returns and raises what it raises. But for ``configuration``, a call
+    that has begun is always waited for, even if its task is cancelled: the cancellation is raised at the next
+    checkpoint, with the outcome known. While a call waits for its limiter it can be cancelled, and is then not made.
     """
 
     def __init__(self) -> None:
@@ -156,6 +156,10 @@ class Offload:
     async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Run housekeeping."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._maintenance)
+
+    async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """Read the configuration. Abandoned when cancelled: its file may be on a device that does not answer."""
+        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=True)
 
     async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:  # noqa: ARG002 - it opens files itself
         """Run a compaction job in a process of its own, which ends with it.

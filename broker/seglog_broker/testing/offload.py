@@ -48,6 +48,11 @@ class InlineOffload(Offload):
         await trio.lowlevel.checkpoint()
         return fn(*args)
 
+    async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
     async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
         """See Offload."""
         await trio.lowlevel.checkpoint()

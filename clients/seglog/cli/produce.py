@@ -17,13 +17,16 @@ from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.json_lines import JsonLines
 from seglog.client import Client
-from seglog.formatting import count_of
+from seglog.formatting import count_of, duration_of
 from seglog.producer import Producer
 from seglog.timestamps import TimestampWarning
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ClientError, DeliveryFailed, SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 from seglog_protocol.record_batch import HEADER_SIZE
+
+SEGMENTS_EXPECTED: Final = 10
+"""More segments than this, begun by record timestamps alone, surprise: most have far fewer bytes than segment.bytes."""
 
 LINE_BYTES_MAX: Final = 100 * 1024 * 1024
 """No record can be larger; a file without line ends must not fill the memory before that is noticed."""
@@ -40,9 +43,18 @@ class Tally:
     sent: int = 0
     bad: int = 0
     expired: int = 0
+    first_ms: int | None = None  # the smallest timestamp that a record brought
+    last_ms: int = 0  # the largest
     is_cut: bool = False  # not all of the input was read, because no broker answers
     reasons: Counter[str] = field(default_factory=Counter)  # what was wrong with bad lines, by kind
     examples: dict[str, str] = field(default_factory=dict)  # the first of each kind
+
+    def add_sent(self, timestamp: int | None) -> None:
+        """A record was sent, with its own timestamp (ms) or without one."""
+        self.sent += 1
+        if timestamp is not None:
+            self.first_ms = timestamp if self.first_ms is None else min(self.first_ms, timestamp)
+            self.last_ms = max(self.last_ms, timestamp)
 
     def add_bad(self, number: int, error: InputError) -> None:
         """Line ``number`` is bad; reasons that differ in a number or in what is quoted are of one kind."""
@@ -159,7 +171,7 @@ def _send_all(source: BinaryIO, producer: Producer, options: Options, tally: Tal
             tally.is_cut = True  # else each bufferful would wait once more as long
             return None
         producer.send(line, key, timestamp=timestamp, partition=options.partition, headers=headers)
-        tally.sent += 1
+        tally.add_sent(timestamp)
     return None
 
 
@@ -212,6 +224,22 @@ def _progress_bar(options: Options, source: BinaryIO) -> Any:
     return tqdm(total=size or None, unit="B", unit_scale=True, desc=options.topic, leave=False, disable=source.isatty())
 
 
+def _many_segments(topic: TopicDescription, tally: Tally) -> str | None:
+    """A warning where the records' timestamps alone begin many segments; None where they do not."""
+    entry = (topic.config or {}).get("segment.ms")
+    if entry is None or tally.first_ms is None:
+        return None
+    span, segment_ms = tally.last_ms - tally.first_ms, int(entry.value)
+    if span <= SEGMENTS_EXPECTED * segment_ms:
+        return None
+    segments = count_of(span // segment_ms + 1, "segment")
+    return (
+        f"the timestamps of these records span {duration_of(span)}, and segment.ms={entry.value} begins a segment for "
+        f"every {duration_of(segment_ms)} of them in each partition, up to {segments}; "
+        f"for fewer: seglog topic alter {topic.name} --config segment.ms=3650d, before producing"
+    )
+
+
 def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: float) -> None:
     if tally.expired:
         entry = (topic.config or {}).get("retention.ms")
@@ -220,6 +248,8 @@ def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: fl
             f"warning: {count_of(tally.expired, 'record')} expired on arrival: older than {topic.name} keeps{keeps} "
             "and will be deleted"
         )
+    if (many := _many_segments(topic, tally)) is not None:
+        warn(f"warning: {many}")
     if options.json:
         print_json(
             {

@@ -15,6 +15,8 @@ from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")
 _FATES: Final = {"expired": "have expired", "truncated": "were deleted", "missing": "are missing"}
+_ROLLED: Final = {"time": ", because record timestamps spanned more than segment.ms"}
+"""What a reason for a roll means, where its name alone is taken for another."""
 _WIDTH_MIN: Final = 40
 
 
@@ -102,7 +104,7 @@ class _Table:
             first = segment.largest_timestamp if segment.first_timestamp is None else segment.first_timestamp
             yield "records", self._span(first, segment.largest_timestamp)
         if segment.rolled is not None and segment.rolled_ms is not None:
-            yield "rolled", f"{segment.rolled}, {self._ago(segment.rolled_ms)}"
+            yield "rolled", f"{segment.rolled}{_ROLLED.get(segment.rolled, '')}, {self._ago(segment.rolled_ms)}"
         elif segment.state == "closed":
             yield "rolled", "for a reason that was not recorded"
         elif segment.idle_roll_ms is not None:

@@ -1,6 +1,7 @@
 """Reloading the configuration: what takes effect, what waits for a restart, and that a reload is all or nothing."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from seglog_broker.config import BrokerConfig, ConfigSources, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS
 from seglog_broker.config.changes import differences, taken_over
 from seglog_broker.config.keys import Effect
+from seglog_broker.config.sources import CONFIG_BYTES_MAX
 from seglog_broker.reloading import reload
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.tasks.checkpoint import run_checkpoints
@@ -30,11 +32,11 @@ def changed(broker: Broker, **values: Any) -> None:
     broker.reconfigure(dataclasses.replace(broker.config, **values))
 
 
-def reloaded(broker: Broker, file: Path, text: str) -> list[Any]:
-    file.write_text(text, encoding="utf-8")
+async def reloaded(broker: Broker, file: Path, text: str) -> list[Any]:
+    await trio.Path(file).write_text(text, encoding="utf-8")
     flags = ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, FLAG]  # as ``living`` has them
     with capture_logs() as logged:
-        reload(broker, ConfigSources(str(file), {}, flags))
+        await reload(broker, ConfigSources(str(file), {}, flags))
     return list(logged)
 
 
@@ -87,7 +89,9 @@ async def test_defaults_reach_topics_that_exist_and_their_own_values_stay(
     async with living(fs, clock, FLAG, tasks=()) as broker:
         await with_topic(broker, "plain", partitions=2)
         await with_topic(broker, "own", retention_ms=5000)
-        logged = reloaded(broker, tmp_path / "file", '"log.retention.ms" = 60000\n"producer.id.expiration.ms" = 5\n')
+        logged = await reloaded(
+            broker, tmp_path / "file", '"log.retention.ms" = 60000\n"producer.id.expiration.ms" = 5\n'
+        )
         assert [entry["event"] for entry in logged] == ["configuration_changed"] * 2 + ["configuration_reloaded"]
         plain = [broker.partitions["plain", number].log for number in range(2)]
         assert [log.config.retention_ms for log in plain] == [60_000] * 2
@@ -111,7 +115,7 @@ async def test_with_a_mistake_anywhere_nothing_changes_and_the_place_is_logged(
 ) -> None:
     async with living(fs, clock, FLAG, tasks=()) as broker:
         before = broker.config
-        [entry] = reloaded(broker, tmp_path / "file", text)
+        [entry] = await reloaded(broker, tmp_path / "file", text)
         assert (entry["event"], entry["log_level"]) == ("configuration_not_reloaded", "error")
         assert entry["file"] == str(tmp_path / "file")
         assert entry["reason"]
@@ -124,19 +128,39 @@ async def test_a_file_that_is_gone_changes_nothing(
     async with living(fs, clock, FLAG, tasks=()) as broker:
         before = broker.config
         with capture_logs() as logged:
-            reload(broker, ConfigSources(str(tmp_path / "gone")))
+            await reload(broker, ConfigSources(str(tmp_path / "gone")))
         assert [entry["event"] for entry in logged] == ["configuration_not_reloaded"]
         assert "cannot be read" in logged[0]["reason"]
         assert broker.config is before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "too large"])
+async def test_what_is_no_configuration_file_any_more_is_not_waited_for(
+    kind: str, autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"#" * (CONFIG_BYTES_MAX + 1))
+    async with living(fs, clock) as broker:
+        before = broker.config
+        with capture_logs() as logged:
+            await reload(broker, ConfigSources(str(path)))
+        assert broker.config is before
+    assert [entry["event"] for entry in logged] == ["configuration_not_reloaded"]
+    assert ("larger than" if kind == "too large" else "not a regular file") in logged[0]["reason"]
 
 
 async def test_a_key_that_left_the_file_has_its_default_again(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
 ) -> None:
     async with living(fs, clock, FLAG, tasks=()) as broker:
-        reloaded(broker, tmp_path / "file", '"num.partitions" = 7\n')
+        await reloaded(broker, tmp_path / "file", '"num.partitions" = 7\n')
         assert broker.config.num_partitions == 7
-        [change, _] = reloaded(broker, tmp_path / "file", "")
+        [change, _] = await reloaded(broker, tmp_path / "file", "")
         assert [change[name] for name in ("key", "old", "new", "origin")] == ["num.partitions", "7", "1", "default"]
         assert broker.config.num_partitions == 1
 

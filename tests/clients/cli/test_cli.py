@@ -150,6 +150,20 @@ def test_records_older_than_the_topic_keeps_are_warned_about(run: Run, broker: F
     assert "expired" not in run("produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}')[2]
 
 
+def test_records_whose_timestamps_begin_many_segments_are_warned_about(run: Run, broker: FakeBroker) -> None:
+    day_ms = 86_400_000
+    broker.config["t"] = {"segment.ms": ConfigEntry(str(7 * day_ms), "default")}
+    arguments = ("produce", "t", "--format", "json", "--timestamp-field", "ts")
+    lines = [f'{{"ts":{1_700_000_000_000 + days * day_ms}}}\n'.encode() for days in (0, 365, 30)]
+    code, _, error = run(*arguments, stdin=b"".join(lines))
+    assert code == 0
+    assert "span 365 d" in error
+    assert "up to 53 segments" in error
+    assert "seglog topic alter t --config segment.ms=3650d" in error
+    assert "span" not in run(*arguments, stdin=lines[0] + lines[2])[2]
+    assert "span" not in run("produce", "t", stdin=b"".join(lines))[2]
+
+
 def test_seconds_taken_for_milliseconds_are_warned_of_at_once(run: Run, broker: FakeBroker) -> None:
     arguments = ("produce", "t", "--format", "json", "--timestamp-field", "ts")
     code, _, error = run(*arguments, stdin=b'{"ts":1546300800}\n{"ts":1546300801}')

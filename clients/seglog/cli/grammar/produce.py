@@ -62,7 +62,7 @@ COMMAND: Final = Command(
             help="How long a batch may wait to fill, in milliseconds.",
         ),
         Option(
-            ["--batch-bytes"], type=SIZE, default="256KiB", metavar="BYTES", help="The size at which a batch is sent."
+            ["--batch-bytes"], type=SIZE, default="64KiB", metavar="BYTES", help="The size at which a batch is sent."
         ),
         Option(
             ["--delivery-timeout"],
