@@ -15,7 +15,7 @@ and crash.
 """
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from seglog_protocol.texts import members_text
@@ -212,19 +212,24 @@ class OffsetOutOfRangeError(RequestError):
 
 
 class InvalidRecordError(RequestError):
-    """A record batch that cannot be appended; ``record`` is the index of the bad record, -1 for the header."""
+    """A record batch that cannot be appended; ``record`` is the index of the first bad record, -1 for the header.
+
+    ``records`` has the indexes of all bad records, of very many only the first.
+    """
 
     code = "INVALID_RECORD"
     kafka_code = 87
     record: int = -1
+    records: Sequence[int] = range(0)
 
 
 class InvalidTimestampError(RequestError):
-    """A timestamp outside the topic's range; ``record`` is the index of the bad record, -1 for the header."""
+    """A timestamp outside the topic's range; ``record`` and ``records`` are those of InvalidRecordError."""
 
     code = "INVALID_TIMESTAMP"
     kafka_code = 32
     record: int = -1
+    records: Sequence[int] = range(0)
     timestamp: int = -1
 
 
@@ -734,5 +739,7 @@ def error_from_wire(wire: Mapping[str, Fact]) -> SeglogError:
 
 
 def _is_like(fact: Any, default: Fact) -> bool:
-    """Whether a fact has the type of its default. Lists are lists of names."""
+    """Whether a fact has the type of its default. Lists are of names, or of numbers where the default is ``range(0)``."""
+    if type(default) is range:
+        return type(fact) is list and all(type(item) is int for item in fact)
     return type(fact) is type(default) and (type(fact) is not list or all(type(item) is str for item in fact))

@@ -21,6 +21,9 @@ ANSWERS: Final = Path(__file__).with_name("kafka_admin_answers.json")
 BASE_TIME: Final = 1_700_000_000_000
 """The timestamps (ms) of records count from here."""
 
+_NEW: Final = time.time_ns() // 1_000_000
+"""A timestamp (ms) of now."""
+
 
 def _topics(*topics: Fields, **more: Plain) -> Fields:
     return {"topics": list(topics), **more}
@@ -112,6 +115,35 @@ def _quota(entity: list[tuple[str, str | None]], *ops: tuple[str, float, bool], 
 
 def _component(kind: str, match_type: int, match: str | None = None) -> Fields:
     return {"entity_type": kind, "match_type": match_type, "match": match}
+
+
+def _batch(*records: tuple[bytes | None, int], producer: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
+    """A batch of records by key and timestamp (ms)."""
+    rows = [(timestamp, key, b"v", ()) for key, timestamp in records]
+    return encode_batch(rows, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def _produced(
+    records: bytes = _batch((b"k", BASE_TIME)), topic: str = "records", partition: int = 0, **more: Plain
+) -> Fields:
+    named = {"topic_id" if topic.startswith("{") or topic == UNKNOWN_ID else "name": topic}
+    data = [{"index": partition, "records": records.hex()}]
+    return {"acks": -1, "timeout_ms": 30_000, "topic_data": [{**named, "partition_data": data}], **more}
+
+
+def _of_producer(epoch: int, sequence: int, producer: int = 4711) -> Fields:
+    return _produced(_batch((b"k", BASE_TIME), producer=producer, epoch=epoch, sequence=sequence))
+
+
+def _ids(producer: int, epoch: int, transactional: str | None = None) -> Fields:
+    asked = {"transactional_id": transactional, "transaction_timeout_ms": 60_000}
+    return {**asked, "producer_id": producer, "producer_epoch": epoch}
+
+
+def _fetched(topic: str, partition: int = 0, *, epoch: int = -1, offset: int = 0, version: int = 12) -> Fields:
+    named = {"topic_id" if version >= 13 else "topic": topic}
+    item = {"partition": partition, "current_leader_epoch": epoch, "fetch_offset": offset, "partition_max_bytes": 9999}
+    return {"replica_id": -1, "max_wait_ms": 0, "max_bytes": 9999, "topics": [{**named, "partitions": [item]}]}
 
 
 def _each(versions: range, title: str, api: str, fields: Fields) -> list[Case]:
@@ -402,7 +434,108 @@ CASES: Final[tuple[Case, ...]] = (
     Case("everything deleted", "DeleteRecords", 2, _delete(-1)),
     Case("largest timestamp after that", "ListOffsets", 11, _moment(-3)),
     Case("by time when all is deleted", "ListOffsets", 11, _moment(0)),
+    # --- What is not there comes before what is wrong with it ---
+    *(
+        case
+        for topic, partition in (("nope", 0), ("a b", 0), ("records", 9), ("records", -1))
+        for case in (
+            Case(f"{topic}-{partition} behind its end", "DeleteRecords", 2, _delete(-2, topic, partition)),
+            Case(f"{topic}-{partition} with an epoch", "ListOffsets", 11, _moment(-1, topic, partition, 7)),
+            Case(f"{topic}-{partition} at no moment", "ListOffsets", 11, _moment(-7, topic, partition, 7)),
+            Case(f"{topic}-{partition} by epoch", "OffsetForLeaderEpoch", 4, _epoch(7, -2, topic, partition)),
+            *(
+                Case(
+                    f"{topic}-{partition} read with epoch {epoch} from {offset}, version {version}",
+                    "Fetch",
+                    version,
+                    _fetched(topic, partition, epoch=epoch, offset=offset),
+                )
+                for version in (9, 12)
+                for epoch, offset in ((7, 0), (-1, -1), (7, -1), (-2, 99))
+            ),
+        )
+    ),
+    *(
+        Case(
+            f"{topic} read with epoch {epoch} from {offset}, by id",
+            "Fetch",
+            13,
+            _fetched(topic, epoch=epoch, offset=offset, version=13),
+        )
+        for topic in ("{id of plain}", UNKNOWN_ID)
+        for epoch, offset in ((7, 0), (-1, -1), (7, -1), (-1, 99))
+    ),
+    Case("no moment with an epoch", "ListOffsets", 11, _moment(-7, epoch=7)),
+    Case("an epoch of -2", "OffsetForLeaderEpoch", 4, _epoch(-1, -2)),
+    Case("an epoch of -2, which is known", "OffsetForLeaderEpoch", 4, _epoch(-2, 0)),
+    *(
+        Case(
+            f"operations of {name!r}, version {version}",
+            "Metadata",
+            version,
+            _topics({"name": name}, include_topic_authorized_operations=True, allow_auto_topic_creation=False),
+        )
+        for version in (8, 12)
+        for name in ("nope", "a b", "")
+    ),
+    Case(
+        "operations of no id",
+        "Metadata",
+        12,
+        _topics({"name": None, "topic_id": UNKNOWN_ID}, include_topic_authorized_operations=True),
+    ),
+    # --- Produce ---
+    *_each(range(3, 13), "produced", "Produce", _produced()),
+    Case("produced by id", "Produce", 13, _produced(topic="{id of records}")),
+    Case("produced to no id", "Produce", 13, _produced(topic=UNKNOWN_ID)),
+    Case("produced to no topic", "Produce", 12, _produced(topic="nope")),
+    Case("produced to no partition", "Produce", 12, _produced(partition=9)),
+    Case("produced with other acks", "Produce", 12, _produced(acks=7)),
+    *_each(
+        range(7, 10),
+        "without keys",
+        "Produce",
+        _produced(_batch(*[(key, BASE_TIME) for key in (b"k", None, b"l", None, None)]), "compacted"),
+    ),
+    Case("too old", "Produce", 12, _produced(_batch((b"k", _NEW), (b"k", 5), (b"k", 6), (b"k", -1)), "strict")),
+    Case("without keys or too old", "Produce", 12, _produced(_batch((b"k", 5), (None, _NEW), (None, 6)), "strict")),
+    Case("too new", "Produce", 12, _produced(_batch((b"k", _NEW), (b"k", 2 * _NEW), (b"k", 3 * _NEW)), "plain")),
+    Case(
+        "too new, too old, no key", "Produce", 12, _produced(_batch((b"k", 2 * _NEW), (b"k", 5), (None, 5)), "strict")
+    ),
+    Case("a producer without an epoch", "Produce", 12, _of_producer(-1, 0)),
+    Case("neither epoch nor sequence", "Produce", 12, _of_producer(-1, -1)),
+    Case("an epoch and no sequence", "Produce", 12, _of_producer(0, -1)),
+    Case("an epoch and no producer", "Produce", 12, _of_producer(0, 0, -1)),
+    Case("a producer with its epoch", "Produce", 12, _of_producer(0, 0)),
+    Case("the same again", "Produce", 12, _of_producer(0, 0)),
+    Case("without its epoch", "Produce", 12, _of_producer(-1, 0)),
+    Case("with the next epoch", "Produce", 12, _of_producer(1, 0)),
+    Case("with the epoch before", "Produce", 12, _of_producer(0, 1)),
+    Case("with a gap", "Produce", 12, _of_producer(1, 7)),
+    *(
+        Case(f"an id for {producer} with {epoch}, version {version}", "InitProducerId", version, _ids(producer, epoch))
+        for version in (3, 5)
+        for producer, epoch in ((5, -1), (-1, 5), (5, 5), (-1, -1), (-2, -2))
+    ),
+    Case("half an id for transactions", "InitProducerId", 5, _ids(5, -1, "t")),
+    Case("an id for no transactions", "InitProducerId", 5, _ids(-1, -1, "")),
     # --- Configuration ---
+    *(
+        Case(
+            f"throttled {value!r}",
+            "IncrementalAlterConfigs",
+            1,
+            {
+                "resources": [_changes(2, "plain", (f"{kind}.replication.throttled.replicas", 0, value))],
+                "validate_only": True,
+            },
+        )
+        for kind, value in (
+            *(("leader", text) for text in ("*", "", " ", "0:1", "0:1,1:1", "0:1, 1:1", "0:1,", "0:1,0:1", "x", "1")),
+            *(("follower", text) for text in ("a:b", "*,0:1", "0:1:2", "0:-1", ":1", "none")),
+        )
+    ),
     *_each(
         range(1, 5),
         "three keys",
@@ -731,6 +864,10 @@ PREPARED: Final = (
     _new("records", configs=[_config("retention.ms", "-1")]),
     _new("a.b"),
     _new("compacted", configs=[_config("cleanup.policy", "compact")]),
+    _new(
+        "strict",
+        configs=[_config("cleanup.policy", "compact"), _config("message.timestamp.before.max.ms", "31536000000")],
+    ),
 )
 """Topics that are there before the first case."""
 
@@ -765,7 +902,7 @@ _VARYING: Final = frozenset(
     {
         "port", "cluster_id", "total_bytes", "usable_bytes", "partition_size", "log_end_offset", "high_watermark",
         "last_fetch_timestamp", "last_caught_up_timestamp", "replica_directory_id", "producer_id", "last_timestamp",
-        "finalized_features_epoch",
+        "finalized_features_epoch", "batch_index_error_message",
     }
 )  # fmt: skip
 """Fields of which only the sign is kept, or of text whether there is any."""

@@ -85,4 +85,6 @@ def _value(message: Definition, field: Field, value: Plain) -> object:
     if field.is_struct and value is not None:
         made = getattr(messages, message.struct.name)
         return getattr(made, field.type)(**_values(message, message.structs[field.type], value))
-    return bytes.fromhex(value) if field.type in ("uuid", "bytes") else value
+    if field.type == "records" and value is not None:
+        return memoryview(bytes.fromhex(value))
+    return bytes.fromhex(value) if field.type in ("uuid", "bytes") and value is not None else value

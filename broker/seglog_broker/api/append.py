@@ -276,6 +276,8 @@ class AppendService:
                     pending.effort += EFFORT_A_TURN // 4  # for suggestions of names
                     results.append(_failed(item, refused.get(item.topic, error)))
                 except SeglogError as error:
+                    if getattr(error, "records", ()):
+                        pending.effort += EFFORT_A_TURN  # its records were looked at
                     partition = gathered.partition
                     results.append(_failed(item, error if partition is None else partition.with_partition(error)))
                 else:

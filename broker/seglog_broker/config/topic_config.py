@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Described, Effect, Key, Origin, Synonym, hours, keys_of
-from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Text, Words
+from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Replicas, Text, Words
 
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
 """Apache Kafka 4 refuses a smaller ``segment.bytes``."""
@@ -329,7 +329,7 @@ class TopicConfig:
         tuple[str, ...],
         Key(
             "leader.replication.throttled.replicas",
-            Words(),
+            Replicas(),
             Effect.NEVER,
             "Replicas whose replication is slowed down on the leader.",
             "Never here.",
@@ -341,7 +341,7 @@ class TopicConfig:
         tuple[str, ...],
         Key(
             "follower.replication.throttled.replicas",
-            Words(),
+            Replicas(),
             Effect.NEVER,
             "Replicas whose replication is slowed down on the follower.",
             "Never here.",

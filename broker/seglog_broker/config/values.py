@@ -241,6 +241,19 @@ class Words:
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
+class Replicas(Words):
+    """Replicas as Kafka names them, each by its partition and broker; or all of them."""
+
+    valid = "* or PARTITION:BROKER, with commas between several"
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """See Kind."""
+        words = tuple(word for word in split_list(raw) or () if word) if isinstance(raw, str) else super().parse(raw)
+        if words != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", word) for word in words):
+            raise ValueError(f"must be {self.valid}")
+        return tuple(dict.fromkeys(words))
+
+
 class Directory:
     """The path of exactly one directory, where Kafka takes a list of them."""
 

@@ -5,7 +5,7 @@ from typing import Final
 import trio
 
 from seglog_broker.listeners.broker_api import Answer
-from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
+from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.listeners.kafka.leader_epochs import epoch_error
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
@@ -52,10 +52,10 @@ class Fetch:
                 refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else None
                 if name is not None:
                     log = caller.engine.partitions.find_readable(name, item.partition)
-                    epoch = LEADER_EPOCH if log is None else log.log.leader_epoch
-                    refusal = epoch_error(item.current_leader_epoch, epoch)
-                    if refusal is None and item.fetch_offset < 0:
-                        refusal = ErrorCode.OFFSET_OUT_OF_RANGE
+                    if log is not None:  # else the engine says what is wrong with the partition, which comes first
+                        refusal = epoch_error(item.current_leader_epoch, log.log.leader_epoch)
+                        if refusal is None and item.fetch_offset < 0:
+                            refusal = ErrorCode.OFFSET_OUT_OF_RANGE
                 if refusal is not None:
                     data.error_code = refusal
                     continue

@@ -16,6 +16,7 @@ from seglog_protocol.messages import (
     OffsetsPartition,
     OffsetsReply,
     OffsetsRequest,
+    OffsetsResult,
     TruncatePartition,
     TruncateReply,
     TruncateRequest,
@@ -79,6 +80,9 @@ async def list_offsets(
             if effort > 1:
                 effort = 0
                 await caller.engine.turn()
+            if item.timestamp < 0 and version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
+                place.error_code = ErrorCode.UNSUPPORTED_VERSION
+                continue
             if partition is not None:
                 refusal = epoch_error(item.current_leader_epoch, partition.log.leader_epoch)
                 if refusal is not None:
@@ -86,9 +90,6 @@ async def list_offsets(
                     continue
             if item.partition_index < 0:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            if item.timestamp < 0 and version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
-                place.error_code = ErrorCode.UNSUPPORTED_VERSION
                 continue
             moment = item.timestamp if item.timestamp >= 0 else None
             if item.timestamp == MAX_TIMESTAMP and partition is not None:
@@ -122,8 +123,25 @@ async def list_offsets(
                 place.offset = result.offset
                 place.timestamp = _NO_OFFSET if result.timestamp is None else result.timestamp
             if place.offset != _NO_OFFSET:
-                place.leader_epoch = result.leader_epoch
+                place.leader_epoch = result.leader_epoch if asked == LATEST else _epoch_of(caller, result, place.offset)
     return response
+
+
+def _epoch_of(caller: Caller, result: OffsetsResult, offset: int) -> int:
+    """The leader epoch under which a record was written; that of the end if the partition is gone."""
+    assert result.partition is not None
+    assert result.leader_epoch is not None
+    partition = caller.engine.partitions.find_readable(result.topic, result.partition)
+    return result.leader_epoch if partition is None else partition.log.epochs.epoch_for(offset)
+
+
+def _missing(caller: Caller, topic: str, number: int) -> ErrorCode | None:
+    """The error of a partition that does not exist; None if there is one."""
+    try:
+        caller.engine.partitions.topic_with(topic, number)
+    except SeglogError as error:
+        return error_code(error)
+    return None
 
 
 def _largest_timestamp(partition: Partition) -> int | None:
@@ -185,10 +203,8 @@ async def delete_records(
             count += 1
             if count % PARTITIONS_A_TURN == 0:
                 await caller.engine.turn()
-            if item.partition_index < 0:
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif item.offset < _HIGH_WATERMARK:
-                place.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            if item.offset < _HIGH_WATERMARK or item.partition_index < 0:
+                place.error_code = _missing(caller, topic.name, item.partition_index) or ErrorCode.OFFSET_OUT_OF_RANGE
             else:
                 offset = None if item.offset == _HIGH_WATERMARK else item.offset
                 wanted.append(TruncatePartition(topic.name, item.partition_index, offset))

@@ -28,6 +28,18 @@ _LENGTH_MAGIC_ATTRIBUTES: Final = struct.Struct(">8xi4xb4xh")
 _MAGIC_POSITION: Final = 16
 _MAGIC: Final = 2
 
+RECORDS_NAMED_MAX: Final = 10_000
+"""Bad records that a response names: as many as librdkafka has in a batch by default, in some milliseconds."""
+
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)  # fmt: skip
+"""Errors with which Kafka does not say where the log starts."""
+
+_RecordError = messages.ProduceResponse.BatchIndexAndErrorMessage
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
 
@@ -35,7 +47,18 @@ _TopicResponse = messages.ProduceResponse.TopicProduceResponse
 class Produce:
     """A Produce request in progress: its appends, and the response that grows with their results."""
 
-    __slots__ = ("_appends", "_correlation_id", "_missing", "_response", "_version", "ack", "is_silent", "problem")
+    __slots__ = (
+        "_appends",
+        "_correlation_id",
+        "_missing",
+        "_names_left",
+        "_partitions",
+        "_response",
+        "_version",
+        "ack",
+        "is_silent",
+        "problem",
+    )
 
     def __init__(self, caller: Caller, correlation_id: int, version: int, request: messages.ProduceRequest) -> None:
         self._correlation_id = correlation_id
@@ -46,6 +69,8 @@ class Produce:
         self._appends: list[Append] = []
         self.problem: str | None = None
         """Why a batch was refused before it came to the engine."""
+        self._partitions = caller.engine.partitions
+        self._names_left = RECORDS_NAMED_MAX
         self._response = messages.ProduceResponse()
         for topic in request.topic_data:
             name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -86,16 +111,19 @@ class Produce:
         error = outcome if isinstance(outcome, SeglogError) else outcome.partitions[0].error
         if error is not None:
             result.error_code, result.error_message = error_code(error), error_message(error)
-            record = getattr(error, "record", -1)
-            if record >= 0:
-                result.record_errors = [
-                    messages.ProduceResponse.BatchIndexAndErrorMessage(
-                        batch_index=record, batch_index_error_message=error_message(error)
-                    )
-                ]
+            named = list(getattr(error, "records", ()))[: self._names_left]
+            self._names_left -= len(named)
+            result.record_errors = [_RecordError(batch_index=record) for record in named]
+            if named:  # the sentence stands once: clients take the partition's for the others
+                result.record_errors[0].batch_index_error_message = result.error_message
+        if isinstance(outcome, SeglogError):
             return
-        assert not isinstance(outcome, SeglogError)
         (appended,) = outcome.partitions
+        if result.error_code not in _WITHOUT_LOG_START:
+            partition = self._partitions.find_readable(appended.topic, appended.partition)
+            result.log_start_offset = -1 if partition is None else partition.log.log_start_offset
+        if error is not None:
+            return
         assert appended.base_offset is not None
         result.base_offset = appended.base_offset
         result.log_append_time_ms = NO_TIMESTAMP if appended.timestamp is None else appended.timestamp

@@ -23,6 +23,9 @@ PARTITIONS_PER_PAGE: Final = 2_000
 _NO_LEADER: Final = -1
 _BY_ID_VERSION_MIN: Final = 12
 
+_NAMELESS: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST)
+"""Errors of topics without a name: for these no operations are named. Those of other absent topics are."""
+
 _MetadataTopic = messages.MetadataResponse.MetadataResponseTopic
 _MetadataPartition = messages.MetadataResponse.MetadataResponsePartition
 _DescribedTopic = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
@@ -73,7 +76,8 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
         )
     operations = topic_operations(asked=request.include_topic_authorized_operations)
     for described in response.topics:
-        described.topic_authorized_operations = AUTHORIZED_OPERATIONS_NOT_ASKED if described.error_code else operations
+        if described.error_code not in _NAMELESS:
+            described.topic_authorized_operations = operations
     return response
 
 

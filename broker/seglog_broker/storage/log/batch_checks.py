@@ -2,11 +2,12 @@
 
 Nothing is decompressed and no record is read, with two exceptions: a compacted topic needs a key in every record, and
 ``message.timestamp.before.max.ms`` needs every timestamp. Both walk the records lazily, with bounded decompression, and
-name the first bad one by its index. That runs on the loop for a batch that is small, also when decompressed, else in a
+name every bad one by its index. That runs on the loop for a batch that is small, also when decompressed, else in a
 worker process (``record_checker``). Source: Kafka's LogValidator.
 """
 
-from typing import Final, NamedTuple, NoReturn
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, NoReturn
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
@@ -40,6 +41,13 @@ from seglog_protocol.record_batch import (
     verify_crc,
 )
 from seglog_protocol.records import iter_records
+
+RECORDS_NAMED_MAX: Final = 10_000
+"""Bad records of a batch that its error names: as many as librdkafka has in a batch by default."""
+
+_RECORD_SIZE_MIN: Final = 7
+"""The smallest record, in bytes. No more are named than fit into the batch uncompressed: else a small request of many
+batches that open to much would have an answer of gigabytes."""
 
 _LONG_MAX: Final = 2**63 - 1
 _CODEC_MAX: Final = int(max(Codec))
@@ -132,7 +140,7 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
         )
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
-    _refuse_timestamps(header, config, now_ms)
+    _refuse_timestamps(header, batch, config, now_ms)
 
 
 def stamp(batch: memoryview, now_ms: int) -> BatchHeader:
@@ -154,17 +162,24 @@ def _refuse_attributes(header: BatchHeader) -> NoReturn:
     raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
 
 
-def _refuse_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> NoReturn:
+def _refuse_timestamps(header: BatchHeader, batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
     if header.max_timestamp < header.base_timestamp:
         raise InvalidTimestampError(
             f"the batch's largest timestamp {header.max_timestamp} lies before its base timestamp "
             f"{header.base_timestamp}",
             timestamp=header.max_timestamp,
         )
+    rules = record_rules(config, now_ms) or RecordRules(needs_key=False, earliest=None, before_max_ms=_LONG_MAX)
+    bad = _BadRecords()
+    if header.size <= RECORDS_IN_LINE_BYTES:  # a larger batch is refused without looking for its bad records
+        with suppress(CorruptRecordError):
+            latest = now_ms + config.message_timestamp_after_max_ms
+            bad = _bad_records(header, batch, rules, RECORDS_IN_LINE_BYTES, latest)
     raise InvalidTimestampError(
         f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
         f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
         timestamp=header.max_timestamp,
+        **bad.facts(),
     )
 
 
@@ -184,21 +199,71 @@ def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRul
 def check_records(
     header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> None:
-    """Raise InvalidRecordError or InvalidTimestampError with the index of the first record that breaks ``rules``.
+    """Raise InvalidRecordError or InvalidTimestampError with the indexes of the records that break ``rules``.
 
-    InvalidRecordError also when the records cannot be read or decompress to more than ``size_limit`` bytes.
+    As in Kafka it is InvalidTimestampError where there is one bad timestamp. InvalidRecordError also when the records
+    cannot be read or decompress to more than ``size_limit`` bytes.
     """
-    earliest = rules.earliest
     try:
-        for index, record in enumerate(iter_records(header, batch, size_limit=size_limit)):
-            if rules.needs_key and record.key is None:
-                raise InvalidRecordError(f"record {index} has no key, which a compacted topic needs", record=index)
-            if earliest is not None and record.timestamp != NO_TIMESTAMP and record.timestamp < earliest:
-                raise InvalidTimestampError(
-                    f"record {index} has timestamp {record.timestamp}, the topic allows at most "
-                    f"message.timestamp.before.max.ms = {rules.before_max_ms} before now",
-                    record=index,
-                    timestamp=record.timestamp,
-                )
+        bad = _bad_records(header, batch, rules, size_limit)
     except CorruptRecordError as error:
         raise InvalidRecordError(f"the batch's records cannot be read: {error.message}") from error
+    keyless = bad.sentence(bad.keyless, "has no key, which a compacted topic needs")
+    if bad.timestamp is not None:
+        limit = f"message.timestamp.before.max.ms = {rules.before_max_ms} before now"
+        ill_timed = bad.sentence(bad.ill_timed, f"has timestamp {bad.timestamp}, the topic allows at most {limit}")
+        raise InvalidTimestampError(
+            "; ".join(filter(None, (ill_timed, keyless))), timestamp=bad.timestamp, **bad.facts()
+        )
+    if keyless:
+        raise InvalidRecordError(keyless, **bad.facts())
+
+
+class _BadRecords:
+    """The records of a batch that break its topic's rules, each by its index and for one reason."""
+
+    def __init__(self, named_max: int = 0) -> None:
+        self._named_max = named_max
+        self.named: list[int] = []
+        self.keyless = (0, -1)
+        """How many, and the first."""
+        self.ill_timed = (0, -1)
+        self.timestamp: int | None = None
+        """Of the first of these (ms)."""
+
+    def add(self, index: int) -> None:
+        """Name a record, if there is room for its name."""
+        if len(self.named) < self._named_max:
+            self.named.append(index)
+
+    def facts(self) -> dict[str, Any]:
+        """What the error has beside its sentence."""
+        return {"record": self.named[0], "records": self.named} if self.named else {}
+
+    @staticmethod
+    def sentence(found: tuple[int, int], what: str) -> str:
+        """What is wrong with the first of the records, and with how many more; empty if there is none."""
+        count, first = found
+        others = f" (and {count - 1} more of the batch)" if count > 1 else ""
+        return f"record {first} {what}{others}" if count else ""
+
+
+def _bad_records(
+    header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int, latest: int = _LONG_MAX
+) -> _BadRecords:
+    """The records that break ``rules`` or have a timestamp (ms) behind ``latest``. Raises CorruptRecordError."""
+    needs_key = rules.needs_key
+    earliest = -_LONG_MAX if rules.earliest is None else rules.earliest
+    bad = _BadRecords(min(RECORDS_NAMED_MAX, header.size // _RECORD_SIZE_MIN))
+    for index, record in enumerate(iter_records(header, batch, size_limit=size_limit)):
+        if needs_key and record.key is None:
+            count, first = bad.keyless
+            bad.keyless = count + 1, first if count else index
+            bad.add(index)
+        elif not earliest <= record.timestamp <= latest and record.timestamp != NO_TIMESTAMP:
+            count, first = bad.ill_timed
+            bad.ill_timed = count + 1, first if count else index
+            if bad.timestamp is None:
+                bad.timestamp = record.timestamp
+            bad.add(index)
+    return bad

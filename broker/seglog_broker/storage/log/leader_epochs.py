@@ -5,6 +5,7 @@ epoch starts at 0 and rises by one at every start that was not clean; the new en
 so no (epoch, offset) is used twice.
 """
 
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.checkpoints import (
@@ -86,12 +87,16 @@ class LeaderEpochs:
 
     def epoch_for(self, offset: int) -> int:
         """The epoch under which ``offset`` was written, or -1."""
-        epochs = [entry.epoch for entry in self.entries if entry.start_offset <= offset]
-        return epochs[-1] if epochs else _UNKNOWN
+        behind = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[behind - 1].epoch if behind else _UNKNOWN
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(the highest epoch at or below ``epoch``, its end offset), or (-1, -1) when that is not known."""
-        if epoch < 0 or not self.entries or epoch > self.latest:
+        """(the highest epoch at or below ``epoch``, its end offset), or (-1, -1) when that is not known.
+
+        Below the first epoch it is (``epoch``, the start of the first), for numbers that are no epochs, too, as in
+        Kafka; -1 stands for an epoch that a client does not know.
+        """
+        if epoch == _UNKNOWN or not self.entries or epoch > self.latest:
             return (_UNKNOWN, _UNKNOWN)
         if epoch == self.latest:
             return (epoch, log_end)

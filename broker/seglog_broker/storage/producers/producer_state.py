@@ -147,7 +147,8 @@ class ProducerState:
         a producer that is unknown, or no longer known, are accepted with any sequence.
 
         Raises OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTransactionStateError, and
-        InvalidRecordError for a producer id without epoch or sequence. Batches without a producer id pass.
+        InvalidRecordError for a producer id without a sequence. Batches without a producer id pass; epoch -1 is older
+        than all others.
         """
         duplicates: list[Duplicate] = []
         ahead: dict[int, _Standing] = {}  # where the batches looked at so far will have brought their producers
@@ -155,10 +156,10 @@ class ProducerState:
             producer_id = header.producer_id
             if producer_id <= NO_PRODUCER_ID:
                 continue
-            if header.base_sequence < 0 or header.producer_epoch < 0:
+            if header.base_sequence < 0:
                 raise InvalidRecordError(
-                    f"the batch of producer {producer_id} has epoch {header.producer_epoch} and base sequence "
-                    f"{header.base_sequence}: an idempotent producer's are 0 or more"
+                    f"the batch of producer {producer_id} has base sequence {header.base_sequence}: an idempotent "
+                    "producer's are 0 or more"
                 )
             standing = ahead.get(producer_id)
             if standing is None:

@@ -11,12 +11,14 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.kafka.produce import RECORDS_NAMED_MAX
 from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.definitions import definition, message_names
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Struct
+from seglog_protocol.messages import TruncatePartition, TruncateRequest
 from tests.broker.listeners.kafka.kafka_peer import (
     NOW,
     KafkaServed,
@@ -102,9 +104,9 @@ async def test_an_unknown_partition_has_an_error(partition: int, version: int) -
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-async def test_a_record_without_a_key_refuses_the_batch_on_a_compacted_topic_and_is_named(version: int) -> None:
+async def test_records_without_keys_refuse_the_batch_on_a_compacted_topic_and_are_named(version: int) -> None:
     builder = BatchBuilder()
-    for key in (b"a", b"b", None, b"c"):
+    for key in (b"a", b"b", None, b"c", None):
         builder.append(NOW, key, b"value")
     async with kafka() as served:
         peer = await served.connect()
@@ -112,11 +114,49 @@ async def test_a_record_without_a_key_refuses_the_batch_on_a_compacted_topic_and
         [result] = (await peer.receive(PRODUCED)).responses[0].partition_responses
         assert (result.error_code, result.base_offset) == (ErrorCode.INVALID_RECORD, -1)
         if version >= 8:
-            [named] = result.record_errors
-            assert named.batch_index == 2
-            assert "key" in (named.batch_index_error_message or "")
+            assert [named.batch_index for named in result.record_errors] == [2, 4]
+            assert "key" in (result.record_errors[0].batch_index_error_message or "")
+            assert result.record_errors[0].batch_index_error_message == result.error_message
         await peer.send(latest("keyed", 0), 5)
         assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 0
+
+
+async def test_a_response_names_no_more_bad_records_than_its_bound_over_all_partitions() -> None:
+    keyless = encode_batch([(NOW, None, None, ())] * (RECORDS_NAMED_MAX * 2 // 3))
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(produce(("keyed", 0, keyless), ("keyed", 1, keyless), served=served), 12)
+        found = (await peer.receive(PRODUCED)).responses[0].partition_responses
+    assert [result.error_code for result in found] == [ErrorCode.INVALID_RECORD] * 2
+    assert sum(len(result.record_errors) for result in found) == RECORDS_NAMED_MAX
+
+
+async def test_a_produce_response_says_where_the_log_starts() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        for _ in range(3):
+            await peer.send(produce(("plain", 0, BATCH), served=served), 12)
+            await peer.receive(PRODUCED)
+        await served.broker.answer(TruncateRequest([TruncatePartition("plain", 0, 2)]))
+        await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), served=served), 12)
+        found = (await peer.receive(PRODUCED)).responses[0].partition_responses
+        assert [(result.base_offset, result.log_start_offset) for result in found] == [(3, 2), (0, 0)]
+
+
+async def test_offsets_come_with_the_leader_epoch_under_which_their_records_were_written() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        log = served.broker.partitions.partition("plain", 0).log
+        for epoch in (0, 3, 7):
+            log.epochs.assign(epoch, log.log_end_offset)
+            await peer.send(produce(("plain", 0, batch(b"value", timestamp=NOW + epoch)), served=served), 12)
+            await peer.receive(PRODUCED)
+        for moment, offset, epoch in ((-2, 0, 0), (NOW + 1, 1, 3), (NOW + 7, 2, 7), (-3, 2, 7)):
+            request = latest("plain", 0)
+            request.topics[0].partitions[0].timestamp = moment
+            await peer.send(request, 11)
+            found = (await peer.receive(LISTED)).topics[0].partitions[0]
+            assert (found.offset, found.leader_epoch) == (offset, epoch)
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (13, 0)])

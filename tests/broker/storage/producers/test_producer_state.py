@@ -110,10 +110,18 @@ def test_a_producer_that_only_a_marker_told_of_begins_at_zero() -> None:
     assert append(state, data(1, 0)) is None
 
 
-@pytest.mark.parametrize("header", [data(1, -1), data(1, 0, epoch=-1)])
-def test_a_producer_id_needs_an_epoch_and_a_sequence(header: BatchHeader) -> None:
+@pytest.mark.parametrize("header", [data(1, -1), data(1, -1, epoch=-1)])
+def test_a_producer_id_needs_a_sequence(header: BatchHeader) -> None:
     with pytest.raises(InvalidRecordError):
         ProducerState(expiration_ms=DAY).check([header])
+
+
+def test_no_epoch_is_older_than_every_epoch() -> None:
+    state = ProducerState(expiration_ms=DAY)
+    assert append(state, data(1, 0, epoch=-1)) is None
+    assert append(state, data(1, 0)) is None
+    with pytest.raises(InvalidProducerEpochError):
+        state.check([data(1, 1, epoch=-1)])
 
 
 def test_nothing_changes_before_the_bytes_are_in_the_log() -> None:
