@@ -739,7 +739,7 @@ def error_from_wire(wire: Mapping[str, Fact]) -> SeglogError:
 
 
 def _is_like(fact: Any, default: Fact) -> bool:
-    """Whether a fact has the type of its default. Lists are of names, or of numbers where the default is ``range(0)``."""
+    """Whether a fact has the type of its default; lists are of names, of numbers where the default is a range."""
     if type(default) is range:
         return type(fact) is list and all(type(item) is int for item in fact)
     return type(fact) is type(default) and (type(fact) is not list or all(type(item) is str for item in fact))
