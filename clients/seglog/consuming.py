@@ -16,6 +16,7 @@ from seglog.gaps import ConsumerGap, GapLog
 from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import to_positions
 from seglog.starting import Place, begin
+from seglog.waiting import Waiting
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -92,6 +93,7 @@ class Retries:
         self._timeout = timeout
         self._since: float | None = None
         self._attempts = 0
+        self._waiting = Waiting()
 
     def worked(self) -> None:
         """Reset after a success."""
@@ -107,6 +109,7 @@ class Retries:
             raise error
         pause = min(remaining, backoff_seconds(self._attempts - 1)) if self._attempts else 0.0
         self._attempts += 1
+        self._waiting.failed(error, self._since, now)
         return pause, remaining - pause
 
 

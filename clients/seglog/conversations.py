@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from seglog.connection import Reply
 from seglog.dialing import backoff_seconds
+from seglog.waiting import Waiting
 from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import MessageT, Request, decode_reply
@@ -55,14 +56,21 @@ def ask(
 def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:
     """The result of ``asked``, which is called with the seconds to wait before its request.
 
-    Repeated without a limit while the broker answers that a partition is recovering, because recovery ends.
+    Repeated without a limit while the broker answers that a partition is recovering, because recovery ends. The log
+    says so from time to time.
     """
-    pause = 0.0
+    pause = waited = 0.0
+    waiting = Waiting()
     for attempt in count():
         try:
-            return (yield from asked(pause))
-        except PartitionRecoveringError:
+            found = yield from asked(pause)
+        except PartitionRecoveringError as error:
+            waiting.failed(error, 0.0, waited)
             pause = backoff_seconds(attempt)
+            waited += pause
+        else:
+            waiting.ended(waited)
+            return found
     raise AssertionError("there is always another attempt")
 
 

@@ -24,6 +24,7 @@ from typing import Final, Literal, NamedTuple
 from seglog.dialing import backoff_seconds
 from seglog.error_copies import copied
 from seglog.gaps import ConsumerGap, GapLog
+from seglog.waiting import Waiting
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -211,6 +212,7 @@ class Fetcher:
         self.is_pending_stale = False
         """Whether the pending fetch is the wrong one and must be dropped; the caller resets it."""
         self._queue: deque[_Item] = deque()
+        self._waiting = Waiting()
         self._turn = 0  # the partition that is first in the next request, so that none starves
 
     # --- Partitions ---------------------------------------------------------------------------------------------------
@@ -303,8 +305,18 @@ class Fetcher:
                 raise RemoteProtocolError("the broker's reply to a fetch has another partition than the request")
             if asked.get(state.partition) == state.generation:
                 self._take_result(state, result, data, now, is_first=index == 0)
+        self._tell_wait(reply, now)
         if request.partition_counts is not None and reply.partition_counts is not None:
             self._update_count(reply.partition_counts.get(self.topic))
+
+    def _tell_wait(self, reply: FetchReply, now: float) -> None:
+        waiting = [state.failing_since for state in self.states.values() if state.attempts]
+        errors = (result.error for result in reply.partitions if self.states[result.partition].attempts)
+        error = next((error for error in errors if error is not None), None)
+        if not waiting:
+            self._waiting.ended(now)
+        elif error is not None:
+            self._waiting.failed(error, min(waiting), now, len(waiting) - 1)
 
     def _take_result(
         self, state: PartitionPosition, result: FetchResult, data: memoryview, now: float, *, is_first: bool

@@ -24,6 +24,7 @@ from seglog.conversations import Conversation, ask
 from seglog.dialing import backoff_seconds
 from seglog.error_copies import copied
 from seglog.topics import partition_counts
+from seglog.waiting import Waiting
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     FencedInstanceError,
@@ -129,14 +130,20 @@ class Membership:
         with self._lock:
             self._is_joining, self.must_join = True, False
         try:
-            pause = 0.0
+            pause = waited = 0.0
+            waiting = Waiting()
             for attempt in count():
                 try:
-                    if (yield from self._join(owned, pause)):
-                        return
-                    pause = 0.0
-                except CoordinatorLoadingError:
+                    is_done = yield from self._join(owned, pause)
+                except CoordinatorLoadingError as error:
+                    waiting.failed(error, 0.0, waited)
                     pause = backoff_seconds(attempt)
+                    waited += pause
+                    continue
+                waiting.ended(waited)
+                if is_done:
+                    return
+                pause = waited = 0.0
         except BaseException:
             self.must_join = True
             raise

@@ -1,5 +1,6 @@
 """The consumer's core, answer by answer: what is asked, checked, skipped, told and refused."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -424,20 +425,39 @@ def test_a_batch_says_which_of_its_records_were_asked_for() -> None:
     assert bytes(one.data) == batch(0, 5)
 
 
-def test_a_recovering_partition_is_asked_again_for_as_long_as_it_takes() -> None:
+def test_a_recovering_partition_is_asked_again_for_as_long_as_it_takes_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     reader = Reader(retry_seconds=10.0)
     now = 0.0
     while now < 1000:
         assert reader.ask(now) == [0]
-        reader.answer(now=now, error=PartitionRecoveringError("not yet"), latest=None)
+        reader.answer(now=now, error=PartitionRecoveringError("t-0 recovers, 7 of 9 bytes: try again"), latest=None)
         assert reader.offsets() == []
+        assert bool(caplog.messages) == (now >= 3), "silent for some seconds at most"
+        assert len(caplog.messages) <= 1 + now / 10, "at a modest rate"
         looks = reader.fetcher.next_fetch_at()
         assert looks is not None
         assert now < looks <= now + 1
         now = looks
+    assert len(caplog.messages) >= now / 12
+    assert re.fullmatch(r"waiting for 3\.?\d* s: t-0 recovers, 7 of 9 bytes", caplog.messages[0])
     reader.ask(now)
     reader.answer(batch(0), now=now)
     assert reader.offsets() == [0, 1]
+    assert re.fullmatch(r"the wait is over after 100\d.* s", caplog.messages[-1])
+
+
+def test_many_partitions_that_are_waited_for_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    fetcher = Fetcher("t", [PartitionPosition(number, 0) for number in range(100)], follow=True)
+    for now in (0.0, 4.0, 8.0):
+        request = fetcher.request(now)
+        assert request is not None
+        errors = [PartitionRecoveringError(f"{asked.partition} recovers") for asked in request.partitions]
+        pairs = zip(request.partitions, errors, strict=True)
+        reply = FetchReply([FetchResult("t", asked.partition, 0, error=error) for asked, error in pairs])
+        fetcher.take(reply, memoryview(b""), request, fetcher.generations(), now)
+    assert caplog.messages == ["waiting for 4 s: 1 recovers; 99 other partitions cannot be read either"]
 
 
 def test_other_errors_that_may_pass_are_told_when_they_do_not() -> None:

@@ -1,6 +1,7 @@
 """The core of a consumer in a group, in virtual time: what it asks, tells the program and commits, answer by answer."""
 
 import logging
+import re
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -234,12 +235,15 @@ def test_a_leader_that_came_back_sends_no_assignments() -> None:
     assert group.states.keys() == {0, 1}
 
 
-def test_a_coordinator_that_loads_is_waited_for_however_long_that_takes() -> None:
+def test_a_coordinator_that_loads_is_waited_for_however_long_that_takes_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     group = Coordinator(reconnect_timeout=1.0)
     group.fails(JOIN, CoordinatorLoadingError("soon"), times=50)
     group.turn()
     assert group.apis()[:51] == [JOIN] * 51
     assert group.now > 1020
+    assert 2 <= len([line for line in caplog.messages if re.fullmatch(r"waiting for .* s: soon", line)]) <= 6
 
 
 @pytest.mark.parametrize(
