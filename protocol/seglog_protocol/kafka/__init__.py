@@ -19,11 +19,13 @@ from seglog_protocol.kafka.codec import (
     read_message,
     read_request,
     read_request_header,
+    read_request_in_pieces,
     read_response,
     versions,
     write_message,
     write_request,
     write_response,
+    write_response_in_pieces,
 )
 from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion, WireError
 from seglog_protocol.kafka.structs import Message, Request, Response, Struct
@@ -44,9 +46,11 @@ __all__ = [
     "read_message",
     "read_request",
     "read_request_header",
+    "read_request_in_pieces",
     "read_response",
     "versions",
     "write_message",
     "write_request",
     "write_response",
+    "write_response_in_pieces",
 ]

@@ -5,14 +5,23 @@ the size, and is a list of chunks to be sent one after the other: bytearrays, an
 given.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache, cached_property
 from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Any, Final, NamedTuple, TypeVar
 
 from seglog_protocol.kafka import messages
-from seglog_protocol.kafka.compiler import Reader, Writer, message_reader, message_writer
+from seglog_protocol.kafka.compiler import (
+    Reader,
+    ReaderInPieces,
+    Writer,
+    WriterInPieces,
+    message_reader,
+    message_reader_in_pieces,
+    message_writer,
+    message_writer_in_pieces,
+)
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion
 from seglog_protocol.kafka.structs import Message, Request, Response
@@ -87,6 +96,13 @@ class RequestHeaderReader:
         return header
 
 
+def read_request_in_pieces(header: RequestHeader, frame: memoryview) -> Generator[int, None, Request]:
+    """As ``read_request``, for a large frame: yields before each piece how many bytes are read."""
+    read = _api(header.api_key, header.version, header.correlation_id).read_request_in_pieces
+    request: Request = (yield from read(frame, header.body))[0]
+    return request
+
+
 def read_request(header: RequestHeader, frame: memoryview) -> Request:
     """The request behind ``header``. Its records are slices of ``frame``. Raises Malformed."""
     request: Request = _api(header.api_key, header.version, header.correlation_id).read_request(frame, header.body)[0]
@@ -122,6 +138,14 @@ def write_response(correlation_id: int, response: Response, version: int) -> Chu
     return _framed(chunks, api.write_response(response, w, chunks))
 
 
+def write_response_in_pieces(correlation_id: int, response: Response, version: int) -> Generator[int, None, Chunks]:
+    """As ``write_response``, for a response without records: yields before each piece how many bytes are written."""
+    api = _api(response.API_KEY, version, correlation_id)
+    chunks: Chunks = []
+    w = bytearray(api.response_header.pack(0, correlation_id))
+    return _framed(chunks, (yield from api.write_response_in_pieces(response, w, chunks)))
+
+
 def read_message(cls: type[MessageT], version: int, data: bytes | memoryview) -> MessageT:
     """A message that stands by itself, such as a ConsumerProtocolSubscription behind its version. Raises Malformed."""
     message: MessageT = message_reader(cls.__name__, version)(memoryview(data), 0)[0]
@@ -155,6 +179,10 @@ class _ApiVersion:
         return message_reader(self._api.request, self._version)
 
     @cached_property
+    def read_request_in_pieces(self) -> ReaderInPieces:
+        return message_reader_in_pieces(self._api.request, self._version)
+
+    @cached_property
     def read_response_header(self) -> Reader:
         return message_reader("ResponseHeader", self._response_header)
 
@@ -173,6 +201,10 @@ class _ApiVersion:
     @cached_property
     def write_response(self) -> Writer:
         return message_writer(self._api.response, self._version)
+
+    @cached_property
+    def write_response_in_pieces(self) -> WriterInPieces:
+        return message_writer_in_pieces(self._api.response, self._version)
 
 
 _api_versions: dict[tuple[int, int], _ApiVersion] = {}

@@ -6,7 +6,7 @@ and a list, to which go that bytearray and the records whenever records follow. 
 the last chunk. A value that its field cannot hold is a bug of the caller: TypeError, ValueError or struct.error.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Any, Final
@@ -33,6 +33,9 @@ from seglog_protocol.kafka.wire_types import (
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 Writer = Callable[[Any, bytearray, list[Any]], bytearray]
+ReaderInPieces = Callable[[memoryview, int], Generator[int, None, tuple[Any, int]]]
+WriterInPieces = Callable[[Any, bytearray, list[Any]], Generator[int, None, bytearray]]
+"""Generators of the same results. Before each piece they yield how many bytes of the chunk are read or written."""
 
 _REFUSALS: Final = (Refused, IndexError, StructError, UnicodeDecodeError)
 """What the lines of a reader raise for bytes that are no message."""
@@ -41,29 +44,51 @@ _REFUSALS: Final = (Refused, IndexError, StructError, UnicodeDecodeError)
 @cache
 def message_reader(name: str, version: int) -> Reader:
     """The function that reads the message ``name`` in ``version``, which its definition has."""
-    out = ReaderSource()
+    made: Reader = _reader(ReaderSource(), name, version)
+    return made
+
+
+@cache
+def message_reader_in_pieces(name: str, version: int) -> ReaderInPieces:
+    """The same for a large message, a piece at a time."""
+    made: ReaderInPieces = _reader(ReaderSource(in_pieces=True), name, version)
+    return made
+
+
+def _reader(out: ReaderSource, name: str, version: int) -> Any:
     out.names.update(HELPERS, refusals=_REFUSALS, malformed=_Blame(name, version, out.fields), **struct_classes(name))
     with out.block("def generated(frame, p):"):
         with out.block("try:"):
             out("end = len(frame)")
+            out.begin_pieces()
             structure(name, version).read(out, "message")
             out("return message, p")
         with out.block("except refusals as error:"):
             out("raise malformed(error, len(frame) - p) from None")
-    made: Reader = out.compile(f"{name} v{version} reader")
-    return made
+    return out.compile(f"{name} v{version} reader")
 
 
 @cache
 def message_writer(name: str, version: int) -> Writer:
     """The function that writes the message ``name`` in ``version``, which its definition has."""
-    out = WriterSource()
+    made: Writer = _writer(WriterSource(), name, version)
+    return made
+
+
+@cache
+def message_writer_in_pieces(name: str, version: int) -> WriterInPieces:
+    """The same for a message that may be large, a piece at a time."""
+    made: WriterInPieces = _writer(WriterSource(in_pieces=True), name, version)
+    return made
+
+
+def _writer(out: WriterSource, name: str, version: int) -> Any:
     out.names.update(HELPERS)
     with out.block("def generated(message, w, chunks):"):
+        out.begin_pieces()
         structure(name, version).write(out, "message")
         out("return w")
-    made: Writer = out.compile(f"{name} v{version} writer")
-    return made
+    return out.compile(f"{name} v{version} writer")
 
 
 class _Blame:

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar, Final
+
+PIECE_BYTES: Final = 16 * 1024
+"""Of a message that is read or written in pieces: up to ten thousand elements, some milliseconds."""
 
 Run = tuple[tuple[int, str], ...]
 """Sizes of values that follow one another, each with its field."""
@@ -15,7 +18,12 @@ class Source:
     Fixed-width values are collected until the next line, because one call for all of them is faster than one for each.
     """
 
-    def __init__(self) -> None:
+    place: ClassVar[str]
+    """The expression for the bytes that were read or written so far."""
+
+    def __init__(self, *, in_pieces: bool = False) -> None:
+        self.in_pieces = in_pieces
+        """Whether the function is a generator, which yields whenever it has read or written PIECE_BYTES more."""
         self.names: dict[str, Any] = {}
         """What the function finds as globals."""
         self.field = ""
@@ -54,6 +62,19 @@ class Source:
         yield
         self.field = before
 
+    def pause(self) -> None:
+        """Add the lines that yield when a piece is done, if the function does its work in pieces."""
+        if self.in_pieces:
+            with self.block(f"if {self.place} > mark:"):
+                self(f"yield {self.place}")
+                self(f"mark = {self.place} + {PIECE_BYTES}")
+
+    def begin_pieces(self) -> None:
+        """Add the lines before the first piece."""
+        if self.in_pieces:
+            self(f"yield {self.place}")
+            self(f"mark = {self.place} + {PIECE_BYTES}")
+
     def variable(self, stem: str) -> str:
         """The name of a new variable."""
         self._variables += 1
@@ -91,6 +112,8 @@ class Source:
 class ReaderSource(Source):
     """A function that reads at ``p`` of ``frame``."""
 
+    place = "p"
+
     def _add_run(self, layout: Struct, expressions: list[str], sizes: Run) -> None:
         if layout.format == ">B":
             self.ahead(f"{expressions[0]} = frame[p]", sizes)
@@ -102,6 +125,8 @@ class ReaderSource(Source):
 
 class WriterSource(Source):
     """A function that writes to the end of the bytearray ``w``."""
+
+    place = "len(w)"
 
     def _add_run(self, layout: Struct, expressions: list[str], sizes: Run) -> None:
         if expressions:

@@ -21,6 +21,7 @@ from seglog_protocol.kafka.varints import (
     bad_count,
     bad_length,
     bad_tag,
+    check_tags,
     read_tag,
     read_text_varint,
     read_varint,
@@ -34,6 +35,7 @@ HELPERS: Final[dict[str, Any]] = {
     "bad_count": bad_count,
     "bad_length": bad_length,
     "bad_tag": bad_tag,
+    "check_tags": check_tags,
     "too_many": too_many,
     "read_tag": read_tag,
     "read_text_varint": read_text_varint,
@@ -243,6 +245,7 @@ class Array(WireType):
             with out.block(f"for _ in range({n}):"):
                 self.element.read(out, element)
                 out(f"{into}.append({element})")
+                out.pause()
 
     def write(self, out: Source, value: str) -> None:
         elements = out.variable("l")
@@ -258,6 +261,7 @@ class Array(WireType):
             f"for {element} in {elements} or ():" if self.length.nullable else f"for {element} in {elements}:"
         ):
             self.element.write(out, element)
+            out.pause()
 
 
 class Member(NamedTuple):
@@ -347,6 +351,7 @@ class Structure(WireType):
     def _read_known_tags(self, out: Source, count: str, values: dict[str, str]) -> None:
         """Those that are not known are skipped; of those that come twice, the last one counts."""
         tag, tag_end = out.variable("tag"), out.variable("q")
+        out(f"check_tags({count}, end - p)")
         with out.block(f"for _ in range({count}):"):
             out(f"{tag}, p, {tag_end} = read_tag(frame, p, end)")
             for member in self.tagged:
