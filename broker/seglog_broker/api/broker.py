@@ -38,6 +38,7 @@ from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
+from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.directory.identity import NODE_ID
 from seglog_broker.storage.directory.load_report import Loading
@@ -100,6 +101,7 @@ class Broker:
         self.metrics = Metrics()
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max, config.socket_request_max_bytes)
+        self.response_memory = ResponseMemory()
         self.cleaning_pace = Pace()
         self.flush_wanted = FlushSignal()
         self.purgatory = FetchPurgatory()

@@ -12,6 +12,7 @@ from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
+from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.io.filesystem import File
 from seglog_protocol.errors import SeglogError
@@ -143,6 +144,11 @@ class BrokerApi(Protocol):
     @property
     def request_memory(self) -> RequestMemory:
         """Memory for large requests."""
+        ...
+
+    @property
+    def response_memory(self) -> ResponseMemory:
+        """Memory for large responses."""
         ...
 
     @property

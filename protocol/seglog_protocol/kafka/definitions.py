@@ -101,6 +101,12 @@ def definition(name: str) -> Definition:
 
 
 @cache
+def has_field(name: str, field: str, version: int) -> bool:
+    """Whether the message ``name`` has ``field`` itself, not in one of its structs, in a version."""
+    return any(known.name == field and version in known.versions for known in definition(name).struct.fields)
+
+
+@cache
 def apis() -> Mapping[int, Api]:
     """All apis, by key."""
     found = {}

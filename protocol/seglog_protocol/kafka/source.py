@@ -69,6 +69,11 @@ class Source:
                 self(f"yield {self.place}")
                 self(f"mark = {self.place} + {PIECE_BYTES}")
 
+    def count(self, size: int) -> None:
+        """Add the line that counts ``size`` bytes more for the piece."""
+        if self.in_pieces:
+            self(f"mark -= {size}")
+
     def begin_pieces(self) -> None:
         """Add the lines before the first piece."""
         if self.in_pieces:

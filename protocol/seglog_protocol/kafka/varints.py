@@ -13,7 +13,7 @@ an answer of a hundred."""
 
 
 TAGS_MAX: Final = 1000
-"""Tagged fields of a struct at most, most of them from versions to come. A mebibyte of empty ones took 0.2 s to skip."""
+"""Tagged fields of a struct at most. To skip a mebibyte of empty ones took 0.2 s."""
 
 
 class Refused(Exception):  # noqa: N818 - never seen outside: readers make Malformed of it

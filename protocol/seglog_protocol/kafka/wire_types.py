@@ -73,6 +73,9 @@ class _Layouts(dict[int, Struct]):
         return layout
 
 
+RECORDS_COST: Final = 32
+"""Bytes of a piece that stand for records: 500 partitions with them are one."""
+
 _KEPT_LAYOUTS: Final = 64
 _LAYOUTS: Final = {code: _Layouts(code) for code in FIXED.values() if code != FIXED["uuid"]}
 
@@ -221,6 +224,7 @@ class Records(Data):
             out("chunks.append(w)")
             out(f"chunks.append({data})")
             out("w = bytearray()")
+            out.count(RECORDS_COST)
 
 
 class Array(WireType):

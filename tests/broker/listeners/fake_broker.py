@@ -16,6 +16,7 @@ from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
+from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_broker.testing.offload import InlineOffload
@@ -171,6 +172,7 @@ class FakeBroker:
         self.offload = InlineOffload() if offload is None else offload
         self.metrics = Metrics()
         self.transfers = Transfers()
+        self.response_memory = ResponseMemory()
         self.request_memory = RequestMemory(self.config.seglog_request_memory_max, self.config.socket_request_max_bytes)
         self.appended: list[bytes] = []
         self.pending: list[FakePending] = []

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from seglog_broker.listeners.kafka import (
     cluster,
@@ -26,8 +26,10 @@ from seglog_broker.listeners.kafka import (
     topics,
 )
 from seglog_broker.listeners.kafka.door import Caller
-from seglog_protocol.errors import SeglogError
+from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
+from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, messages
+from seglog_protocol.kafka.definitions import has_field
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
 
@@ -93,6 +95,19 @@ def unsupported_api_versions() -> messages.ApiVersionsResponse:
             )
         ],
     )
+
+
+def too_large(response: Response, version: int) -> Response:
+    """The response in place of one that takes more memory than a response may.
+
+    Raises InvalidRequestError where there is no error for a whole response: there its parts are refused, one by one.
+    """
+    name = type(response).__name__
+    if not has_field(name, "error_code", version):
+        raise InvalidRequestError(f"the {name} would be larger than {RESPONSE_BYTES_MAX} bytes: ask for less")
+    refusal: Any = type(response)()
+    refusal.error_code = ErrorCode.INVALID_REQUEST
+    return cast("Response", refusal)
 
 
 @cache

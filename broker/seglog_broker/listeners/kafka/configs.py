@@ -41,7 +41,7 @@ async def describe_configs(
     entries = _Entries(synonyms=request.include_synonyms, documentation=request.include_documentation)
     left = ENTRIES_MAX
     for wanted in request.resources:
-        await caller.engine.turn()
+        await caller.turn()
         result = _Described(
             resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message="", configs=[]
         )
@@ -184,7 +184,7 @@ async def _alter(
     times = Counter((item.resource, item.name) for item in asked)
     failures: list[Failure] = []
     for number, item in enumerate(asked):
-        await caller.engine.turn()
+        await caller.turn()
         if number >= RESOURCES_MAX:
             failures.append(Failure(ErrorCode.INVALID_REQUEST, f"one request alters at most {RESOURCES_MAX} resources"))
         elif times[item.resource, item.name] > 1:

@@ -8,7 +8,7 @@ its ack is reached.
 
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,6 +24,7 @@ from seglog_broker.listeners.kafka.door import Caller, Endpoint, host_shown
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses
 from seglog_broker.listeners.kafka.produce_size import LARGE_BYTES, PARTITIONS_MAX, partitions_of
+from seglog_broker.listeners.kafka.turns import in_turns_of, run_out
 from seglog_broker.listeners.replies import AppendOutcome, append_errors, as_seglog_error, count_errors
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
 from seglog_broker.listeners.serving.intake import Intake
@@ -41,7 +42,9 @@ from seglog_protocol.kafka import (
     WireError,
     messages,
     read_request,
+    read_request_in_pieces,
     write_response,
+    write_response_in_pieces,
 )
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
@@ -52,6 +55,9 @@ EFFORT_A_TURN: Final = 32
 
 EFFORT_OF_APPEND: Final = 0.25
 EFFORT_OF_OTHERS: Final = 4
+
+READ_AT_ONCE_BYTES: Final = 16 * 1024
+"""A larger request, if it is not to produce, is read in turns."""
 
 APPENDS_AT_ONCE: Final = 64
 """Partitions of a Produce request that are written before other connections have their turn."""
@@ -85,6 +91,7 @@ class KafkaConnection:
         )
         self._intake = Intake(sock, self._reader, memory)
         self._headers = RequestHeaderReader()
+        self._room = engine.response_memory.room()
         self._latest_caller: Caller | None = None
         self._client_host = host_shown(_host(peer))
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
@@ -104,6 +111,7 @@ class KafkaConnection:
         self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
         self._waiter: Waiter | None = None  # of the fetch that waits for records
         self._waiting: trio.CancelScope | None = None  # of the request that waits for other members of its group
+        self._sending: trio.CancelScope | None = None  # of a response that its peer takes
         self._is_over = False  # nothing more is read or served
         self._has_left = False  # the peer
         self._stopping = False
@@ -150,6 +158,8 @@ class KafkaConnection:
         """Begin to end the connection if it is idle, or stalled in the middle of a request, as on the native port."""
         if self._stopping:
             return
+        if self._sending is not None and self._room.is_too_slow:
+            self._sending.cancel()
         reason = self._intake.why_stalled(stall_seconds)
         if reason is not None:
             self._engine.metrics.connections_cut += 1
@@ -303,7 +313,7 @@ class KafkaConnection:
     def _caller(self, header: RequestHeader) -> Caller:
         if self._latest_caller is None or self._latest_caller.client_id != header.client_id:
             assert self._endpoint is not None
-            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id, self._client_host)
+            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id, self._client_host, self._room)
         return self._latest_caller
 
     # --- Produce ------------------------------------------------------------------------------------------------------
@@ -450,7 +460,27 @@ class KafkaConnection:
         if self._is_behind_acks(frame):
             return
         api = apis.accepted(header)
-        request = read_request(header, frame)
+        if len(frame) > READ_AT_ONCE_BYTES:
+            self._job = partial(self._read_slowly, api, header, self._kept(frame))
+            return
+        self._serve_request(api, header, read_request(header, frame))
+
+    async def _read_slowly(self, api: apis.Api, header: RequestHeader, frame: memoryview) -> None:
+        """Read a large request in turns, and serve it."""
+        if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
+            await self._intake.take(len(frame))
+        await self._sender.flush()
+        reading = read_request_in_pieces(header, frame)
+        try:
+            while True:
+                next(reading)
+                await self._engine.turn()
+        except StopIteration as done:
+            self._serve_request(api, header, done.value)
+        except WireError as error:
+            self._failure = error
+
+    def _serve_request(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
         self._engine.metrics.requests[apis.counter_name(api.name)] += 1
         self._effort += EFFORT_OF_OTHERS
         if isinstance(request, messages.FetchRequest):
@@ -486,9 +516,12 @@ class KafkaConnection:
         await self._sender.flush()
         assert api.serve is not None
         try:
-            self._queue_response(header, await api.serve(self._caller(header), request, header.version))
+            response = await api.serve(self._caller(header), request, header.version)
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
             self._give_up(api.name, error)
+            self._room.close()
+        else:
+            await self._send_response(header, response)
 
     async def _serve_waiting(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
@@ -510,7 +543,7 @@ class KafkaConnection:
                     self._waiting = None
                     watching.cancel()
         if response is not None:
-            self._queue_response(header, response)
+            await self._send_response(header, response)
         elif self._stopping:
             refusal = CoordinatorNotAvailableError("the broker is stopping")
             self._queue_response(header, api.refuse(request, header.version, refusal))
@@ -525,7 +558,56 @@ class KafkaConnection:
         self._is_over = True
 
     def _queue_response(self, header: RequestHeader, response: Response) -> None:
-        self._sender.queue(b"".join(write_response(header.correlation_id, response, header.version)))
+        """Send a response with the next flush, or, if it is large, by a job."""
+        writing = write_response_in_pieces(header.correlation_id, response, header.version)
+        next(writing)
+        try:
+            next(writing)
+        except StopIteration as done:
+            self._sender.queue(b"".join(done.value))
+            self._room.close()
+        else:
+            self._job = partial(self._send_response, header, response)
+
+    async def _send_response(self, header: RequestHeader, response: Response) -> None:
+        """Write a response in turns and send it. One that is too large becomes an error."""
+        try:
+            try:
+                chunks = await self._written(write_response_in_pieces(header.correlation_id, response, header.version))
+            except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+                self._give_up(apis.accepted(header).name, error)
+                return
+            if chunks is None:
+                self._engine.metrics.request_errors["INVALID_REQUEST"] += 1
+                chunks = write_response(header.correlation_id, apis.too_large(response, header.version), header.version)
+            await self._send_large(chunks)
+        finally:
+            self._room.close()
+
+    async def _written(self, writing: Generator[int, None, Sequence[Chunk]]) -> Sequence[Chunk] | None:
+        """The frame of a response, written in turns; None if it is too large."""
+        next(writing)
+        try:
+            while True:
+                size = next(writing)
+                if size > self._room.used and not self._room.add(size - self._room.used):
+                    return None
+                await self._engine.turn()
+                await self._room.wait()
+        except StopIteration as done:
+            chunks: Sequence[Chunk] = done.value
+            return chunks
+        finally:
+            writing.close()
+
+    async def _send_large(self, chunks: Sequence[Chunk]) -> None:
+        """Send a response that may be large. Its peer is cut off if it takes it too slowly while others wait."""
+        self._room.note_sending()
+        with trio.CancelScope() as self._sending:
+            await self._sender.send_frame(chunks)
+        is_cut, self._sending = self._sending.cancelled_caught, None
+        if is_cut:
+            raise CutError("others wait for the memory of a response that it takes too slowly")
 
     # --- Fetch --------------------------------------------------------------------------------------------------------
 
@@ -535,9 +617,12 @@ class KafkaConnection:
             raise RemoteProtocolError(f"a Fetch request for more than {fetch.PARTITIONS_MAX} partitions")
         asked = fetch.Fetch(self._caller(header), header.version, request)
         self._effort += asked.effort
+        if asked.is_large:
+            self._job = partial(self._fetch_in_turns, header, asked)
+            return
+        run_out(asked.read())
         if asked.has_only_errors:
-            refusal = write_response(header.correlation_id, asked.empty_response(), header.version)
-            self._job = partial(self._send_errors, asked, refusal)
+            self._job = partial(self._send_errors, header, asked)
             return
         try:
             answer = self._engine.fetch_now(asked.request)
@@ -549,11 +634,13 @@ class KafkaConnection:
             self._job = partial(self._fetch_slowly, header, asked)
             return
         try:
-            chunks = self._encoded(header, asked, answer)
+            run_out(asked.found(answer))
+            self._count_found(answer)
             if asked.has_only_errors:
                 answer.close()
-                self._job = partial(self._send_errors, asked, chunks)
+                self._job = partial(self._send_errors, header, asked)
                 return
+            chunks = write_response(header.correlation_id, asked.response, header.version)
             left = self._sender.begin_frame(chunks)
         except BaseException:
             answer.close()
@@ -563,12 +650,18 @@ class KafkaConnection:
         else:
             self._job = partial(self._send_rest, answer, chunks, left)
 
-    def _encoded(self, header: RequestHeader, asked: fetch.Fetch, answer: Answer) -> Sequence[Chunk]:
-        """The frame of a response with what was found, which is counted."""
-        chunks = write_response(header.correlation_id, asked.response(answer), header.version)
+    def _count_found(self, answer: Answer) -> None:
         self._engine.metrics.fetch_bytes += answer.size
         count_errors(self._engine.metrics.request_errors, answer.reply)
-        return chunks
+
+    async def _fetch_in_turns(self, header: RequestHeader, asked: fetch.Fetch) -> None:
+        """Serve a fetch from many partitions, some of them at a time."""
+        await self._sender.flush()
+        await in_turns_of(asked.read(), self._engine.turn)
+        if asked.has_only_errors:
+            await self._send_errors(header, asked)
+        else:
+            await self._fetch_slowly(header, asked)
 
     async def _send_rest(self, answer: Answer, chunks: Sequence[Chunk], left: int | None) -> None:
         with answer:
@@ -577,11 +670,11 @@ class KafkaConnection:
             else:
                 await self._sender.end_frame(chunks, left)
 
-    async def _send_errors(self, asked: fetch.Fetch, chunks: Sequence[Chunk]) -> None:
+    async def _send_errors(self, header: RequestHeader, asked: fetch.Fetch) -> None:
         """Send a response of nothing but errors, a little later."""
         await self._sender.flush()
         await asked.hold_errors()
-        await self._sender.send_frame(chunks)
+        await self._send_response(header, asked.response)
 
     async def _fetch_slowly(self, header: RequestHeader, asked: fetch.Fetch) -> None:
         """Wait for the answer to a fetch and send it."""
@@ -595,21 +688,22 @@ class KafkaConnection:
             answer = await self._engine.fetch(asked.request, waiter)
         except RequestCancelledError:
             if self._stopping:
-                self._queue_response(header, asked.empty_response())
+                await self._send_response(header, asked.empty_response())
             else:
                 self._has_left = self._is_over = True
             return
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            self._queue_response(header, asked.failed_response(as_seglog_error(error, "Fetch")))
+            await self._send_response(header, asked.failed_response(as_seglog_error(error, "Fetch")))
             return
         finally:
             self._waiter = None
             watching.cancel()
         with answer:
-            chunks = self._encoded(header, asked, answer)
+            await in_turns_of(asked.found(answer), self._engine.turn)
+            self._count_found(answer)
             if asked.has_only_errors:
                 await asked.hold_errors()
-            await self._sender.send_frame(chunks)
+            await self._send_response(header, asked.response)
 
     async def _watch_peer(self, end: Callable[[], None], scope: trio.CancelScope) -> None:
         """End the wait of a request when its peer leaves."""

@@ -90,7 +90,7 @@ async def consumer_group_describe(
     """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
     del version
     response = messages.ConsumerGroupDescribeResponse()
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     for name in request.group_ids:
         try:
             found = caller.groups.describe_consumer(name)

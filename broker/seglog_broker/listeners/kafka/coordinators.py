@@ -48,9 +48,7 @@ async def find_coordinators(
     """The coordinators of very many keys."""
     del version
     return messages.FindCoordinatorResponse(
-        coordinators=[
-            _found(caller, key, request.key_type) async for key in in_turns(caller.engine, request.coordinator_keys)
-        ]
+        coordinators=[_found(caller, key, request.key_type) async for key in in_turns(caller, request.coordinator_keys)]
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from seglog_broker.config import BrokerConfig
 from seglog_broker.groups.groups_api import Groups
 from seglog_broker.listeners.kafka.engine import KafkaEngine
+from seglog_broker.runtime.response_memory import Room
 from seglog_broker.storage.directory.identity import NODE_ID
 
 LEADER_EPOCH: Final = 0
@@ -29,6 +30,8 @@ class Caller(NamedTuple):
     client_id: str | None
     client_host: str
     """The address that it comes from, as ``host_shown`` has it."""
+    room: Room
+    """The memory of the response."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -39,6 +42,11 @@ class Caller(NamedTuple):
     def groups(self) -> Groups:
         """The groups that the broker serves."""
         return self.engine.groups
+
+    async def turn(self) -> None:
+        """Wait for the next turn of a request with much work, and for the memory of a large response."""
+        await self.engine.turn()
+        await self.room.wait()
 
     @property
     def node_id(self) -> int:

@@ -1,5 +1,6 @@
 """Fetch: requests to the engine's fetches, and its answers to responses whose records stay in their files."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import trio
@@ -23,6 +24,9 @@ PARTITIONS_MAX: Final = 10_000
 ERRORS_HELD_SECONDS: Final = 0.1
 """A response of nothing but errors is held for so long: some clients ask again at once, thousands of times a second."""
 
+PARTITIONS_A_TURN: Final = 500
+"""Partitions that are looked at before other tasks run."""
+
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
 _PartitionData = messages.FetchResponse.PartitionData
@@ -33,72 +37,98 @@ class Fetch:
     """One Fetch request: what the engine is asked for, and the response."""
 
     def __init__(self, caller: Caller, version: int, request: messages.FetchRequest) -> None:
+        """``read`` it to its end before anything else."""
+        self._caller = caller
+        self._version = version
+        self._asked = request
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._session_refused = request.session_id != _NO_SESSION
         self._response = messages.FetchResponse(session_id=_NO_SESSION)
+        if self._session_refused:
+            self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self._max_wait_ms = max(0, request.max_wait_ms)
-        self._places: list[_PartitionData] = []  # of the partitions that the engine is asked for
+        self._all: list[_PartitionData] = []  # partitions of the response
+        self._places: list[_PartitionData] = []  # those that the engine is asked for
+        self._errors = 0  # partitions with an error
+        self.request = FetchRequest([])
+        self.effort = sum([len(topic.partitions) for topic in request.topics])
+        """The partitions that it names."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether other tasks are to run between its parts."""
+        return self.effort > PARTITIONS_A_TURN
+
+    def read(self) -> Iterator[None]:
+        """Make ``request``; yields where other tasks may run."""
+        topics = self._caller.engine.directory.registry.topics
         wanted: list[FetchPartition] = []
-        for topic in [] if self._session_refused else request.topics:
+        for topic in [] if self._session_refused else self._asked.topics:
             name: str | None = topic.topic
-            if version >= TOPIC_ID_VERSION_MIN:
-                known = topic_with_id(caller.engine.directory.registry.topics, topic.topic_id)
+            if self._version >= TOPIC_ID_VERSION_MIN:
+                known = topic_with_id(topics, topic.topic_id)
                 name = None if known is None else known.name
             answered = _TopicResponse(topic=name or "", topic_id=topic.topic_id)
             self._response.responses.append(answered)
             for item in topic.partitions:
                 data = _PartitionData(partition_index=item.partition, high_watermark=-1, records=b"")
                 answered.partitions.append(data)
-                refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else None
-                if name is not None:
-                    log = caller.engine.partitions.find_readable(name, item.partition)
-                    if log is not None:  # else the engine says what is wrong with the partition, which comes first
-                        refusal = epoch_error(item.current_leader_epoch, log.log.leader_epoch)
-                        if refusal is None and item.fetch_offset < 0:
-                            refusal = ErrorCode.OFFSET_OUT_OF_RANGE
+                self._all.append(data)
+                if len(self._all) % PARTITIONS_A_TURN == 0:
+                    yield
+                refusal = self._why_refused(name, item)
                 if refusal is not None:
                     data.error_code = refusal
+                    self._errors += 1
                     continue
                 assert name is not None
                 self._places.append(data)
                 wanted.append(
                     FetchPartition(name, item.partition, item.fetch_offset, max_bytes=max(0, item.partition_max_bytes))
                 )
-        if self._session_refused:
-            self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        refused_some = len(self._places) < sum(len(topic.partitions) for topic in self._response.responses)
         self.request = FetchRequest(
             wanted,
-            max_bytes=max(0, request.max_bytes),
-            min_bytes=max(0, request.min_bytes),
-            max_wait_ms=0 if refused_some or not wanted else self._max_wait_ms,
+            max_bytes=max(0, self._asked.max_bytes),
+            min_bytes=max(0, self._asked.min_bytes),
+            max_wait_ms=0 if self._errors or not wanted else self._max_wait_ms,
         )
 
-    @property
-    def effort(self) -> int:
-        """The partitions that it names."""
-        return sum(len(topic.partitions) for topic in self._response.responses)
+    def _why_refused(self, name: str | None, item: messages.FetchRequest.FetchPartition) -> ErrorCode | None:
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        log = self._caller.engine.partitions.find_readable(name, item.partition)
+        if log is None:
+            return None  # the engine says what is wrong with the partition, which comes first
+        refusal = epoch_error(item.current_leader_epoch, log.log.leader_epoch)
+        if refusal is None and item.fetch_offset < 0:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return refusal
 
     @property
     def has_only_errors(self) -> bool:
         """Whether every partition in the response has an error, and there are some: then it is held."""
-        partitions = [data for topic in self._response.responses for data in topic.partitions]
-        return bool(partitions) and all(data.error_code for data in partitions)
+        return 0 < len(self._all) == self._errors
 
     async def hold_errors(self) -> None:
         """Wait before a response of nothing but errors."""
         await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
 
-    def response(self, answer: Answer) -> messages.FetchResponse:
-        """The response with what the engine found."""
+    def found(self, answer: Answer) -> Iterator[None]:
+        """Take what the engine found into ``response``; yields where other tasks may run."""
         payload, slices = answer.payload, iter(answer.slices)
-        for data, result in zip(self._places, answer.reply.partitions, strict=True):
+        for number, (data, result) in enumerate(zip(self._places, answer.reply.partitions, strict=True), start=1):
             self._note(data, result)
             if result.size:
                 if payload:
                     data.records, payload = payload[: result.size], payload[result.size :]
                 else:
                     data.records = next(slices)
+            if number % PARTITIONS_A_TURN == 0:
+                yield
+
+    @property
+    def response(self) -> messages.FetchResponse:
+        """The response."""
         return self._response
 
     def empty_response(self) -> messages.FetchResponse:
@@ -116,6 +146,7 @@ class Fetch:
     def _note(self, data: _PartitionData, result: FetchResult) -> None:
         if result.error is not None:
             data.error_code = error_code(result.error)
+            self._errors += 1
             return
         assert result.latest is not None
         assert result.earliest is not None

@@ -28,7 +28,7 @@ async def describe_groups(
 ) -> messages.DescribeGroupsResponse:
     """Groups of the classic protocol with their members. One that is unknown is Dead; since version 6, an error."""
     response = messages.DescribeGroupsResponse()
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     for name in request.groups:
         try:
             described = _described(caller, name)
@@ -93,7 +93,7 @@ async def list_groups(caller: Caller, request: messages.ListGroupsRequest, versi
                 group_state=group.state,
                 group_type=group.kind,
             )
-            async for group in in_turns(caller.engine, groups)
+            async for group in in_turns(caller, groups)
             if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
         ]
     )

@@ -117,7 +117,7 @@ async def offset_fetch_slowly(
     """As ``offset_fetch``, for any number of partitions."""
     response = messages.OffsetFetchResponse()
     for _ in _fetch(caller, request, version, response):
-        await caller.engine.turn()
+        await caller.turn()
     return response
 
 

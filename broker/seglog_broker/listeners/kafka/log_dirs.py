@@ -39,7 +39,7 @@ async def describe_log_dirs(
     topics: dict[str, _Topic] = {}
     for number, partition in enumerate(_wanted(caller, request)):
         if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
-            await caller.engine.turn()
+            await caller.turn()
         if partition is None:
             continue
         await caller.engine.learn_sizes([partition.log])
@@ -90,7 +90,7 @@ async def alter_replica_log_dirs(
                     topic_name=topic.name, partitions=[]
                 ),
             )
-            async for number in in_turns(caller.engine, topic.partitions):
+            async for number in in_turns(caller, topic.partitions):
                 if directory.path != path:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif caller.engine.partitions.find_readable(topic.name, number) is None:

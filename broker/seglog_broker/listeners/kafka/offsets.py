@@ -79,7 +79,7 @@ async def list_offsets(
                 effort += len(partition.log.segments) / SEGMENTS_A_TURN
             if effort > 1:
                 effort = 0
-                await caller.engine.turn()
+                await caller.turn()
             if item.timestamp < 0 and version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
                 place.error_code = ErrorCode.UNSUPPORTED_VERSION
                 continue
@@ -165,7 +165,7 @@ async def offsets_for_leader_epoch(
             answered.partitions.append(result)
             count += 1
             if count % PARTITIONS_A_TURN == 0:
-                await caller.engine.turn()
+                await caller.turn()
             if item.partition < 0:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
@@ -202,7 +202,7 @@ async def delete_records(
             answered.partitions.append(place)
             count += 1
             if count % PARTITIONS_A_TURN == 0:
-                await caller.engine.turn()
+                await caller.turn()
             if item.offset < _HIGH_WATERMARK or item.partition_index < 0:
                 place.error_code = _missing(caller, topic.name, item.partition_index) or ErrorCode.OFFSET_OUT_OF_RANGE
             else:

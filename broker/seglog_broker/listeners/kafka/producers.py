@@ -39,7 +39,7 @@ async def describe_producers(
             if (topic.name, number) in seen:
                 continue
             seen.add((topic.name, number))
-            await caller.engine.turn()
+            await caller.turn()
             result = _Partition(partition_index=number, active_producers=[])
             answered.partitions.append(result)
             try:
@@ -103,6 +103,6 @@ async def describe_transactions(
             messages.DescribeTransactionsResponse.TransactionState(
                 error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id, topics=[]
             )
-            async for transactional_id in in_turns(caller.engine, request.transactional_ids)
+            async for transactional_id in in_turns(caller, request.transactional_ids)
         ]
     )

@@ -77,7 +77,7 @@ async def alter_client_quotas(
     """Quotas that are not there can be removed; none can be set, because none would be kept to."""
     del version
     response = messages.AlterClientQuotasResponse()
-    async for entry in in_turns(caller.engine, request.entries):
+    async for entry in in_turns(caller, request.entries):
         result = _Altered(
             error_message=None,
             entity=[

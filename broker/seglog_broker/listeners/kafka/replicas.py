@@ -30,7 +30,7 @@ async def describe_quorum(
     for topic in request.topics:
         answered = messages.DescribeQuorumResponse.TopicData(topic_name=topic.topic_name, partitions=[])
         response.topics.append(answered)
-        async for item in in_turns(caller.engine, topic.partitions):
+        async for item in in_turns(caller, topic.partitions):
             partition = _Quorum(partition_index=item.partition_index, error_message="")
             answered.partitions.append(partition)
             if (topic.topic_name, item.partition_index) != (METADATA_TOPIC, 0):
@@ -79,12 +79,12 @@ async def elect_leaders(
             ]
         return response
     for wanted in asked:
-        await caller.engine.turn()
+        await caller.turn()
         result = messages.ElectLeadersResponse.ReplicaElectionResult(topic=wanted.topic, partition_result=[])
         response.replica_election_results.append(result)
         topic = topics.get(wanted.topic)
         shown = wanted.topic[:TOPIC_NAME_MAX]
-        async for number in in_turns(caller.engine, wanted.partitions):
+        async for number in in_turns(caller, wanted.partitions):
             place = _Elected(partition_id=number)
             result.partition_result.append(place)
             if unknown_type is not None:
@@ -110,12 +110,12 @@ async def alter_partition_reassignments(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     for topic in request.topics:
-        await caller.engine.turn()
+        await caller.turn()
         answered = messages.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
             name=topic.name, partitions=[]
         )
         response.responses.append(answered)
-        async for item in in_turns(caller.engine, topic.partitions):
+        async for item in in_turns(caller, topic.partitions):
             result = messages.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
                 partition_index=item.partition_index, error_message=None
             )

@@ -50,7 +50,7 @@ async def describe_users(
     del version
     response = messages.DescribeUserScramCredentialsResponse(error_message="")
     counts = Counter(user.name for user in request.users or ())
-    async for name, times in in_turns(caller.engine, counts.items()):
+    async for name, times in in_turns(caller, counts.items()):
         code, why = ErrorCode.RESOURCE_NOT_FOUND, "Attempt to describe a user credential that does not exist"
         if times > 1:
             code = ErrorCode.DUPLICATE_RESOURCE

@@ -44,7 +44,7 @@ async def create_topics(
     """Topics are created, each with its own result."""
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     names = _Names(caller.engine.directory.registry.topics)
     too_many = _partitions_made(caller, request.topics) > PARTITIONS_MAX
     for wanted in request.topics:
@@ -187,7 +187,7 @@ async def create_partitions(
     del version
     response = messages.CreatePartitionsResponse()
     times = Counter(topic.name for topic in request.topics)
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     left = PARTITIONS_MAX
     for wanted in request.topics:
         await turns.work(EFFORT_OF_CHANGE)
@@ -247,7 +247,7 @@ async def delete_topics(
     )
     topics = caller.engine.directory.registry.topics
     times = Counter(wanted)
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     found = Counter(
         topic.name
         for name, topic_id in times

@@ -55,7 +55,7 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
     else:
         asked = _asked(caller, request.topics)
     missing: list[str] = []
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     for item in asked:
         await turns.work(item.partitions if isinstance(item, Topic) else 1)
         if isinstance(item, Topic):
@@ -179,7 +179,7 @@ async def describe_topic_partitions(
                 for name in named
             ]
             return response
-    turns = Turns(caller.engine)
+    turns = Turns(caller)
     for name in sorted(named or topics):
         await turns.work(0)
         if name < first:

@@ -1,9 +1,9 @@
 """Turns for other tasks between the parts of a request about many topics."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from seglog_broker.listeners.kafka.engine import KafkaEngine
+from seglog_broker.listeners.kafka.door import Caller
 
 EFFORT_A_TURN: Final = 500
 """Partitions that are described, or topics named, before other tasks run; a topic counts as ten."""
@@ -16,19 +16,31 @@ _EFFORT_OF_TOPIC: Final = 10
 ItemT = TypeVar("ItemT")
 
 
-async def in_turns(engine: KafkaEngine, items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
+async def in_turns(caller: Caller, items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
     """The items, each of which is little work; other tasks run in between."""
     for number, item in enumerate(items, start=1):
         if number % EFFORT_A_TURN == 0:
-            await engine.turn()
+            await caller.turn()
         yield item
+
+
+def run_out(steps: Iterator[None]) -> None:
+    """Run ``steps`` to their end without a pause."""
+    for _ in steps:
+        pass
+
+
+async def in_turns_of(steps: Iterator[None], turn: Callable[[], Awaitable[None]]) -> None:
+    """Run ``steps`` to their end, with a ``turn`` wherever they yield."""
+    for _ in steps:
+        await turn()
 
 
 class Turns:
     """Lets other tasks run between the parts of a request with much work."""
 
-    def __init__(self, engine: KafkaEngine) -> None:
-        self._engine = engine
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
         self._effort = 0
 
     async def work(self, effort: int) -> None:
@@ -37,4 +49,4 @@ class Turns:
         self._effort += effort
         if self._effort > EFFORT_A_TURN:
             self._effort = effort
-            await self._engine.turn()
+            await self._caller.turn()

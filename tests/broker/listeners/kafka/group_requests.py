@@ -11,6 +11,7 @@ from seglog_broker.listeners.kafka import consumer_groups, coordinators, group_a
 from seglog_broker.listeners.kafka.door import Caller, Endpoint
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 from seglog_broker.listeners.kafka.topic_ids import id_bytes
+from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.kafka import (
     messages,
@@ -55,7 +56,7 @@ def caller_of(groups: FakeGroups, client_id: str | None = "app") -> Caller:
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
     )
-    return Caller(cast("KafkaEngine", engine), Endpoint("here", 9092), client_id, "/192.0.2.7")
+    return Caller(cast("KafkaEngine", engine), Endpoint("here", 9092), client_id, "/192.0.2.7", ResponseMemory().room())
 
 
 async def serve(
