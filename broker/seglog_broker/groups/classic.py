@@ -14,6 +14,7 @@ from seglog_broker.groups.classic_records import tombstone
 from seglog_broker.groups.membership import (
     Answer,
     CommitCheck,
+    Each,
     Effects,
     GroupDescription,
     JoinRequest,
@@ -155,19 +156,19 @@ class ClassicGroup:
             self._phases.protocol_type,
             protocol,
             self._phases.leader,
-            [
-                MemberDescription(
+            Each(
+                self._phases.members,
+                lambda member: MemberDescription(
                     member.member_id,
                     member.instance_id,
                     member.client_id,
                     member.client_host,
-                    member.protocols.get(protocol, b"") if self._phases.state is ClassicState.STABLE else b"",
+                    member.protocols.get(protocol, b""),
                     member.assignment,
                     member.session_timeout_ms,
                     max(0, now.monotonic_ms - member.last_seen_ms),
-                )
-                for member in self._phases.members
-            ],
+                ),
+            ),
         )
 
     # --- Requests of members ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from seglog_broker.groups.consumer_member import (
     has_only,
 )
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Topics, check_heartbeat
-from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Effects, Limits, Now
+from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Effects, Limits, Now
 from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka import Message
 
@@ -169,7 +169,7 @@ class ConsumerGroup:
             self._state.group_epoch,
             self._state.assignment_epoch,
             self._core.preferred_assignor(),
-            [describe_member(self._core, member, now) for member in self.members],
+            Each(self.members, lambda member: describe_member(self._core, member, now)),
         )
 
     # --- Requests of members ------------------------------------------------------------------------------------------

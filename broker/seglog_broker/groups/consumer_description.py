@@ -8,7 +8,7 @@ from seglog_broker.groups.assignors import NOTHING, Assignment, merged
 from seglog_broker.groups.consumer_core import ConsumerCore
 from seglog_broker.groups.consumer_member import Member
 from seglog_broker.groups.consumer_requests import Topics
-from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, GroupDescription, MemberDescription, Now
+from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Each, GroupDescription, MemberDescription, Now
 from seglog_broker.groups.subscriptions import encode_subscription
 
 
@@ -91,17 +91,21 @@ def as_classic(group: ConsumerGroupDescription) -> GroupDescription:
         CONSUMER_PROTOCOL_TYPE,
         group.assignor,
         "",
-        [
-            MemberDescription(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                encode_subscription(member.topics),
-                encode_assignment((assigned.topic, assigned.partitions) for assigned in member.assigned),
-                member.session_timeout_ms,
-                member.quiet_ms,
-            )
-            for member in group.members
-        ],
+        Each(
+            range(len(group.members)),
+            lambda number: _as_classic_member(group.members[number]),
+        ),
+    )
+
+
+def _as_classic_member(member: ConsumerMemberDescription) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        encode_subscription(member.topics),
+        encode_assignment((assigned.topic, assigned.partitions) for assigned in member.assigned),
+        member.session_timeout_ms,
+        member.quiet_ms,
     )

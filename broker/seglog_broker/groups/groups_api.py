@@ -129,6 +129,10 @@ class Groups(Protocol):
         """
         ...
 
+    def committed_topics(self, group: str, committer: Committer | None = None, /) -> dict[str, list[int]]:
+        """The partitions for which there may be something committed, ascending, by topic; ``committed`` looks it up."""
+        ...
+
     async def list_groups(self, after: str = "", limit: int | None = None, /) -> list[ListedGroup]:
         """Groups by name, those behind ``after``, ``limit`` of them at most."""
         ...

@@ -4,8 +4,8 @@ A group decides; it waits for nothing. The moment is passed in, what is to be wr
 ``Effects``, and ``deadline_ms`` of a group is when it wants to be called again.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import Message
@@ -176,6 +176,10 @@ class LeaveResult(NamedTuple):
 # --- Descriptions -----------------------------------------------------------------------------------------------------
 
 
+ItemT = TypeVar("ItemT")
+MadeT = TypeVar("MadeT")
+
+
 class MemberDescription(NamedTuple):
     """A member as admins see it; ``metadata`` and ``assignment`` are in the format of the group's protocol type."""
 
@@ -188,6 +192,26 @@ class MemberDescription(NamedTuple):
     session_timeout_ms: int
     quiet_ms: int
     """Since its last heartbeat, or request in place of one."""
+
+
+class Each(Sequence[MadeT], Generic[ItemT, MadeT]):
+    """Items that are made one at a time, when they are asked for: all of them may take long, and much memory."""
+
+    def __init__(self, items: Iterable[ItemT], make: Callable[[ItemT], MadeT]) -> None:
+        self._items = list(items)
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, at: int) -> MadeT: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Each[ItemT, MadeT]": ...
+
+    def __getitem__(self, at: int | slice) -> "MadeT | Each[ItemT, MadeT]":
+        return Each(self._items[at], self._make) if isinstance(at, slice) else self._make(self._items[at])
 
 
 class GroupDescription(NamedTuple):

@@ -91,7 +91,8 @@ class ConsumerCoordinator:
         return result
 
     def describe(self) -> ConsumerGroupDescription:
-        return self.group.describe(self.now)
+        described = self.group.describe(self.now)
+        return described._replace(members=list(described.members))
 
     def has(self, member_id: str) -> dict[str, list[int]]:
         """What a member is assigned, by topic."""

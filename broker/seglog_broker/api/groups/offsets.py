@@ -154,13 +154,24 @@ class OffsetService:
 
     # --- Looked up ----------------------------------------------------------------------------------------------------
 
+    def topics_of(self, group: str, committer: Committer | None) -> dict[str, list[int]]:
+        """As ``Groups.committed_topics``, for a group that is loaded."""
+        self._check_fetch(group, committer)
+        numbers: dict[str, list[int]] = {}
+        for topic, number in self.committed.of(group):
+            numbers.setdefault(topic, []).append(number)
+        return {topic: sorted(numbers[topic]) for topic in sorted(numbers)}
+
+    def _check_fetch(self, group: str, committer: Committer | None) -> None:
+        known = self._runner.groups.get(group)
+        if committer is not None and isinstance(known, ConsumerGroup):
+            known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
+
     def look_up(
         self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None
     ) -> list[Committed]:
         """What is committed; as ``Groups.committed``, for a group that is loaded."""
-        known = self._runner.groups.get(group)
-        if committer is not None and isinstance(known, ConsumerGroup):
-            known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
+        self._check_fetch(group, committer)
         kept = self.committed.of(group)
         retention = self.retention(group)
         found: list[Committed] = []

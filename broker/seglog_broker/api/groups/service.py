@@ -89,6 +89,11 @@ class GroupService:
         self.check(group)
         return await self._offsets.commit(group, committer, offsets)
 
+    def committed_topics(self, group: str, committer: Committer | None = None) -> dict[str, list[int]]:
+        """As ``Groups.committed_topics``."""
+        self.check(group)
+        return self._offsets.topics_of(group, committer)
+
     def committed(
         self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None = None
     ) -> list[Committed]:

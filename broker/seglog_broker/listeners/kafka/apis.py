@@ -170,7 +170,7 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         48: Api("DescribeClientQuotas", range(2), at_once=quotas.describe_client_quotas),
         49: Api("AlterClientQuotas", range(2), serve=quotas.alter_client_quotas),
         50: Api("DescribeUserScramCredentials", range(1), serve=security.describe_users),
-        51: Api("AlterUserScramCredentials", range(1), at_once=security.alter_users),
+        51: Api("AlterUserScramCredentials", range(1), serve=security.alter_users),
         55: Api("DescribeQuorum", range(3), serve=replicas.describe_quorum),
         57: Api("UpdateFeatures", range(3), at_once=features.update_features),
         60: Api("DescribeCluster", range(3), at_once=cluster.describe_cluster),
@@ -179,7 +179,7 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(
         66: Api("ListTransactions", range(3), at_once=producers.list_transactions),
         68: Api("ConsumerGroupHeartbeat", range(2), serve=consumer_groups.consumer_group_heartbeat),
         69: Api("ConsumerGroupDescribe", range(2), serve=consumer_groups.consumer_group_describe),
-        74: Api("ListConfigResources", range(2), at_once=configs.list_config_resources),
+        74: Api("ListConfigResources", range(2), serve=configs.list_config_resources),
         75: Api("DescribeTopicPartitions", range(1), serve=topics.describe_topic_partitions),
     }
 )

@@ -8,14 +8,13 @@ from seglog_broker.config import join_address
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
+from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
-ENTRIES_MAX: Final = 200_000
-"""The most entries of one response: all keys of about 5,000 topics. Documented entries count more."""
-
-DOCUMENTED_ENTRY: Final = 4
-"""Entries that one with its documentation stands for, by its size."""
+ENTRY_BYTES: Final = 16
+"""Bytes of an entry in a response, or of a synonym, beside its texts: entries are shared, so they take none before."""
 
 RESOURCES_MAX: Final = 10_000
 """The most resources that one request alters."""
@@ -39,27 +38,29 @@ async def describe_configs(
     del version
     response = messages.DescribeConfigsResponse()
     entries = _Entries(synonyms=request.include_synonyms, documentation=request.include_documentation)
-    left = ENTRIES_MAX
+    seen: set[object] = set()
     for wanted in request.resources:
+        keys = wanted.configuration_keys
+        same = wanted.resource_type, wanted.resource_name, None if keys is None else frozenset(keys)
+        if same in seen:
+            continue
+        seen.add(same)
         await caller.turn()
         result = _Described(
             resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message="", configs=[]
         )
         response.results.append(result)
-        if left <= 0:
-            result.error_code = ErrorCode.INVALID_REQUEST
-            result.error_message = "one response does not describe so many resources: use several requests"
-            continue
-        left -= 1
         try:
+            caller.take(PART_BYTES + 2 * len(wanted.resource_name))
             found = caller.engine.configs.describe(
-                wanted.resource_type, wanted.resource_name, wanted.configuration_keys, actual=_places(caller)
+                wanted.resource_type, wanted.resource_name, keys, actual=_places(caller)
             )
+            made = [entries.of(entry) for entry in found]
+            caller.take(sum([entries.sizes[entry] for entry in found]))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "DescribeConfigs")
             continue
-        result.configs = [entries.of(entry) for entry in found]
-        left -= len(found) * (DOCUMENTED_ENTRY if request.include_documentation else 1)
+        result.configs = made
     return response
 
 
@@ -70,6 +71,8 @@ class _Entries:
         self._synonyms = synonyms
         self._documentation = documentation
         self._made: dict[ConfigEntry, _Entry] = {}
+        self.sizes: dict[ConfigEntry, int] = {}
+        """Bytes of each in a response."""
 
     def of(self, entry: ConfigEntry) -> _Entry:
         made = self._made.get(entry)
@@ -89,6 +92,10 @@ class _Entries:
                 config_type=entry.type,
                 documentation=entry.documentation if self._documentation else None,
             )
+            self.sizes[entry] = ENTRY_BYTES + sum(
+                [len(text) for text in (made.name, made.value, made.documentation) if text is not None]
+                + [ENTRY_BYTES + len(synonym.name) + len(synonym.value or "") for synonym in made.synonyms]
+            )
         return made
 
 
@@ -97,7 +104,7 @@ def _places(caller: Caller) -> dict[str, str]:
     return {"advertised.listeners": f"PLAINTEXT://{join_address(*caller.endpoint)}"}
 
 
-def list_config_resources(
+async def list_config_resources(
     caller: Caller, request: messages.ListConfigResourcesRequest, version: int
 ) -> messages.ListConfigResourcesResponse:
     """The resources of some types, of all if none are named; version 0 asks for client metrics only."""
@@ -108,7 +115,8 @@ def list_config_resources(
         return response
     if ResourceType.TOPIC in wanted:
         names = caller.engine.directory.registry.topics
-        response.config_resources += [_Resource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
+        async for name in in_turns(caller, list(names)):
+            response.config_resources.append(_Resource(resource_name=name, resource_type=ResourceType.TOPIC))
     response.config_resources += [
         _Resource(resource_name=str(caller.node_id), resource_type=kind)
         for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)

@@ -8,11 +8,15 @@ from seglog_broker.groups.consumer_description import ConsumerMemberDescription,
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.listeners.kafka.cluster import group_operations
 from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.group_admin import MEMBER_BYTES
 from seglog_broker.listeners.kafka.group_errors import group_failure
 from seglog_broker.listeners.kafka.turns import Turns
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import InvalidRequestError
 from seglog_protocol.kafka import messages
-from seglog_protocol.kafka.error_codes import ErrorCode
+
+NAMES_AN_EFFORT: Final = 20
+"""Names of topics, or numbers of partitions, that cost as much as a part of a response."""
 
 _MEMBER_MAKES_ITS_ID_VERSION_MIN: Final = 1
 
@@ -91,28 +95,32 @@ async def consumer_group_describe(
     del version
     response = messages.ConsumerGroupDescribeResponse()
     turns = Turns(caller)
-    for name in request.group_ids:
+    for name in dict.fromkeys(request.group_ids):
+        await turns.work(0)
+        described = _Described(group_id=name)
+        response.groups.append(described)
         try:
+            caller.take(PART_BYTES + 2 * len(name))
             found = caller.groups.describe_consumer(name)
+            described.members = [await _member_in_turn(caller, turns, member) for member in found.members]
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            code, why = group_failure(error, "ConsumerGroupDescribe")
-            response.groups.append(_Described(group_id=name, error_code=code, error_message=why))
-            await turns.work(1)
+            described.error_code, described.error_message = group_failure(error, "ConsumerGroupDescribe")
             continue
-        response.groups.append(
-            _Described(
-                error_code=ErrorCode.NONE,
-                group_id=name,
-                group_state=found.state,
-                group_epoch=found.group_epoch,
-                assignment_epoch=found.assignment_epoch,
-                assignor_name=found.assignor,
-                members=[_member(member) for member in found.members],
-                authorized_operations=group_operations(asked=request.include_authorized_operations),
-            )
-        )
-        await turns.work(1 + len(found.members))
+        described.group_state = found.state
+        described.group_epoch = found.group_epoch
+        described.assignment_epoch = found.assignment_epoch
+        described.assignor_name = found.assignor
+        described.authorized_operations = group_operations(asked=request.include_authorized_operations)
     return response
+
+
+async def _member_in_turn(caller: Caller, turns: Turns, member: ConsumerMemberDescription) -> _Member:
+    """A member with what it reads and has, which may be very many topics."""
+    topics = [*member.assigned, *member.target]
+    partitions = sum([len(item.partitions) for item in topics])
+    await turns.work((len(member.topics) + partitions) // NAMES_AN_EFFORT + len(topics))
+    caller.take(MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8)
+    return _member(member)
 
 
 def _member(member: ConsumerMemberDescription) -> _Member:

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 from seglog_broker.config import BrokerConfig
 from seglog_broker.groups.groups_api import Groups
 from seglog_broker.listeners.kafka.engine import KafkaEngine
-from seglog_broker.runtime.response_memory import Room
+from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.identity import NODE_ID
+from seglog_protocol.errors import InvalidRequestError
 
 LEADER_EPOCH: Final = 0
 """The leader epoch that clients are told for partitions without a log in service."""
@@ -47,6 +48,13 @@ class Caller(NamedTuple):
         """Wait for the next turn of a request with much work, and for the memory of a large response."""
         await self.engine.turn()
         await self.room.wait()
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes before a part of the response is made. Raises InvalidRequestError for too many."""
+        if not self.room.add(size):
+            raise InvalidRequestError(
+                f"one response takes at most {RESPONSE_BYTES_MAX // 2**20} MiB: ask for less at a time", field=""
+            )
 
     @property
     def node_id(self) -> int:

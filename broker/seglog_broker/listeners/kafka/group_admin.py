@@ -2,17 +2,22 @@
 
 from typing import Final
 
-from seglog_broker.groups.membership import GroupDescription
+from seglog_broker.groups.groups_api import ListedGroup
+from seglog_broker.groups.membership import MemberDescription
 from seglog_broker.listeners.kafka.cluster import group_operations
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.group_errors import group_code, group_failure
-from seglog_broker.listeners.kafka.turns import Turns, in_turns
+from seglog_broker.listeners.kafka.turns import Turns
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
 CLASSIC: Final = "classic"
+
+MEMBER_BYTES: Final = 4 * PART_BYTES
+"""Of a member in a response, beside what it says of itself."""
 
 _DEAD: Final = "Dead"
 _STABLE: Final = "Stable"
@@ -29,9 +34,9 @@ async def describe_groups(
     """Groups of the classic protocol with their members. One that is unknown is Dead; since version 6, an error."""
     response = messages.DescribeGroupsResponse()
     turns = Turns(caller)
-    for name in request.groups:
+    for name in dict.fromkeys(request.groups):
         try:
-            described = _described(caller, name)
+            described = await _described(caller, turns, name)
         except UnknownGroupError as error:
             described = _Described(group_id=name, group_state=_DEAD)
             if version >= _UNKNOWN_IS_ERROR_VERSION_MIN:
@@ -42,12 +47,13 @@ async def describe_groups(
         if described.error_code == ErrorCode.NONE:
             described.authorized_operations = group_operations(asked=request.include_authorized_operations)
         response.groups.append(described)
-        await turns.work(len(described.members))
     return response
 
 
-def _described(caller: Caller, name: str) -> _Described:
+async def _described(caller: Caller, turns: Turns, name: str) -> _Described:
     """A group of the classic protocol. Raises UnknownGroupError for any other."""
+    await turns.work(0)
+    caller.take(PART_BYTES + 2 * len(name))
     group, _ = caller.groups.describe(name)
     if group.kind != CLASSIC:
         raise UnknownGroupError(f"Group {name[:MESSAGE_CHARACTERS_MAX]} is not a classic group.", group=name)
@@ -57,23 +63,23 @@ def _described(caller: Caller, name: str) -> _Described:
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol if is_stable else "",
-        members=_members(group, is_stable=is_stable),
+        members=[await _member(caller, turns, member, is_stable=is_stable) for member in group.members],
     )
 
 
-def _members(group: GroupDescription, *, is_stable: bool) -> list[_Member]:
-    """The members, with what they said of themselves only while the group is stable."""
-    return [
-        _Member(
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_metadata=member.metadata if is_stable else b"",
-            member_assignment=member.assignment,
-        )
-        for member in group.members
-    ]
+async def _member(caller: Caller, turns: Turns, member: MemberDescription, *, is_stable: bool) -> _Member:
+    """A member, with what it said of itself only while the group is stable."""
+    await turns.work(0)
+    metadata = member.metadata if is_stable else b""
+    caller.take(MEMBER_BYTES + len(metadata) + len(member.assignment))
+    return _Member(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=metadata,
+        member_assignment=member.assignment,
+    )
 
 
 async def list_groups(caller: Caller, request: messages.ListGroupsRequest, version: int) -> messages.ListGroupsResponse:
@@ -82,20 +88,24 @@ async def list_groups(caller: Caller, request: messages.ListGroupsRequest, versi
     states = {state.strip().lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     try:
+        turns = Turns(caller)
         groups = await caller.groups.list_groups()
+        return messages.ListGroupsResponse(
+            groups=[
+                await _listed(caller, turns, group)
+                for group in groups
+                if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
+            ]
+        )
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.ListGroupsResponse(error_code=group_code(error, "ListGroups"))
-    return messages.ListGroupsResponse(
-        groups=[
-            messages.ListGroupsResponse.ListedGroup(
-                group_id=group.group,
-                protocol_type=group.protocol_type,
-                group_state=group.state,
-                group_type=group.kind,
-            )
-            async for group in in_turns(caller, groups)
-            if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
-        ]
+
+
+async def _listed(caller: Caller, turns: Turns, group: ListedGroup) -> messages.ListGroupsResponse.ListedGroup:
+    await turns.work(0)
+    caller.take(PART_BYTES + 2 * len(group.group))
+    return messages.ListGroupsResponse.ListedGroup(
+        group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.kind
     )
 
 

@@ -1,15 +1,14 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: how far groups have read. Source of the rules: Kafka's KafkaApis."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_errors import group_code
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
-from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN
+from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, in_turns_of, run_out
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -101,13 +100,16 @@ def offset_fetch(
 
     ``require_stable`` changes nothing: without transactions no offset is pending.
     """
-    asked = sum([1 + len(topic.partition_indexes) for group in request.groups for topic in group.topics or ()])
-    asked += len(request.groups) + sum([1 + len(topic.partition_indexes) for topic in request.topics or ()])
+    asked = len(request.groups)
+    of_groups: list[Sequence[Any] | None] = [group.topics for group in request.groups]
+    for topics in of_groups if version >= _SEVERAL_GROUPS_VERSION_MIN else [request.topics]:
+        if topics is None:
+            return None
+        asked += sum([1 + len(topic.partition_indexes) for topic in topics])
     if asked > EFFORT_A_TURN:
         return None
     response = messages.OffsetFetchResponse()
-    for _ in _fetch(caller, request, version, response):
-        pass
+    run_out(_fetch(caller, request, version, response))
     return response
 
 
@@ -116,8 +118,7 @@ async def offset_fetch_slowly(
 ) -> messages.OffsetFetchResponse:
     """As ``offset_fetch``, for any number of partitions."""
     response = messages.OffsetFetchResponse()
-    for _ in _fetch(caller, request, version, response):
-        await caller.turn()
+    await in_turns_of(_fetch(caller, request, version, response), caller.turn)
     return response
 
 
@@ -126,7 +127,7 @@ def _fetch(
 ) -> Iterator[None]:
     """Fill ``response``; other tasks may run wherever this yields."""
     if version >= _SEVERAL_GROUPS_VERSION_MIN:
-        for group in request.groups:
+        for group in _once(request.groups):
             answered = _FoundGroup(group_id=group.group_id)
             response.groups.append(answered)
             yield from _fetch_group(caller, group, version, answered)
@@ -139,22 +140,35 @@ def _fetch(
     if found.error_code and version < _ERROR_OF_GROUP_VERSION_MIN:
         found.topics = [_failed(topic, ErrorCode(found.error_code)) for topic in topics or ()]
     response.error_code = found.error_code
-    response.topics = [
-        messages.OffsetFetchResponse.OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                messages.OffsetFetchResponse.OffsetFetchResponsePartition(
-                    partition_index=place.partition_index,
-                    committed_offset=place.committed_offset,
-                    committed_leader_epoch=place.committed_leader_epoch,
-                    metadata=place.metadata,
-                    error_code=place.error_code,
-                )
-                for place in topic.partitions
-            ],
+    for topic in found.topics:
+        yield
+        response.topics.append(
+            messages.OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    messages.OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=place.partition_index,
+                        committed_offset=place.committed_offset,
+                        committed_leader_epoch=place.committed_leader_epoch,
+                        metadata=place.metadata,
+                        error_code=place.error_code,
+                    )
+                    for place in topic.partitions
+                ],
+            )
         )
-        for topic in found.topics
-    ]
+
+
+def _once(groups: Sequence[_AskedGroup]) -> Iterator[_AskedGroup]:
+    """The groups that are asked for, each once with all its offsets, and once with each list of topics."""
+    seen: set[object] = set()
+    for group in groups:
+        topics = None
+        if group.topics is not None:
+            topics = tuple([(item.name, item.topic_id, tuple(item.partition_indexes)) for item in group.topics])
+        if (group.group_id, topics) not in seen and (group.group_id, None) not in seen:
+            seen.add((group.group_id, topics))
+            yield group
 
 
 def _fetch_group(caller: Caller, asked: _AskedGroup, version: int, found: _FoundGroup) -> Iterator[None]:
@@ -163,9 +177,9 @@ def _fetch_group(caller: Caller, asked: _AskedGroup, version: int, found: _Found
     if asked.member_id is not None or asked.member_epoch >= 0:
         committer = Committer(asked.member_id or "", asked.member_epoch)
     try:
+        caller.take(PART_BYTES + 2 * len(asked.group_id))
         if asked.topics is None:
-            found.topics = _all(caller, caller.groups.committed(asked.group_id, None, committer), version)
-            yield
+            yield from _fetch_all(caller, found, committer, version)
         elif not asked.topics:
             caller.groups.committed(asked.group_id, [], committer)
         else:
@@ -186,27 +200,43 @@ def _fetch_topic(
         if topic is None:
             caller.groups.committed(group.group_id, [], committer)
             group.topics.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
+            yield
             return
         name = topic.name
     group.topics.append(found)
-    numbers = asked.partition_indexes
+    yield from _look_up(caller, group, committer, name, asked.partition_indexes, found)
+
+
+def _look_up(
+    caller: Caller,
+    group: _FoundGroup,
+    committer: Committer | None,
+    name: str,
+    numbers: Sequence[int],
+    found: _FoundTopic,
+    *,
+    only_known: bool = False,
+) -> Iterator[None]:
+    """Add to ``found`` what is committed for partitions of a topic; ``only_known``: without those that have nothing."""
     for begin in range(0, max(1, len(numbers)), EFFORT_A_TURN):
         some = [(name, number) for number in numbers[begin : begin + EFFORT_A_TURN]]
-        found.partitions += _places(caller.groups.committed(group.group_id, some, committer))
+        committed = caller.groups.committed(group.group_id, some, committer)
+        caller.take(sum([PART_BYTES + 2 * len(item.metadata) for item in committed]))
+        found.partitions += _places([item for item in committed if item.offset >= 0 or not only_known])
         yield
 
 
-def _all(caller: Caller, committed: Iterable[Committed], version: int) -> list[_FoundTopic]:
+def _fetch_all(caller: Caller, group: _FoundGroup, committer: Committer | None, version: int) -> Iterator[None]:
     """All that was committed; where topics have to have ids, without those that have been deleted."""
     topics = caller.engine.directory.registry.topics
-    found = []
-    for name, of_topic in groupby(committed, attrgetter("topic")):
+    for name, numbers in caller.groups.committed_topics(group.group_id, committer).items():
         topic = topics.get(name)
         if topic is None and version >= _TOPIC_ID_VERSION_MIN:
             continue
-        topic_id = NO_ID if topic is None else id_bytes(topic.id)
-        found.append(_FoundTopic(name=name, topic_id=topic_id, partitions=_places(of_topic)))
-    return found
+        found = _FoundTopic(name=name, topic_id=NO_ID if topic is None else id_bytes(topic.id))
+        yield from _look_up(caller, group, committer, name, numbers, found, only_known=True)
+        if found.partitions:
+            group.topics.append(found)
 
 
 def _places(committed: Iterable[Committed]) -> list[_FoundPartition]:

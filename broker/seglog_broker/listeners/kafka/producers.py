@@ -1,15 +1,20 @@
 """What is known of producers and transactions: DescribeProducers, ListTransactions, DescribeTransactions."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+
+PRODUCERS_A_TURN: Final = 500
+"""Producers that are described before other tasks run."""
 
 PATTERN_CHARACTERS_MAX: Final = 1_000
 """The longest pattern of transactional ids that is looked at."""
@@ -43,21 +48,26 @@ async def describe_producers(
             result = _Partition(partition_index=number, active_producers=[])
             answered.partitions.append(result)
             try:
-                result.active_producers = _producers(caller, topic.name, number)
+                for producer in _producers(caller, topic.name, number):
+                    if len(result.active_producers) % PRODUCERS_A_TURN == PRODUCERS_A_TURN - 1:
+                        await caller.turn()
+                    result.active_producers.append(producer)
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                result.active_producers = []
                 result.error_code, result.error_message = failure_of(error, "DescribeProducers")
     return response
 
 
-def _producers(caller: Caller, topic: str, number: int) -> list[_Producer]:
+def _producers(caller: Caller, topic: str, number: int) -> Iterator[_Producer]:
     why = why_invalid_topic(topic)
     if why is not None:
         raise InvalidTopicError(f"{topic[:60]!r} cannot be a topic's name: {why}", topic=topic[:60])
     if number < 0:
         raise UnknownPartitionError(f"there is no partition {number}", topic=topic, partition=number)
     log = caller.engine.partitions.readable(topic, number).log
-    return [
-        _Producer(
+    for entry in list(log.producers.entries()):
+        caller.take(PART_BYTES)
+        yield _Producer(
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
             last_sequence=entry.last_sequence,
@@ -65,8 +75,6 @@ def _producers(caller: Caller, topic: str, number: int) -> list[_Producer]:
             coordinator_epoch=entry.coordinator_epoch,
             current_txn_start_offset=entry.current_txn_first_offset,
         )
-        for entry in log.producers.entries()
-    ]
 
 
 def list_transactions(

@@ -63,25 +63,22 @@ async def describe_users(
     return response
 
 
-def alter_users(
+async def alter_users(
     caller: Caller, request: messages.AlterUserScramCredentialsRequest, version: int
 ) -> messages.AlterUserScramCredentialsResponse:
     """None can be made: there is no SASL that they could be used with."""
-    del caller, version
-    results = {
-        deletion.name: _Altered(
+    del version
+    results: dict[str, _Altered] = {}
+    async for deletion in in_turns(caller, request.deletions):
+        results[deletion.name] = _Altered(
             user=deletion.name,
             error_code=ErrorCode.RESOURCE_NOT_FOUND,
             error_message="Attempt to delete a user credential that does not exist",
         )
-        for deletion in request.deletions
-    }
-    results |= {
-        upsertion.name: _Altered(
+    async for upsertion in in_turns(caller, request.upsertions):
+        results[upsertion.name] = _Altered(
             user=upsertion.name,
             error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
             error_message="seglog has no SASL listener, so it keeps no SCRAM credentials",
         )
-        for upsertion in request.upsertions
-    }
     return messages.AlterUserScramCredentialsResponse(results=list(results.values()))

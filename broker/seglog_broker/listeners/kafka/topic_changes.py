@@ -11,6 +11,7 @@ from seglog_broker.listeners.kafka.replicas import check_replicas
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
 from seglog_broker.listeners.kafka.topic_names import plain_name
 from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.kafka import messages
@@ -22,6 +23,9 @@ DEFAULT_COUNT: Final = -1
 
 PARTITIONS_MAX: Final = 10_000
 """The most partitions that one request makes, as in Kafka."""
+
+CREATED_BYTES: Final = 50 * PART_BYTES
+"""Of a created topic in a response, with all its configuration."""
 
 CHANGES_MAX: Final = 10_000
 """The most topics that one request deletes."""
@@ -56,6 +60,7 @@ async def create_topics(
         try:
             _check_once("name", times.pop(wanted.name))
             _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
+            caller.take(CREATED_BYTES)
             await _create(caller, wanted, names, result, version, validate_only=request.validate_only)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreateTopics")

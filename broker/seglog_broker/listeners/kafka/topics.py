@@ -9,6 +9,7 @@ from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
 from seglog_broker.listeners.kafka.topic_names import colliding_topic
 from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import TopicExistsError
@@ -58,7 +59,9 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
     turns = Turns(caller)
     for item in asked:
         await turns.work(item.partitions if isinstance(item, Topic) else 1)
-        if isinstance(item, Topic):
+        if isinstance(item, Topic) and not caller.room.add(PART_BYTES * (2 + item.partitions)):
+            response.topics.append(_failed(item.name, ErrorCode.INVALID_REQUEST))
+        elif isinstance(item, Topic):
             current = topics.get(item.name)
             if current is not None and current.id == item.id:
                 response.topics.append(_described(caller, current))

@@ -97,6 +97,12 @@ class FakeGroups:
             return [self.offsets[place] for place in sorted(self.offsets)]
         return [self.offsets.get(place, Committed(*place)) for place in partitions]
 
+    def committed_topics(self, group: str, committer: Committer | None = None, /) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for item in self.committed(group, None, committer):
+            found.setdefault(item.topic, []).append(item.partition)
+        return found
+
     async def list_groups(self, after: str = "", limit: int | None = None, /) -> list[ListedGroup]:
         del after, limit
         if self.error is not None:

@@ -73,6 +73,9 @@ async def serve(
     answered = (handler or HANDLERS[type(request)])(caller_of(groups, client_id), asked, version)
     if inspect.isawaitable(answered):
         answered = await answered
+    if answered is None and handler is None:
+        assert isinstance(asked, messages.OffsetFetchRequest)
+        answered = await group_offsets.offset_fetch_slowly(caller_of(groups, client_id), asked, version)
     assert answered is not None, "too much to be served at once"
     sent = memoryview(b"".join(bytes(chunk) for chunk in write_response(1, answered, version)))[4:]
     return read_response(request.API_KEY, version, sent)[1]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.groups.membership import GroupDescription, MemberDescription
+from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -156,3 +157,31 @@ async def test_an_error_of_the_coordinator_is_one_of_every_group(groups: FakeGro
     groups.error = errors.CoordinatorLoadingError("loading")
     told = await serve(groups, messages.DeleteGroupsRequest(groups_names=["a", "b"]), version)
     assert [result.error_code for result in told.results] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+
+
+# --- Many times, and too much -----------------------------------------------------------------------------------------
+
+
+async def test_a_group_that_is_named_many_times_is_described_once(groups: FakeGroups) -> None:
+    """A real Kafka describes it each time: so 4,000 names in a request made an answer of 3.5 GB."""
+    told = await serve(groups, messages.DescribeGroupsRequest(groups=["busy", "missing"] * 2_000), 6)
+    assert [group.group_id for group in told.groups] == ["busy", "missing"]
+    assert len(groups.asked) == 2
+
+
+async def test_groups_that_do_not_fit_a_response_are_refused_one_by_one(
+    groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = MEMBER._replace(metadata=bytes(5_000))
+    groups.descriptions["large"] = description("large", "Stable", "classic", large)
+    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 5_000)
+    told = await serve(groups, messages.DescribeGroupsRequest(groups=["busy", "large", "quiet"]), 6)
+    assert [(group.group_id, group.error_code, len(group.members)) for group in told.groups] == [
+        ("busy", 0, 1),
+        ("large", ErrorCode.INVALID_REQUEST, 0),
+        ("quiet", 0, 0),
+    ]
+    assert "ask for less" in told.groups[1].error_message
+    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 200)
+    listed = await serve(groups, messages.ListGroupsRequest(), 5)
+    assert (listed.error_code, listed.groups) == (ErrorCode.INVALID_REQUEST, [])

@@ -7,6 +7,7 @@ import pytest
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.listeners.kafka.group_offsets import offset_fetch, offset_fetch_slowly
 from seglog_broker.listeners.kafka.topic_ids import NO_ID
+from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -206,7 +207,7 @@ async def test_all_offsets_are_found(groups: FakeGroups, version: int) -> None:
     assert found.pop("gone", None) == ([(0, 5, -1, "", 0)] if version < 10 else None), "it has no id any more"
     epoch = 2 if version >= 5 else -1
     assert found == {"events": [(1, 7, -1, "", 0)], "orders": [(0, 3, epoch, "note", 0)]}
-    assert groups.asked == [("committed", "g", None, None)]
+    assert groups.asked[0] == ("committed", "g", None, None)
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -321,3 +322,59 @@ async def test_a_group_that_cannot_forget_has_one_error(
     groups.error = error
     told = await serve(groups, delete_request(places), 0)
     assert (told.error_code, told.topics) == (code, [])
+
+
+# --- Many times, and too much -----------------------------------------------------------------------------------------
+
+
+def groups_request(*asked: tuple[str, dict[str, list[int]] | None]) -> messages.OffsetFetchRequest:
+    cls = messages.OffsetFetchRequest
+    return cls(
+        groups=[
+            cls.OffsetFetchRequestGroup(
+                group_id=group,
+                topics=None
+                if topics is None
+                else [
+                    cls.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+                    for name, numbers in topics.items()
+                ],
+            )
+            for group, topics in asked
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_a_group_that_is_named_many_times_is_answered_once(groups: FakeGroups, version: int) -> None:
+    """A real Kafka answers each time: so 200 names in a request made an answer of 4 GB."""
+    every = ("g", None)
+    told = await serve(groups, groups_request(*[every] * 200, ("g", {"orders": [0]})), version)
+    assert [group.group_id for group in told.groups] == ["g"]
+    some = [
+        ("g", {"orders": [0]}),
+        ("g", {"orders": [1]}),
+        ("g", {"orders": [0]}),
+        every,
+        every,
+        ("h", {"orders": [0]}),
+    ]
+    told = await serve(groups, groups_request(*some), version)
+    assert [(group.group_id, sum(len(topic.partitions) for topic in group.topics)) for group in told.groups] == [
+        ("g", 1),
+        ("g", 1),
+        ("g", 3),
+        ("h", 1),
+    ]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(
+    groups: FakeGroups, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 2_000)
+    told = await serve(groups, groups_request(("g", {"orders": [0]}), ("h", {"orders": [*range(100)]})), version)
+    assert [(group.group_id, group.error_code, len(group.topics)) for group in told.groups] == [
+        ("g", 0, 1),
+        ("h", ErrorCode.INVALID_REQUEST, 0),
+    ]
