@@ -6,6 +6,7 @@ Beyond RESPONSE_BYTES_MAX its parts are refused, each with an error. While other
 large response too slowly is cut off.
 """
 
+import math
 from typing import Final
 
 import trio
@@ -49,12 +50,12 @@ class ResponseMemory:
 class Room:
     """The memory that one response takes, in bytes, as estimated while it is made."""
 
-    __slots__ = ("_has_place", "_places", "_sending_since", "used")
+    __slots__ = ("_has_place", "_places", "_sent_until", "used")
 
     def __init__(self, places: trio.Semaphore) -> None:
         self._places = places
         self._has_place = False
-        self._sending_since: float | None = None
+        self._sent_until = math.inf  # when its peer should have taken it
         self.used = 0
 
     def add(self, size: int) -> bool:
@@ -70,19 +71,21 @@ class Room:
             await self._places.acquire()
             self._has_place = True
 
-    def note_sending(self) -> None:
-        """The response is written, and its peer begins to take it."""
-        self._sending_since = trio.current_time()
+    def note_sending(self, size: int) -> None:
+        """The response is written, ``size`` bytes with its records, and its peer begins to take it."""
+        self._sent_until = trio.current_time() + GRACE_SECONDS + size / PACE_BYTES
 
     @property
     def is_too_slow(self) -> bool:
         """Whether the peer takes a large response too slowly while others wait for its place."""
-        if not self._has_place or self._sending_since is None or not self._places.statistics().tasks_waiting:
+        if not self._has_place or not self._places.statistics().tasks_waiting:
             return False
-        return trio.current_time() - self._sending_since > GRACE_SECONDS + self.used / PACE_BYTES
+        return trio.current_time() > self._sent_until
 
     def close(self) -> None:
-        """The response is sent, or lost."""
+        """The response is sent, or lost; the room is that of another one now."""
+        self.used = 0
+        self._sent_until = math.inf
         if self._has_place:
             self._has_place = False
             self._places.release()

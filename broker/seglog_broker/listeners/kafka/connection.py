@@ -602,7 +602,7 @@ class KafkaConnection:
 
     async def _send_large(self, chunks: Sequence[Chunk]) -> None:
         """Send a response that may be large. Its peer is cut off if it takes it too slowly while others wait."""
-        self._room.note_sending()
+        self._room.note_sending(sum(map(len, chunks)))
         with trio.CancelScope() as self._sending:
             await self._sender.send_frame(chunks)
         is_cut, self._sending = self._sending.cancelled_caught, None

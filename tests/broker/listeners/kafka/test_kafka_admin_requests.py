@@ -24,6 +24,7 @@ from kafka.structs import TopicPartition
 
 from seglog_broker.config.kafka_configs import ResourceType
 from seglog_broker.listeners.kafka import configs, log_dirs, topic_changes, turns
+from seglog_broker.runtime import response_memory
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
@@ -53,11 +54,14 @@ def _create(*names: str, replicas: int = 1) -> messages.CreateTopicsRequest:
 
 
 @pytest.mark.parametrize("documented", [False, True])
-async def test_one_response_describes_a_bounded_number_of_entries(
+async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_once(
     monkeypatch: pytest.MonkeyPatch, *, documented: bool
 ) -> None:
-    monkeypatch.setattr(configs, "ENTRIES_MAX", 100)
-    resources = [_Resource(resource_type=ResourceType.TOPIC, resource_name="plain", configuration_keys=None)] * 20
+    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 15_000 if documented else 5_000)
+    resources = [
+        _Resource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
+        for name in [*TOPICS] * 1_000
+    ]
     async with kafka() as served:
         peer = await served.connect()
         await peer.send(messages.DescribeConfigsRequest(resources=resources, include_documentation=documented))
@@ -65,7 +69,7 @@ async def test_one_response_describes_a_bounded_number_of_entries(
     codes = [result.error_code for result in response.results]
     described = codes.count(ErrorCode.NONE)
     assert described == (1 if documented else 3)
-    assert codes[described:] == [ErrorCode.INVALID_REQUEST] * (20 - described)
+    assert codes[described:] == [ErrorCode.INVALID_REQUEST] * (4 - described), "each is described once"
     assert all(bool(result.configs) == (not result.error_code) for result in response.results)
 
 
