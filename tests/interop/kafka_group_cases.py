@@ -466,7 +466,7 @@ CASES: Final[tuple[Case, ...]] = (
     _described("a name and an expression", "both"),
     _join("of all", "all", "m1", subscribed_topic_names=None, subscribed_topic_regex=".*"),
     _beat("lives", "all", "m1", 1),
-    _described("all but internal ones", "all"),
+    _described("internal ones, too", "all"),
     _join("a negative rebalance timeout", "timeout", "m1", rebalance_timeout_ms=-5),
 )
 
@@ -476,7 +476,7 @@ def answers(port: int, settle: Callable[[], None] = lambda: None) -> Iterator[tu
     with Wire(port) as wire:
         create_topics(wire, PREPARED)
         settle()
-        _await_coordinator(wire)
+        await_coordinator(wire)
         made: list[str] = []
         firsts: dict[str, int] = {}
         for case in CASES:
@@ -496,7 +496,7 @@ def answers(port: int, settle: Callable[[], None] = lambda: None) -> Iterator[tu
             yield case, _settled(answer, {id_: name for name, id_ in ids.items()}, made, firsts.get(group, 1) - 1)
 
 
-def _await_coordinator(wire: Wire) -> None:
+def await_coordinator(wire: Wire) -> None:
     """Return when groups are served: a real Kafka makes their topic first."""
     coordinator = Case("", "FindCoordinator", 6, {"key_type": 0, "coordinator_keys": ["g"]})
     heartbeat = Case("", "Heartbeat", 4, {"group_id": "g", "member_id": "m", "generation_id": 1})

@@ -13,12 +13,11 @@ from tests.interop.kafka_wire import Plain
 _JOINS_AGAIN: Final = "UNKNOWN_MEMBER_ID makes a member join again, where GROUP_ID_NOT_FOUND ends a client"
 _LENIENT: Final = "what is valid but for its form is taken"
 _AT_ONCE: Final = "an expression is matched within the request that brings it, in Kafka beside it, for the next epoch"
-_NOT_INTERNAL: Final = _AT_ONCE + "; topics of the broker's own are not matched"
 
 _PLAIN: Final = {"topic_id": "{id of plain}", "partitions": [0, 1, 2, 3]}
 _OTHER: Final = {"topic_id": "{id of other}", "partitions": [0, 1]}
 _BOTH: Final = [_OTHER, _PLAIN]
-_BOTH_NAMED: Final = [{**_OTHER, "topic_name": "other"}, {**_PLAIN, "topic_name": "plain"}]
+_OFFSETS: Final = {"topic_id": "{id of __consumer_offsets}", "partitions": [0]}
 
 
 _FIRST_EPOCH: Final = {f"groups.0.{name}": 1 for name in ("group_epoch", "assignment_epoch", "members.0.member_epoch")}
@@ -85,16 +84,9 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
     "both: by a name and an expression": Difference(_AT_ONCE, {"assignment.topic_partitions": _BOTH}),
     "both: says everything": Difference(_AT_ONCE, {"member_epoch": 1}),
     "both: a name and an expression": Difference(_AT_ONCE, _FIRST_EPOCH),
-    "all: of all": Difference(_AT_ONCE, {"assignment.topic_partitions": _BOTH}),
-    "all: lives": Difference(_NOT_INTERNAL, {"assignment": None, "member_epoch": 1}),
-    "all: all but internal ones": Difference(
-        _NOT_INTERNAL,
-        {
-            **_FIRST_EPOCH,
-            "groups.0.members.0.assignment.topic_partitions": _BOTH_NAMED,
-            "groups.0.members.0.target_assignment.topic_partitions": _BOTH_NAMED,
-        },
-    ),
+    "all: of all": Difference(_AT_ONCE, {"assignment.topic_partitions": [_OFFSETS, *_BOTH]}),
+    "all: lives": Difference(_AT_ONCE, {"assignment": None, "member_epoch": 1}),
+    "all: internal ones, too": Difference(_AT_ONCE, _FIRST_EPOCH),
     "timeout: a negative rebalance timeout": Difference(
         "only -1 says nothing in Kafka; here a time has to be one",
         {"error_code": 42, "member_id": None, "member_epoch": 0, "heartbeat_interval_ms": 0, "assignment": None},

@@ -69,6 +69,8 @@ class ConsumerGroup:
         self._new_id = new_id
         self._core = ConsumerCore(group_id, effects, limits, topics)
         self._state = self._core.state
+        self.regexes = self._core.regexes
+        """The regular expressions of its members."""
         self.classic = ClassicMembership(self._core, effects, new_id)
         """For members that use the classic protocol."""
 
@@ -190,7 +192,7 @@ class ConsumerGroup:
     def _live(self, request: ConsumerHeartbeat, now: Now) -> ConsumerHeartbeatResult:
         member, replaced = self._find_or_make(request)
         subscription = _updated(member.subscription, request)
-        topics_differ = self._core.regexes.match_new(subscription.regex, now)
+        topics_differ = self.regexes.take_new(subscription.regex, request.matching, now)
         if replaced is not None:
             self._core.replace(replaced, member)
         updated = self._core.settle(member, subscription, topics_differ, request.owned, now)
@@ -303,11 +305,6 @@ class ConsumerGroup:
             self._core.remove(gone, now)
             self._state.journal.append()
 
-    def topics_changed(self) -> None:
-        """Note that topics were created, enlarged or deleted; the next heartbeat sees whether that matters here."""
-        self._core.metadata_changed = True
-        self._core.regexes.topics_changed()
-
     def write_failed(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
         """Have what is not durable written again with what is written next."""
         self._state.journal.write_failed()
@@ -319,6 +316,7 @@ class ConsumerGroup:
     def restored(self, now: Now) -> None:
         """Go on from the records that were replayed. Sessions of members begin now."""
         self._state.replayed()
+        self._core.regexes.restored()
         for member in self.members:
             self._core.live_on(member, now)
             self._core.await_revocation(member, now)

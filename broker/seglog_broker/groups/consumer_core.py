@@ -39,14 +39,14 @@ class ConsumerCore:
         self.limits: Final = limits
         self.topics: Final = topics
         self.state: Final = ConsumerState(group_id, effects)
-        self.regexes: Final = TopicRegexes(self.state, topics)
+        self.regexes: Final = TopicRegexes(self.state)
         self.deadlines: Final = Deadlines()
         self.last_seen: Final[dict[str, int]] = {}
         """When there was a request of each member, by its id, ms of the monotonic clock."""
         self.empty_since_ms: int | None = None
         """Since when there are no members, of the wall clock; it says nothing while there are some."""
-        self.metadata_changed = True
-        """Whether topics may be others than those that the group epoch is for."""
+        self._topics_version: int | None = None
+        """Of the topics that the group epoch is for."""
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class ConsumerCore:
             self.regexes.drop_unused([before.regex])
         topics_differ |= self.regexes.refresh(now)
         must = changed or topics_differ or state.group_epoch == 0
-        if must or self.metadata_changed:
+        if must or self._topics_version != self.topics.version:
             self._grow_epoch(must)
         if state.group_epoch > state.assignment_epoch:
             self._assign(now)
@@ -188,7 +188,7 @@ class ConsumerCore:
 
     def look_at_topics(self) -> None:
         """Begin another epoch if topics have changed so that this makes a difference."""
-        if self.metadata_changed:
+        if self._topics_version != self.topics.version:
             self._grow_epoch(must=False)
 
     def _grow_epoch(self, must: bool) -> None:
@@ -196,7 +196,7 @@ class ConsumerCore:
         found = metadata_hash(self.state.all_topics(), self.topics)
         if must or found != self.state.metadata_hash:
             self.state.set_group_epoch(self.state.group_epoch + 1, found)
-        self.metadata_changed = False
+        self._topics_version = self.topics.version
 
     def _assign(self, now: Now) -> None:
         """Make the assignment of the group epoch."""

@@ -7,6 +7,10 @@ from seglog_broker.groups import consumer_errors as errors
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_member import AWAY_EPOCH, JOINING_EPOCH
 from seglog_broker.groups.membership import Limits
+from seglog_broker.groups.topic_patterns import PatternError
+
+Matching = frozenset[str] | PatternError
+"""The names of topics that a regular expression matches, or why it is not taken."""
 
 
 class TopicSize(NamedTuple):
@@ -28,7 +32,12 @@ class Topics(Protocol):
         ...
 
     def names(self) -> Iterable[str]:
-        """All topics that a regular expression may match: not the broker's own."""
+        """All topics that a regular expression may match: as in Kafka, the broker's own among them."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Another number whenever topics have been created, enlarged or deleted."""
         ...
 
 
@@ -52,6 +61,8 @@ class ConsumerHeartbeat(NamedTuple):
     """What the member has."""
     client_id: str = ""
     client_host: str = ""
+    matching: Matching | None = None
+    """What ``regex`` matches, if the group has no member with that expression yet."""
 
     @property
     def is_full(self) -> bool:

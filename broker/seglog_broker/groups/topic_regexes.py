@@ -1,78 +1,87 @@
 """The regular expressions of a group's members, and the topics that they match."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from seglog_broker.groups import consumer_errors as errors
-from seglog_broker.groups.consumer_requests import Topics
+from seglog_broker.groups.consumer_requests import Matching
 from seglog_broker.groups.consumer_state import ConsumerState, MatchedTopics
 from seglog_broker.groups.membership import Now
-from seglog_broker.groups.topic_patterns import PatternError, TopicPattern
+from seglog_broker.groups.topic_patterns import PatternError
 
 REFRESH_PAUSE_MS: Final = 10_000
-"""Between two times when all expressions of a group are matched again, however often topics are created."""
+"""Between two times when members come to read other topics, however often topics are created."""
 
 
 class TopicRegexes:
-    """Matches a new expression at once, and all of them again when topics have changed."""
+    """What each expression matches. The matching itself, which takes time, comes from outside."""
 
-    def __init__(self, state: ConsumerState, topics: Topics) -> None:
+    def __init__(self, state: ConsumerState) -> None:
         self._state: Final = state
-        self._topics: Final = topics
-        self._patterns: Final[dict[str, TopicPattern]] = {}
-        self._topics_changed = True
-        self._matched_ms: int | None = None
+        self._pending: Final[dict[str, frozenset[str]]] = {}
+        """Expressions that have come to match other topics, which members do not read yet."""
+        self._refreshed_ms: int | None = None
 
-    def topics_changed(self) -> None:
-        """Have all expressions matched again."""
-        self._topics_changed = True
+    def __contains__(self, regex: str) -> bool:
+        return regex in self._state.matched
 
-    def match_new(self, regex: str, now: Now) -> bool:
-        """Match an expression that no member had until now, if it is one: then members read other topics.
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.matched)
 
-        Raises InvalidRegularExpressionError for one that is refused, or takes too long.
+    def take_new(self, regex: str, matching: Matching | None, now: Now) -> bool:
+        """Take what an expression matches that no member had until now, if it is one: then members read other topics.
+
+        Raises InvalidRegularExpressionError for one that is refused.
         """
         if not regex or regex in self._state.matched:
             return False
-        try:
-            pattern = TopicPattern(regex)
-            matched = pattern.matching(self._topics.names())
-        except PatternError as error:
-            raise errors.no_regular_expression(self._state.group_id, regex, str(error)) from None
+        assert matching is not None, "an expression that is new comes with what it matches"
+        if isinstance(matching, PatternError):
+            raise errors.no_regular_expression(self._state.group_id, regex, str(matching)) from None
         if not self._state.matched:
-            self._topics_changed = False
-            self._matched_ms = now.monotonic_ms
-        self._patterns[regex] = pattern
-        self._state.set_matched(regex, MatchedTopics(matched, now.wall_ms))
+            self._refreshed_ms = now.monotonic_ms
+        self._state.set_matched(regex, MatchedTopics(matching, now.wall_ms))
         return True
+
+    def restored(self) -> None:
+        """Have every expression of a member; Kafka matches them after it has written their members."""
+        for member in self._state.members.values():
+            regex = member.subscription.regex
+            if regex and regex not in self._state.matched:
+                self._state.set_matched(regex, MatchedTopics(frozenset(), 0))
+
+    def note(self, regex: str, changed: AbstractSet[str] | None, matching: frozenset[str]) -> None:
+        """Note that of the topics ``changed``, created or deleted ones, an expression matches ``matching`` now.
+
+        None: of all topics.
+        """
+        matched = self._state.matched.get(regex)
+        if matched is None:
+            return
+        topics = matching
+        if changed is not None:
+            topics |= self._pending.get(regex, matched.topics) - changed
+        if topics != matched.topics:
+            self._pending[regex] = topics
+        else:
+            self._pending.pop(regex, None)
 
     def drop_unused(self, regexes: Iterable[str]) -> None:
         """Forget those of ``regexes`` that no member has any more."""
         for regex in regexes:
             if regex in self._state.matched and not self._state.is_used(regex):
                 self._state.set_matched(regex, None)
-                self._patterns.pop(regex, None)
+                self._pending.pop(regex, None)
 
     def refresh(self, now: Now) -> bool:
-        """Match all expressions again if topics have changed, at most every ten seconds; whether they match others now.
-
-        An expression that has come to take too long for so many topics keeps those that it had.
-        """
-        if not self._topics_changed or not self._state.matched:
+        """Have members read what their expressions match now, at most every ten seconds; whether that differs."""
+        if not self._pending:
             return False
-        if self._matched_ms is not None and now.monotonic_ms < self._matched_ms + REFRESH_PAUSE_MS:
+        if self._refreshed_ms is not None and now.monotonic_ms < self._refreshed_ms + REFRESH_PAUSE_MS:
             return False
-        self._topics_changed = False
-        self._matched_ms = now.monotonic_ms
-        differs = False
-        for regex, before in list(self._state.matched.items()):
-            try:
-                if regex not in self._patterns:
-                    self._patterns[regex] = TopicPattern(regex)
-                topics = self._patterns[regex].matching(self._topics.names())
-            except PatternError:
-                continue
-            if topics != before.topics:
-                self._state.set_matched(regex, MatchedTopics(topics, now.wall_ms))
-                differs = True
-        return differs
+        self._refreshed_ms = now.monotonic_ms
+        for regex, topics in self._pending.items():
+            self._state.set_matched(regex, MatchedTopics(topics, now.wall_ms))
+        self._pending.clear()
+        return True

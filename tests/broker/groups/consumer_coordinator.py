@@ -7,10 +7,11 @@ from typing import Any
 from seglog_broker.groups.committed_offsets import CommittedOffsets
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
-from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, TopicSize
+from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Matching, TopicSize
 from seglog_broker.groups.membership import Effects, Limits, Now, Record
 from seglog_broker.groups.records import encode_record
 from seglog_broker.groups.replay import Replay
+from seglog_broker.groups.topic_patterns import PatternError, TopicPattern
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
@@ -30,17 +31,21 @@ class Topics:
     def __init__(self, **partitions: int) -> None:
         self._ids = count(1)
         self._topics: dict[str, TopicSize] = {}
+        self.version = 0
         for name, number in partitions.items():
             self.make(name, number)
 
     def make(self, name: str, partitions: int, topic_id: bytes | None = None) -> None:
         """A topic with an id of its own, also if there was one of that name."""
+        self.version += 1
         self._topics[name] = TopicSize(topic_id or next(self._ids).to_bytes(16, "big"), partitions)
 
     def enlarge(self, name: str, partitions: int) -> None:
+        self.version += 1
         self._topics[name] = self._topics[name]._replace(partitions=partitions)
 
     def delete(self, name: str) -> None:
+        self.version += 1
         del self._topics[name]
 
     def find(self, name: str) -> TopicSize | None:
@@ -51,6 +56,19 @@ class Topics:
 
     def names(self) -> Iterable[str]:
         return list(self._topics)
+
+    def matching(self, regex: str) -> Matching:
+        try:
+            return frozenset(filter(None, TopicPattern(regex).matching(self._topics)))
+        except PatternError as error:
+            return error
+
+    def tell(self, group: ConsumerGroup) -> None:
+        """Have the group know what its expressions match now."""
+        for regex in group.regexes:
+            matching = self.matching(regex)
+            assert not isinstance(matching, PatternError)
+            group.regexes.note(regex, None, matching)
 
     def by_name(self, assignment: Mapping[bytes, Iterable[int]]) -> dict[str, list[int]]:
         """An assignment for people."""
@@ -86,7 +104,10 @@ class ConsumerCoordinator:
         request = ConsumerHeartbeat(member_id, epoch, client_id="app", client_host="/10.0.0.1")
         if epoch == 0:
             request = request._replace(rebalance_timeout_ms=REBALANCE_MS, topics=["orders"], owned={})
-        result = self.group.heartbeat(request._replace(**changes), self.now)
+        request = request._replace(**changes)
+        if request.regex:
+            request = request._replace(matching=self.topics.matching(request.regex))
+        result = self.group.heartbeat(request, self.now)
         self.deliver()
         return result
 
@@ -150,6 +171,7 @@ class ConsumerCoordinator:
         self.effects = Effects()
         self.group = self.make_group()
         restore(self.group, replayed(self.log), self.now)
+        self.topics.tell(self.group)
 
 
 def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:

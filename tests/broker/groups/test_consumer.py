@@ -281,8 +281,6 @@ def test_a_member_may_read_a_topic_that_is_made_later() -> None:
     run = ConsumerCoordinator(Topics())
     assert_told(run, run.beat("a").assignment, {})
     run.topics.make("orders", 2)
-    assert run.beat("a", 1).assignment is None, "nobody said that topics changed"
-    run.group.topics_changed()
     told = run.beat("a", 1)
     assert_told(run, told.assignment, {"orders": [0, 1]})
     assert told.member_epoch == 2
@@ -292,14 +290,11 @@ def test_partitions_that_are_added_are_assigned_and_those_of_a_deleted_topic_tak
     run = ConsumerCoordinator(Topics(orders=1, fruit=1))
     run.beat("a", topics=["orders", "fruit"])
     run.topics.enlarge("orders", 3)
-    run.group.topics_changed()
     assert_told(run, run.beat("a", 1).assignment, {"orders": [0, 1, 2], "fruit": [0]})
     run.topics.delete("fruit")
-    run.group.topics_changed()
     run.settled("a")
     assert run.has("a") == {"orders": [0, 1, 2]}
     run.topics.make("fruit", 1)
-    run.group.topics_changed()
     run.settled("a")
     assert run.has("a") == {"orders": [0, 1, 2], "fruit": [0]}
 
@@ -308,7 +303,6 @@ def test_other_topics_change_nothing() -> None:
     run = ConsumerCoordinator()
     run.beat("a")
     run.topics.make("other", 3)
-    run.group.topics_changed()
     written = len(run.log)
     assert run.beat("a", 1).member_epoch == 1
     assert (run.group.group_epoch, len(run.log)) == (1, written)
@@ -331,7 +325,7 @@ def test_topics_that_are_made_later_are_found_at_most_every_ten_seconds() -> Non
     run = ConsumerCoordinator(Topics(**{"fruit-1": 1}))
     run.beat("a", topics=None, regex="fruit-.*")
     run.topics.make("fruit-2", 1)
-    run.group.topics_changed()
+    run.topics.tell(run.group)
     assert run.beat("a", 1).member_epoch == 1
     run.pass_time(10_000)
     told = run.beat("a", 1)

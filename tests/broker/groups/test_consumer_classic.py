@@ -107,7 +107,6 @@ def test_it_is_told_to_join_again_when_topics_change() -> None:
     run = Run()
     joined, _ = run.stable()
     run.topics.enlarge("orders", 8)
-    run.group.topics_changed()
     with pytest.raises(errors.RebalanceInProgressError):
         run.heartbeat(joined)
     again = run.join(joined.member_id)

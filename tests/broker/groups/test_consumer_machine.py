@@ -153,7 +153,10 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         request = ConsumerHeartbeat(consumer.member_id, consumer.epoch, consumer.instance_id, owned=consumer.owned)
         if consumer.says_all:
             request = request._replace(
-                rebalance_timeout_ms=_REBALANCE_MS, topics=sorted(consumer.names), regex=consumer.regex
+                rebalance_timeout_ms=_REBALANCE_MS,
+                topics=sorted(consumer.names),
+                regex=consumer.regex,
+                matching=self.topics.matching(consumer.regex),
             )
         before = self.group.group_epoch
         consumer.waits = True
@@ -309,7 +312,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             self.topics.enlarge(name, partitions)
         elif not partitions:
             self.topics.delete(name)
-        self.group.topics_changed()
+        self.topics.tell(self.group)
 
     # --- What holds ---------------------------------------------------------------------------------------------------
 

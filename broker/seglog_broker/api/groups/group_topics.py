@@ -6,7 +6,6 @@ from typing import Final
 from seglog_broker.groups.consumer_requests import TopicSize
 from seglog_broker.groups.topic_ids import id_bytes, id_text
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_protocol.internal_topics import is_internal
 
 
 class GroupTopics:
@@ -14,6 +13,7 @@ class GroupTopics:
 
     def __init__(self, registry: TopicRegistry) -> None:
         self._registry: Final = registry
+        self.version = 0
 
     def find(self, name: str) -> TopicSize | None:
         """As ``Topics.find``."""
@@ -27,4 +27,4 @@ class GroupTopics:
 
     def names(self) -> Iterable[str]:
         """As ``Topics.names``."""
-        return [name for name in self._registry.topics if not is_internal(name)]
+        return list(self._registry.topics)

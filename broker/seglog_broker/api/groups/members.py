@@ -1,6 +1,6 @@
 """What members of groups ask, by either protocol."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from seglog_broker.api.groups.runner import Group, GroupRunner, Waiting
@@ -8,7 +8,12 @@ from seglog_broker.groups.classic import ClassicGroup
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_classic import ClassicMembership
 from seglog_broker.groups.consumer_member import JOINING_EPOCH
-from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, check_heartbeat
+from seglog_broker.groups.consumer_requests import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    Matching,
+    check_heartbeat,
+)
 from seglog_broker.groups.membership import (
     JoinRequest,
     JoinResult,
@@ -27,8 +32,11 @@ from seglog_protocol.errors import (
 class MemberService:
     """Members join, live and leave."""
 
-    def __init__(self, runner: GroupRunner, check: Callable[[str], None]) -> None:
-        """``check`` raises what any request about a group would raise."""
+    def __init__(
+        self, runner: GroupRunner, check: Callable[[str], None], match: Callable[[str], Awaitable[Matching]]
+    ) -> None:
+        """``check`` raises what any request about a group would raise; ``match`` matches a regular expression."""
+        self._match: Final = match
         self._runner: Final = runner
         self._check: Final = check
 
@@ -100,6 +108,8 @@ class MemberService:
     async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         """As ``Groups.consumer_heartbeat``."""
         self._check(group)
+        if request.regex and not self._has(group, request.regex):
+            request = request._replace(matching=await self._match(request.regex))
         known = self._consumer(group, request)
         try:
             result = known.heartbeat(request, self._runner.now())
@@ -109,6 +119,11 @@ class MemberService:
             raise
         await self._runner.written(group)
         return result
+
+    def _has(self, group: str, regex: str) -> bool:
+        """Whether a member subscribes by this expression."""
+        known = self._runner.groups.get(group)
+        return isinstance(known, ConsumerGroup) and regex in known.regexes
 
     def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
         """The group of a member of the consumer protocol, made for one that joins."""

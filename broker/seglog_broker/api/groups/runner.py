@@ -89,6 +89,8 @@ class GroupRunner:
         self._wanted_at: dict[str, int] = {}
         self._sooner = trio.Event()
         self._is_stopping = False
+        self.note_restored: Callable[[str], None] = lambda _group: None
+        """Called with the name of each group of the consumer protocol that comes from the log."""
 
     # --- What groups are given ----------------------------------------------------------------------------------------
 
@@ -138,6 +140,7 @@ class GroupRunner:
             made.replay(record.key, record.kind, record.value)
         made.restored(self.now())
         self._schedule(group)
+        self.note_restored(group)
 
     def drop_if_unused(self, group: str) -> None:
         """Forget a group that never had a generation, nor has anyone who wants to join it."""

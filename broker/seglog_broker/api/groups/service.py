@@ -15,6 +15,7 @@ from seglog_broker.api.groups.members import MemberService
 from seglog_broker.api.groups.offsets import OffsetService
 from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.api.groups.runner import Group, GroupRunner
+from seglog_broker.api.groups.topic_matching import TopicMatching
 from seglog_broker.api.topics import TopicService
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription, as_classic
@@ -54,7 +55,10 @@ class GroupService:
     ) -> None:
         self._reads = reads
         self._topic = OffsetsTopic(appends, topics, table, directory, config, clock, reads)
-        self._runner = GroupRunner(self._topic, GroupTopics(directory.registry), config, clock)
+        self._topics = GroupTopics(directory.registry)
+        self._runner = GroupRunner(self._topic, self._topics, config, clock)
+        self._matching = TopicMatching(self._runner.groups, self._topics, reads)
+        self._runner.note_restored = self._matching.note_restored
         self._offsets = OffsetService(self._runner, self._topic, table, config, reads)
         self._gone = GoneTopics(self._offsets, self._topic, reads)
         clamp = OffsetClamp(self._offsets, self._topic, table, directory, recoveries, reads)
@@ -62,7 +66,7 @@ class GroupService:
             self._runner, self._offsets, self._topic, table, recoveries, reads, offload, clamp, self._gone
         )
         self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock, reads)
-        members = MemberService(self._runner, self._loader.check)
+        members = MemberService(self._runner, self._loader.check, self._matching.match_all)
         self.check = self._loader.check
         self.join = members.join
         self.sync = members.sync
@@ -76,6 +80,7 @@ class GroupService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._topic.run)
             nursery.start_soon(self._runner.run_timers)
+            nursery.start_soon(self._matching.run)
             await self._loader.run()
             nursery.start_soon(self._gone.run)
             nursery.start_soon(self._expiry.run)
@@ -107,11 +112,10 @@ class GroupService:
         self._known(group)
         return await self._offsets.delete(group, partitions)
 
-    def note_topic(self, _topic: str, is_deleted: bool) -> None:
+    def note_topic(self, topic: str, is_deleted: bool) -> None:
         """Note that a topic was created, altered or deleted: then what was committed for it is forgotten."""
-        for group in self._runner.groups.values():
-            if isinstance(group, ConsumerGroup):
-                group.topics_changed()
+        self._topics.version += 1
+        self._matching.note_topic(topic)
         if is_deleted:
             self._gone.note_deleted()
 

@@ -59,6 +59,8 @@ def without_groups() -> tuple[GroupRunner, HeldTopic]:
 class NoTopics:
     """A broker without topics."""
 
+    version = 0
+
     def find(self, name: str) -> None: ...
 
     def name(self, topic_id: bytes) -> None: ...
