@@ -5,7 +5,7 @@ import re
 import struct
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgpack
 import pytest
@@ -79,7 +79,7 @@ def message_classes() -> list[type[Message]]:
 
 def type_in_words(hint: Any) -> str:
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is types.UnionType:
+    if origin in {types.UnionType, Union}:
         return " or ".join(type_in_words(kind) for kind in arguments if kind is not type(None))
     if origin is Literal:
         return " or ".join(f"`{choice}`" for choice in arguments)

@@ -24,6 +24,7 @@ Source: Kafka's AbortedTxn, ProducerStateManager, EndTransactionMarker.
 """
 
 from collections.abc import Iterable
+from mmap import mmap
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -86,7 +87,7 @@ class EndMarker(NamedTuple):
     coordinator_epoch: int
 
 
-def aborted_transaction(data: Buffer, number: int) -> AbortedTransaction:
+def aborted_transaction(data: Buffer | mmap, number: int) -> AbortedTransaction:
     """Entry ``number`` of a transaction index, counted from 0, unchecked."""
     return AbortedTransaction._make(TXN_INDEX_ENTRY.unpack_from(data, number * TXN_INDEX_ENTRY.size))
 

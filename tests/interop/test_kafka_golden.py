@@ -190,7 +190,7 @@ def test_a_segment_that_is_gone_leaves_a_gap_which_reads_step_over_and_name(name
         assert found is not None
         found.release()
         assert found.start_offset == 174
-        assert gaps_of_read(log, 126, found, min_one=True) == ([Gap(126, 174, "missing")], None)
+        assert gaps_of_read(log, 126, found, log.log_end_offset, min_one=True) == ([Gap(126, 174, "missing")], None)
 
 
 # --- Leader epochs ----------------------------------------------------------------------------------------------------

@@ -16,13 +16,21 @@ from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.handle_pool import ColdReadError, RecordsWantedError, TurnWantedError
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, RequestCancelledError, SeglogError
+from seglog_protocol.isolation import READ_COMMITTED
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult
 
 log = structlog.get_logger()
 
 _PARTITIONS_PER_FETCH_MAX: Final = 10_000
+
+_ABORTED_MAX: Final = 10_000
+"""Aborted transactions named in one reply, after which no further partition is read: so its header fits its frame."""
+
+_BYTES_WITH_ABORTED_MAX: Final = 1024 * 1024
+"""The most bytes of one partition at "read_committed", if its log has aborted transactions. They hold at most 7,000."""
 
 _CONSUMER_OF_ANOTHER: Final = (
     "positions in the former topic mean nothing in this one; start the consumer again: at the earliest, at the latest, "
@@ -130,9 +138,13 @@ class FetchService:
         """Whether the fetch certainly waits for records: decided by offsets alone, as for nearly all that wait."""
         if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             return False
+        is_committed = request.isolation == READ_COMMITTED
         for item in request.partitions:
             partition = self._table.find_readable(item.topic, item.partition)
-            if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
+            if partition is None or item.offset is None or item.timestamp is not None:
+                return False
+            end = partition.log.log_end_offset
+            if not (partition.log.last_stable_offset if is_committed else end) <= item.offset <= end:
                 return False
         topic_ids = request.topic_ids or {}
         if any(self._table.is_recreated(topic_ids, name) for name in topic_ids):
@@ -170,6 +182,8 @@ class FetchService:
             if again is not None:
                 return again
         left = min(request.max_bytes, self._config.current.fetch_max_bytes)
+        is_committed = request.isolation == READ_COMMITTED
+        aborted = 0
         results: list[FetchResult] = []
         slices: list[LogSlice] = []
         effort = 0
@@ -188,7 +202,9 @@ class FetchService:
                     try:
                         if item.topic in made_again:
                             raise self._table.another_topic(item.topic, item.partition, _CONSUMER_OF_ANOTHER)
-                        result, found = self._read_one(item, min(left, item.max_bytes), min_one=not slices)
+                        result, found = self._read_one(
+                            item, min(left, item.max_bytes), min_one=not slices, is_committed=is_committed
+                        )
                     except (ColdReadError, RecordsWantedError) as wanted:
                         yield wanted
                     except TurnWantedError:
@@ -198,7 +214,8 @@ class FetchService:
                 results.append(result)
                 if found is not None:
                     slices.append(found)
-                    left = max(0, left - found.size)
+                    aborted += len(result.aborted or ())
+                    left = 0 if aborted > _ABORTED_MAX else max(0, left - found.size)
         except BaseException:
             for slice_ in slices:
                 slice_.release()
@@ -215,19 +232,30 @@ class FetchService:
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
         return FetchResult(item.topic, item.partition, error=as_result(placed))
 
-    def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
+    def _read_one(
+        self, item: FetchPartition, bytes_max: int, *, min_one: bool, is_committed: bool
+    ) -> tuple[FetchResult, LogSlice | None]:
         partition = self._table.readable(item.topic, item.partition)
         partition_log = partition.log
         if (item.offset is None) == (item.timestamp is None):
             raise InvalidRequestError("a fetch starts either at an offset or at a timestamp", field="offset")
+        stable = partition_log.last_stable_offset
+        end = stable if is_committed else partition_log.log_end_offset
         if item.timestamp is not None:
             moment = partition_log.find_timestamp(item.timestamp)
-            offset = partition_log.log_end_offset if moment is None else moment.offset
+            offset = end if moment is None else min(moment.offset, end)
         else:
             assert item.offset is not None
             offset = item.offset
-        found = partition_log.read(offset, bytes_max, min_one=min_one, verify=item.verify is True)
-        gaps, compacted_before = gaps_of_read(partition_log, offset, found, min_one=min_one)
+        found, aborted = _read_batches(
+            partition_log,
+            offset,
+            bytes_max,
+            min_one=min_one,
+            verify=item.verify is True,
+            before=stable if is_committed else None,
+        )
+        gaps, compacted_before = gaps_of_read(partition_log, offset, found, end, min_one=min_one)
         result = FetchResult(
             item.topic,
             item.partition,
@@ -239,5 +267,28 @@ class FetchService:
             leader_epoch=partition_log.leader_epoch,
             gaps=gaps,
             compacted_before=compacted_before,
+            last_stable_offset=stable,
+            aborted=aborted,
         )
         return result, found
+
+
+def _read_batches(
+    log: PartitionLog, offset: int, bytes_max: int, *, min_one: bool, verify: bool, before: int | None
+) -> tuple[LogSlice | None, list[list[int]] | None]:
+    """The batches, and at "read_committed" the aborted transactions with their first offsets.
+
+    ``before`` is then the last stable offset, None at "read_uncommitted".
+    """
+    if before is None:
+        return log.read(offset, bytes_max, min_one=min_one, verify=verify), None
+    if log.transactions.bases:
+        bytes_max = min(bytes_max, _BYTES_WITH_ABORTED_MAX)
+    found = log.read(offset, bytes_max, min_one=min_one, verify=verify, before=before)
+    if found is None:
+        return None, []
+    try:
+        return found, [[entry.producer_id, entry.first_offset] for entry in log.aborted_in(found)]
+    except BaseException:
+        found.release()
+        raise

@@ -79,6 +79,7 @@ def _measure(partition: Partition, offset: int, holders: Holders) -> LagResult:
         lost_by_ms=None if holder is None else holder.leaves_by_ms,
         bytes_to_come=None if holder is None else holder.bytes_to_come,
         why=None if holder is None else holder.why,
+        last_stable_offset=log.last_stable_offset,
     )
 
 

@@ -8,6 +8,7 @@ from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import InvalidRequestError, SeglogError
+from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
 
@@ -39,7 +40,7 @@ class ListOffsetsService:
                         item.timestamp is not None and any(True for _ in bring_in_times(partition))
                     ):
                         return None
-                    results.append(self._offsets_of(item, item.partition))
+                    results.append(self._offsets_of(item, item.partition, request.isolation))
                 except SeglogError as error:
                     results.append(OffsetsResult(item.topic, item.partition, error=as_result(error)))
                 except (ColdReadError, RecordsWantedError, TurnWantedError):
@@ -76,22 +77,29 @@ class ListOffsetsService:
                     await self._reads.turn()
                 if item.timestamp is not None:
                     await self._reads.in_turns(bring_in_times(self._table.find_readable(item.topic, number)))
-                results.append(await self._reads.retry_after_cold_read(partial(self._offsets_of, item, number)))
+                results.append(
+                    await self._reads.retry_after_cold_read(partial(self._offsets_of, item, number, request.isolation))
+                )
         return OffsetsReply(results, topic_ids)
 
-    def _offsets_of(self, item: OffsetsPartition, number: int) -> OffsetsResult:
+    def _offsets_of(self, item: OffsetsPartition, number: int, isolation: Isolation | None) -> OffsetsResult:
         try:
             partition_log = self._table.readable(item.topic, number).log
             moment = None if item.timestamp is None else partition_log.find_timestamp(item.timestamp)
         except SeglogError as error:
             return OffsetsResult(item.topic, number, error=as_result(error))
+        stable = partition_log.last_stable_offset
+        end = stable if isolation == READ_COMMITTED else partition_log.log_end_offset
+        if moment is not None and moment.offset >= end:
+            moment = None
         return OffsetsResult(
             item.topic,
             number,
             earliest=partition_log.log_start_offset,
-            latest=partition_log.log_end_offset,
+            latest=end,
             durable=partition_log.durable_end_offset,
             leader_epoch=partition_log.leader_epoch,
             offset=None if moment is None else moment.offset,
             timestamp=None if moment is None else moment.timestamp,
+            last_stable_offset=stable,
         )

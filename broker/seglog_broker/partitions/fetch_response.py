@@ -77,6 +77,7 @@ class RecentAnswer:
             or self._start != log.log_start_offset
             or self._request.partitions != request.partitions
             or self._request.max_bytes != request.max_bytes
+            or self._request.isolation != request.isolation
         ):
             return None
         if self._copy or near is None:

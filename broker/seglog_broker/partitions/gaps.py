@@ -16,21 +16,21 @@ GAPS_MAX: Final = 100
 
 
 def gaps_of_read(
-    log: PartitionLog, offset: int, found: LogSlice | None, *, min_one: bool
+    log: PartitionLog, offset: int, found: LogSlice | None, end: int, *, min_one: bool
 ) -> tuple[list[Gap] | None, int | None]:
     """(gaps, offset below which other holes are from compaction) for a read at ``offset``; either is None if absent.
 
     The gaps are the offsets between ``offset`` and the first batch found, and later ranges that are recorded as
     missing: between two segments, or inside one that compaction has merged. Later damage is not included, because a
     slice ends before damaged bytes. If the read was for at least one batch (``min_one``) and there is none, all offsets
-    up to the log end are a gap: otherwise a reader would wait there for ever.
+    up to ``end``, that of the log or of what is read of it, are a gap: otherwise a reader would wait there for ever.
     """
     state = log.state
     first = offset
     if found is not None:
         first = max(offset, found.start_offset)
     elif min_one:
-        first = log.log_end_offset
+        first = max(offset, end)
     compacted_before = state.compacted_before
     gaps: list[Gap] = []
     if state.damaged:

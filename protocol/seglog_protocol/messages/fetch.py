@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages.base import Entries, Int31, Int63, Int64, Items, Message, Request, RequestPart, default
 
 
@@ -26,21 +27,25 @@ class FetchRequest(Request):
     Waits up to ``max_wait_ms`` until ``min_bytes`` are available. ``topic_ids`` maps topic names to the ids the client
     expects, so that a recreated topic is not read by mistake. ``partition_counts`` maps topic names to the partition
     counts the client knows; a fetch that waits is answered at once when a topic has another count. Both are per topic,
-    because partitions may be many.
+    because partitions may be many. ``isolation`` None is "read_uncommitted"; at "read_committed" nothing is read from
+    the last stable offset on, and the reply names aborted transactions.
     """
 
     api: ClassVar[str] = "fetch"
     is_plain: ClassVar[bool] = True
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     partitions: Items[FetchPartition]
     max_bytes: Int31 = default(50 * 1024 * 1024)
     min_bytes: Int31 = default(1)
     max_wait_ms: Int31 = default(30_000)
     topic_ids: Entries[str] | None = None
     partition_counts: Entries[Int64] | None = None
+    isolation: Isolation | None = None
 
     def version_needed(self) -> int:
         """``Request.version_needed``."""
+        if self.isolation is not None:
+            return 4
         if self.partition_counts is not None or any(item.verify is not None for item in self.partitions):
             return 3
         return 1 if self.topic_ids is None else 2
@@ -59,7 +64,9 @@ class FetchResult(Message):
 
     ``offset`` is the requested one, or the one found for the timestamp. [``earliest``, ``latest``) can be read; records
     below ``durable`` survive power loss. ``gaps`` lists offsets without a record; any other hole between two batches is
-    from compaction if it is below ``compacted_before``, else its records are missing.
+    from compaction if it is below ``compacted_before``, else its records are missing. The first open transaction begins
+    at ``last_stable_offset``; without one it is ``latest``. At "read_committed", ``aborted`` has the producer id and
+    the first offset of every aborted transaction that may have batches in the payload.
     """
 
     topic: str
@@ -72,6 +79,8 @@ class FetchResult(Message):
     leader_epoch: Int64 | None = None
     gaps: list[Gap] | None = None
     compacted_before: Int64 | None = None
+    last_stable_offset: Int64 | None = None
+    aborted: list[list[Int64]] | None = None
     error: SeglogError | None = None
 
 

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages.base import Int31, Int63, Int64, Items, Message, Request, RequestPart
 
 
@@ -15,14 +16,27 @@ class OffsetsPartition(RequestPart):
 
 
 class OffsetsRequest(Request):
-    """Look up the ends of partitions, and offsets by timestamp."""
+    """Look up the ends of partitions, and offsets by timestamp.
+
+    ``isolation`` None is "read_uncommitted"; at "read_committed" a partition ends at its last stable offset.
+    """
 
     api: ClassVar[str] = "offsets"
+    version: ClassVar[int] = 2
     partitions: Items[OffsetsPartition]
+    isolation: Isolation | None = None
+
+    def version_needed(self) -> int:
+        """``Request.version_needed``."""
+        return 1 if self.isolation is None else 2
 
 
 class OffsetsResult(Message):
-    """The ends of one partition; ``offset`` and ``timestamp`` of the record found by timestamp, None without one."""
+    """The ends of one partition; ``offset`` and ``timestamp`` of the record found by timestamp, None without one.
+
+    The first open transaction begins at ``last_stable_offset``; without one it is the log end. ``latest`` is the log
+    end, at "read_committed" the last stable offset.
+    """
 
     topic: str
     partition: Int64 | None = None
@@ -32,6 +46,7 @@ class OffsetsResult(Message):
     leader_epoch: Int64 | None = None
     offset: Int64 | None = None
     timestamp: Int64 | None = None
+    last_stable_offset: Int64 | None = None
     error: SeglogError | None = None
 
 
@@ -94,6 +109,7 @@ class LagResult(Message):
     contains the position. It leaves the log between ``lost_from_ms`` and ``lost_by_ms``, or sooner, once
     ``bytes_to_come`` more are appended; None: it is kept as things stand. For an offset below ``earliest`` the records
     between are lost, and the fields describe the first record of the log.
+    ``last_stable_offset`` is as in OffsetsResult.
     """
 
     topic: str
@@ -109,6 +125,7 @@ class LagResult(Message):
     lost_by_ms: Int64 | None = None
     bytes_to_come: Int64 | None = None
     why: str | None = None
+    last_stable_offset: Int64 | None = None
     error: SeglogError | None = None
 
 

@@ -11,6 +11,7 @@ from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.listeners.kafka.leader_epochs import epoch_error
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult
@@ -30,7 +31,13 @@ PARTITIONS_A_TURN: Final = 500
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
 _PartitionData = messages.FetchResponse.PartitionData
+_AbortedTransaction = messages.FetchResponse.AbortedTransaction
 _TopicResponse = messages.FetchResponse.FetchableTopicResponse
+
+
+def isolation_of(level: int) -> Isolation | None:
+    """The isolation that a request's ``isolation_level`` means; None is the default."""
+    return READ_COMMITTED if level == _READ_COMMITTED else None
 
 
 class Fetch:
@@ -41,7 +48,6 @@ class Fetch:
         self._caller = caller
         self._version = version
         self._asked = request
-        self._read_committed = request.isolation_level == _READ_COMMITTED
         self._session_refused = request.session_id != _NO_SESSION
         self._response = messages.FetchResponse(session_id=_NO_SESSION)
         if self._session_refused:
@@ -91,6 +97,7 @@ class Fetch:
             max_bytes=max(0, self._asked.max_bytes),
             min_bytes=max(0, self._asked.min_bytes),
             max_wait_ms=0 if self._errors or not wanted else self._max_wait_ms,
+            isolation=isolation_of(self._asked.isolation_level),
         )
 
     def _why_refused(self, name: str | None, item: messages.FetchRequest.FetchPartition) -> ErrorCode | None:
@@ -150,7 +157,11 @@ class Fetch:
             return
         assert result.latest is not None
         assert result.earliest is not None
-        data.high_watermark = data.last_stable_offset = result.latest
+        assert result.last_stable_offset is not None
+        data.high_watermark, data.last_stable_offset = result.latest, result.last_stable_offset
         data.log_start_offset = result.earliest
-        if self._read_committed:
-            data.aborted_transactions = []
+        if result.aborted is not None:
+            data.aborted_transactions = [
+                _AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in result.aborted
+            ]

@@ -6,6 +6,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.fetch import isolation_of
 from seglog_broker.listeners.kafka.leader_epochs import epoch_error
 from seglog_broker.listeners.replies import as_seglog_error
 from seglog_broker.partitions.partition import Partition
@@ -100,7 +101,7 @@ async def list_offsets(
             places.append((place, item.timestamp))
     if wanted:
         try:
-            reply, _ = await caller.engine.answer(OffsetsRequest(wanted))
+            reply, _ = await caller.engine.answer(OffsetsRequest(wanted, isolation_of(request.isolation_level)))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             for place, _ in places:
                 place.error_code = error_code(as_seglog_error(error, "ListOffsets"))

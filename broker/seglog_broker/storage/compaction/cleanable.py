@@ -2,7 +2,7 @@
 
 The compaction task and ``explain segments`` use the same decision. Offsets below ``first_dirty_offset`` have been
 through a round already; the segments from ``until_offset`` on are not cleaned: the active one, and those that hold
-records younger than ``min.compaction.lag.ms``.
+records younger than ``min.compaction.lag.ms`` or of a transaction that is still open, which may yet be aborted.
 """
 
 from bisect import bisect_left, bisect_right
@@ -67,6 +67,7 @@ def find_cleanable(
     *,
     log_start_offset: int,
     log_end_offset: int,
+    last_stable_offset: int,
     checkpoint: int | None,
     tombstones_due_ms: int | None,
     now_ms: int,
@@ -81,11 +82,11 @@ def find_cleanable(
         first_dirty = log_start_offset
     bases = segments.bases
     active = len(bases) - 1
-    dirty = min(max(0, bisect_right(bases, first_dirty) - 1), active)  # the number of the first that is
-    behind = active
+    behind = min(active, max(0, bisect_right(bases, last_stable_offset) - 1))
+    dirty = min(max(0, bisect_right(bases, first_dirty) - 1), behind)  # the number of the first that is
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
-        behind = next((n for n in range(dirty, active) if segments[n].largest_timestamp > youngest), active)
+        behind = next((n for n in range(dirty, behind) if segments[n].largest_timestamp > youngest), behind)
     until = bases[behind]
     clean_bytes = segments.size_between(0, bisect_left(bases, min(first_dirty, until)))
     dirty_bytes = segments.size_between(dirty, behind)

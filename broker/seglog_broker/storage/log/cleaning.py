@@ -17,7 +17,9 @@ from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
+from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
@@ -86,10 +88,12 @@ class LogCleaning:
         "_first_dirty_offset",
         "_looked_into",
         "_offsets",
+        "_producers",
         "_segments",
         "_settings",
         "_snapshots",
         "_state_file",
+        "_transactions",
     )
 
     def __init__(
@@ -101,7 +105,9 @@ class LogCleaning:
         segments: SegmentList,
         state_file: StateFile,
         damage: DamageMap,
+        producers: ProducerState,
         snapshots: ProducerSnapshots,
+        transactions: TransactionIndexes,
         first_dirty_offset: int | None,
     ) -> None:
         self._first_dirty_offset = first_dirty_offset
@@ -112,7 +118,9 @@ class LogCleaning:
         self._segments = segments
         self._state_file = state_file
         self._damage = damage
+        self._producers = producers
         self._snapshots = snapshots
+        self._transactions = transactions
         self._looked_into: set[tuple[int, str]] = set()  # reads of find_cleanable so far
 
     @property
@@ -127,6 +135,7 @@ class LogCleaning:
             self._settings.config,
             log_start_offset=self._offsets.start,
             log_end_offset=self._offsets.end,
+            last_stable_offset=self._offsets.stable_end(self._producers.first_unstable_offset),
             checkpoint=self._first_dirty_offset,
             tombstones_due_ms=self._state_file.state.cleaner.tombstones_due_ms,
             now_ms=self._clock.now_ms(),
@@ -202,6 +211,7 @@ class LogCleaning:
         existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
         self._damage.replace_segments(swap.sources, damaged)
         self._segments.replace(first, end, self._segments.make(swap.base_offset, existing))
+        self._transactions.note_compacted(swap.sources, swap.base_offset)
         for base in swap.sources:
             self._state_file.state.rolls.pop(base, None)
         with suppress(OSError):  # a start removes what is out of place

@@ -40,12 +40,14 @@ from seglog_broker.storage.log.roll_policy import RollPolicy
 from seglog_broker.storage.log.roller import SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.log.truncation import discard
 from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, ProducerSnapshots, Replaying
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.producers.replay import replay, replayed
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError, StorageError
+from seglog_protocol.transaction_files import AbortedTransaction
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """The default of ``producer.id.expiration.ms``."""
@@ -77,6 +79,7 @@ class LoadedLog:
     leader_epoch: int
     producers: ProducerState
     snapshots: ProducerSnapshots
+    transactions: TransactionIndexes
     flusher: LogFlusher
     roller: SegmentRoller
     first_dirty_offset: int | None
@@ -193,6 +196,7 @@ class _Loader:
             self._problems.append(problem)
         self._producers = ProducerState(expiration_ms=producer_expiration_ms)
         self._snapshots = ProducerSnapshots(files.fs, files.directory, self._producers)
+        self._transactions = TransactionIndexes(files)
         self._flusher = LogFlusher(files, self._offsets, self._segments, self._state_file, self._snapshots)
         self._finder = DamageFinder(self._damage, self._state_file, files.handles.only_warm)
         self._roller = SegmentRoller(
@@ -222,6 +226,7 @@ class _Loader:
             self._leader_epoch,
             self._producers,
             self._snapshots,
+            self._transactions,
             self._flusher,
             self._roller,
             first_dirty_offset,
@@ -352,7 +357,8 @@ class _Loader:
                 replay=partial(replay, segments),
             )
         self._problems += marks.problems(offsets.end)
-        return OpenReport(recovery, rebuilt, self._problems, producers)
+        self._load_transaction_indexes(producers, rebuilt)
+        return OpenReport(recovery, len(rebuilt), self._problems, producers)
 
     def _base_without_segments(self, log_start: int) -> int:
         """The base offset for a log without segments: the highest offset known, so that few offsets are used twice."""
@@ -451,15 +457,41 @@ class _Loader:
         self._files.fs.sync_directory(self._files.directory)
         return report, replaying
 
-    def _rebuild_missing_indexes(self) -> int:
-        """Rebuild missing index files of closed segments; return of how many. The first seek checks the others."""
-        rebuilt = 0
+    def _load_transaction_indexes(self, producers: ProducerLoadReport, rebuilt: Sequence[int]) -> None:
+        """Find the transaction indexes; build those of batches that were replayed, and those that are lost or wrong.
+
+        ``rebuilt`` are the bases of segments whose other indexes were missing: then this one may be missing as well.
+        """
+        bases, end, transactions = self._segments.bases, self._offsets.end, self._transactions
+        transactions.load(self._found, bases)
+        known_below = end
+        if producers.replayed:
+            known_below = self._offsets.start if producers.snapshot is None else producers.snapshot
+            transactions.rebuild(producers.aborted, bases, known_below, end)
+        wanted = {base for base in rebuilt if base < known_below and self._has_markers(base)}
+        for base in sorted({*wanted, *transactions.unsound(bases, end)}):
+            behind = self._segments.end_of(self._segments.floor(base), end)
+            transactions.rebuild(self._aborted_between(base, behind), bases, base, behind)
+
+    def _has_markers(self, base: int) -> bool:
+        return any(header.is_control for _, header in self._segments[self._segments.floor(base)].log.batches())
+
+    def _aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The transactions that were aborted by a marker at offsets ``start`` to ``end`` (exclusive), by the log."""
+        state = ProducerState(expiration_ms=self._producers.expiration_ms)
+        state.restart(*self._snapshots.below(start))
+        found = (state.apply_replayed(*batch) for batch in replay(self._segments, state.end_offset, end))
+        return [entry for entry in found if entry is not None and entry.last_offset >= start]
+
+    def _rebuild_missing_indexes(self) -> list[int]:
+        """Rebuild missing index files of closed segments; return their bases. The first seek checks the others."""
+        rebuilt: list[int] = []
         for segment in self._segments.closed_without_index():
             number = self._segments.first_from(segment.base_offset)
             while not (segment.offset_index.exists and segment.time_index.exists):
                 try:
                     segment.indexes.rebuild()
-                    rebuilt += 1
+                    rebuilt.append(segment.base_offset)
                     break
                 except CorruptRecordError as error:
                     self._finder.measure(segment, self._segments.end_of(number, self._offsets.end), error)

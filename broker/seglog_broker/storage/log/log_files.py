@@ -34,6 +34,10 @@ class LogOffsets:
     end: int = 0
     durable_end: int = 0
 
+    def stable_end(self, first_unstable: int | None) -> int:
+        """The last stable offset, where the first open transaction begins at ``first_unstable``, None without one."""
+        return self.end if first_unstable is None else min(max(first_unstable, self.start), self.end)
+
 
 def unreadable(segment: Segment, error: OSError) -> StorageError:
     """The error for a segment whose ``.log`` could not be opened or read."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
 from seglog_broker.storage.log.loader import LoadedLog
@@ -23,8 +24,10 @@ from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.traced_reader import TracedReader
 from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import StorageError
+from seglog_protocol.transaction_files import AbortedTransaction
 
 
 class PartitionLog:
@@ -49,6 +52,7 @@ class PartitionLog:
         self.state_file = loaded.state_file
         self._damage = loaded.damage
         self._snapshots = loaded.snapshots
+        self.transactions = loaded.transactions
         self.flusher = loaded.flusher
         self.roller = loaded.roller
         appender = Appender(
@@ -73,6 +77,7 @@ class PartitionLog:
             loaded.epochs,
             loaded.leader_epoch,
             loaded.snapshots,
+            loaded.transactions,
             loaded.roller,
             loaded.flusher,
         )
@@ -87,11 +92,14 @@ class PartitionLog:
             loaded.segments,
             loaded.state_file,
             loaded.damage,
+            loaded.producers,
             loaded.snapshots,
+            loaded.transactions,
             loaded.first_dirty_offset,
         )
         self.append = appender.append
         self.read = reader.read
+        self._end_of_slice = reader.end_of
         self.seek = reader.seek
         self.find_timestamp = reader.find_timestamp
         self.traced = partial(
@@ -118,6 +126,11 @@ class PartitionLog:
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
         return self._offsets.end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first open transaction begins; the log end without one."""
+        return self._offsets.stable_end(self.producers.first_unstable_offset)
 
     @property
     def durable_end_offset(self) -> int:
@@ -153,6 +166,23 @@ class PartitionLog:
     def size(self) -> int:
         """Bytes of all segments."""
         return self._segments.total_size
+
+    # --- Transactions -------------------------------------------------------------------------------------------------
+
+    def aborted_in(self, found: LogSlice) -> list[AbortedTransaction]:
+        """The aborted transactions that may have batches among those that were read.
+
+        Raises StorageError when an index cannot be read, and ColdReadError within ``only_warm``.
+        """
+        if not self.transactions.bases:
+            return []
+        base = self._segments.bases[self._segments.floor(found.start_offset)]
+        try:
+            return self.transactions.find(base, found.start_offset, self._end_of_slice(found))
+        except OSError as error:
+            raise storage_error(
+                f"a transaction index of {self.directory} could not be read: {why(error)}", error
+            ) from error
 
     # --- Configuration and rolling ------------------------------------------------------------------------------------
 

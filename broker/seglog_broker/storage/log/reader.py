@@ -42,16 +42,24 @@ class LogReader:
         self._finder = finder
         self._proven: dict[int, int] = {}  # by offset read: the base offset of a batch that looked odd and was verified
 
-    def read(self, offset: int, bytes_max: int, *, min_one: bool = True, verify: bool = False) -> LogSlice | None:
+    def read(
+        self, offset: int, bytes_max: int, *, min_one: bool = True, verify: bool = False, before: int | None = None
+    ) -> LogSlice | None:
         """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
+
+        With ``before``, where a batch begins, or the log, only batches below that offset.
 
         With ``min_one`` at least one batch, however large. None at the log end, or when not even one batch fits. With
         ``verify`` every batch is checked against its checksum and its neighbours; without, only a batch that looks odd.
         Raises what ``seek`` raises.
         """
+        if before is not None:
+            self.check_offset(offset)
+            if offset >= before:
+                return None
         if verify:
             bytes_max = min(bytes_max, VERIFIED_BYTES_MAX)
-        elif self._offsets.start <= offset:
+        elif self._offsets.start <= offset and before in (None, self._offsets.end):
             try:
                 near = self._segments.active.find_near_end(offset, bytes_max, min_one=min_one)
                 if near is not None:
@@ -62,6 +70,10 @@ class LogReader:
             number, found = place
             segment = self._segments[number]
             try:
+                if before is not None:
+                    if found.header.base_offset >= before:
+                        return None
+                    bytes_max = min(bytes_max, self._position_of(before, number) - found.position)
                 end = segment.end_at_most(found, bytes_max)
                 if end <= found.position:
                     if not min_one:
@@ -83,6 +95,22 @@ class LogReader:
             except OSError as error:
                 raise unreadable(segment, error) from error
         return None
+
+    def _position_of(self, offset: int, number: int) -> int:
+        """Where segment ``number`` has the first batch from ``offset`` on; its size if that is in a later one."""
+        segment = self._segments[number]
+        if offset >= self._segments.end_of(number, self._offsets.end):
+            return segment.size
+        found = segment.find(offset)
+        return segment.size if found is None else found.position
+
+    def end_of(self, found: LogSlice) -> int:
+        """The offset behind the batches that were read; an offset above it where that cannot be read."""
+        number = self._segments.floor(found.start_offset)
+        segment, end = self._segments[number], found.position + found.size
+        behind = segment.log.header_at(end) if end < segment.size else None
+        next_base = self._segments.end_of(number, self._offsets.end)
+        return next_base if behind is None else min(behind.base_offset, next_base)
 
     def _is_odd(self, number: int, found: LocatedBatch, offset: int) -> bool:
         """Whether the batch found for ``offset`` may be the wrong one because of a damaged header.

@@ -14,6 +14,7 @@ from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.log.roller import SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.producers.replay import replay
 from seglog_broker.storage.segment.segment import Segment
@@ -36,6 +37,7 @@ class LogTruncation:
         "_segments",
         "_snapshots",
         "_state_file",
+        "_transactions",
     )
 
     def __init__(
@@ -49,6 +51,7 @@ class LogTruncation:
         epochs: LeaderEpochs,
         leader_epoch: int,
         snapshots: ProducerSnapshots,
+        transactions: TransactionIndexes,
         roller: SegmentRoller,
         flusher: LogFlusher,
     ) -> None:
@@ -61,6 +64,7 @@ class LogTruncation:
         self._epochs = epochs
         self._leader_epoch = leader_epoch
         self._snapshots = snapshots
+        self._transactions = transactions
         self._roller = roller
         self._flusher = flusher
         self._leaving: list[DeletedSegments] = []  # out of the log, but a start may still find some
@@ -117,6 +121,7 @@ class LogTruncation:
         self._damage.forget_before(first)
         bases = [segment.base_offset for segment in going]
         self._snapshots.forget(bases)
+        self._transactions.drop(bases)
         self._state_file.mark_dirty()
         deleted = DeletedSegments(
             self._files.fs, self._files.directory, bases, sync_survivors=self._flusher.directory_is_dirty
@@ -148,7 +153,7 @@ class LogTruncation:
             self._state_file.save()  # first, or after a crash the truncated records would count as damage
         holding = segments.floor(offset)
         discard(self._files, segments[holding + 1 :])
-        segments.drop_from(holding + 1)
+        self._transactions.drop(segment.base_offset for segment in segments.drop_from(holding + 1))
         if holding < 0:
             self._roller.begin(offset)
         else:
@@ -169,6 +174,7 @@ class LogTruncation:
         self._flusher.mark_directory_dirty()
         restore_append_times(self._files, segments, self._state_file, clean=False)
         self._flusher.flush()
+        self._transactions.cut_from(offsets.end)  # a crash before leaves entries that the next load finds unsound
         self._snapshots.truncate(
             segments.bases,
             log_start=offsets.start,

@@ -23,6 +23,7 @@ from seglog_protocol.transaction_files import (
     AbortedTransaction,
     EndMarker,
     MalformedSnapshotError,
+    ProducerEntry,
     decode_snapshot,
     encode_snapshot,
 )
@@ -146,6 +147,14 @@ class ProducerSnapshots:
         """The caller sees to it that these are synced from now on."""
         for offset in offsets:
             self._unsynced.pop(offset, None)
+
+    def below(self, offset: int) -> tuple[int, list[ProducerEntry]]:
+        """The newest readable snapshot at or below ``offset``: its offset and its producers. The log start without."""
+        for taken in reversed(self.offsets):
+            if taken <= offset:
+                with contextlib.suppress(MalformedSnapshotError):
+                    return taken, decode_snapshot(read_file(self._fs, self._path(taken)))
+        return self._log_start, []
 
     def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
         """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""

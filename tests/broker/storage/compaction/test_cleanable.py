@@ -50,6 +50,7 @@ def look(
     segments: list[Piece] = SEGMENTS,
     config: TopicConfig | None = None,
     log_start: int = 0,
+    stable: int = 40,
     checkpoint: int | None = None,
     tombstones_due: int | None = None,
 ) -> Cleanable:
@@ -58,6 +59,7 @@ def look(
         config or TopicConfig(cleanup_policy=("compact",)),
         log_start_offset=log_start,
         log_end_offset=40,
+        last_stable_offset=stable,
         checkpoint=checkpoint,
         tombstones_due_ms=tombstones_due,
         now_ms=NOW,
@@ -68,6 +70,17 @@ def test_before_the_first_round_everything_but_the_active_segment_is_dirty() -> 
     found = look()
     assert found == (0, 30, 0, 300, False)
     assert found.dirty_ratio == 1
+
+
+@pytest.mark.parametrize(("stable", "until"), [(40, 30), (35, 30), (30, 30), (29, 20), (20, 20), (15, 10), (0, 0)])
+def test_a_segment_with_records_of_an_open_transaction_and_those_after_it_are_not_cleaned(
+    stable: int, until: int
+) -> None:
+    assert look(stable=stable) == (0, until, 0, until * 10, False)
+
+
+def test_where_a_round_went_further_than_is_stable_now_nothing_is_dirty() -> None:
+    assert look(stable=15, checkpoint=30) == (30, 10, 100, 0, False)
 
 
 def test_after_a_complete_round_nothing_is_dirty() -> None:
@@ -137,6 +150,7 @@ def test_of_very_many_segments_only_those_that_a_lag_asks_for_are_looked_into() 
         pieces,
         log_start_offset=0,
         log_end_offset=10_000,
+        last_stable_offset=10_000,
         checkpoint=9000,
         tombstones_due_ms=None,
         now_ms=NOW,
@@ -163,6 +177,7 @@ def test_clean_and_dirty_together_are_what_lies_below_the_bound(
         config,
         log_start_offset=0,
         log_end_offset=len(sizes) * 10,
+        last_stable_offset=len(sizes) * 10,
         checkpoint=checkpoint,
         tombstones_due_ms=None,
         now_ms=NOW,

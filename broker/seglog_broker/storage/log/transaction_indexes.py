@@ -1,0 +1,160 @@
+"""The transaction indexes of a log: which transactions were aborted, by the segment that holds their marker.
+
+A segment has a ``.txnindex`` only if a transaction was aborted in it, so most logs have none, and then nothing here
+costs anything. An index follows from its log and the producer snapshots: a recovery builds it again, and so does a load
+for a segment that has lost its other indexes. Source: Kafka's TransactionIndex.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
+from seglog_broker.storage.log.log_files import LogFiles
+from seglog_protocol import segment_files as names
+from seglog_protocol.transaction_files import (
+    TXN_INDEX_ENTRY,
+    TXN_INDEX_VERSION,
+    AbortedTransaction,
+    aborted_transaction,
+    encode_aborted_transaction,
+)
+
+_ENTRY_SIZE: Final = TXN_INDEX_ENTRY.size
+
+
+class TransactionIndexes:
+    """The indexes of one log. Every method may raise OSError; a look-up also ColdReadError."""
+
+    __slots__ = ("_files", "_sizes")
+
+    def __init__(self, files: LogFiles) -> None:
+        self._files = files
+        self._sizes: dict[int, int | None] = {}  # bytes of whole entries by base offset, ascending; None: not known yet
+
+    def load(self, found: Iterable[str], segment_bases: Collection[int]) -> None:
+        """Take over those among the names of a directory."""
+        parsed = (names.parse_segment_file_name(name) for name in found if name.endswith(names.TXN_INDEX_SUFFIX))
+        bases = (each[0] for each in parsed if each is not None and each[1] == names.TXN_INDEX_SUFFIX)
+        known = set(segment_bases)
+        self._sizes = dict.fromkeys(sorted(base for base in bases if base in known))
+
+    @property
+    def bases(self) -> Sequence[int]:
+        """Base offsets of the segments that have an index, ascending."""
+        return list(self._sizes)
+
+    def find(self, base: int, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions that may have batches at offsets ``start`` to ``end`` (exclusive).
+
+        ``base`` is that of the segment with ``start``. The marker of a transaction may lie in a later one.
+        """
+        found: list[AbortedTransaction] = []
+        if not self._sizes:
+            return found
+        bases = self.bases
+        for each in bases[bisect_left(bases, base) :]:
+            size = self._size_of(each)
+            if not size:
+                continue
+            with self._files.handles.lease_map(self._path(each), size) as mapped:
+                data = mapped.data
+                count = size // _ENTRY_SIZE
+                first = bisect_left(range(count), start, key=lambda n: aborted_transaction(data, n).last_offset)
+                for number in range(first, count):
+                    entry = aborted_transaction(data, number)
+                    if entry.first_offset < end:
+                        found.append(entry)
+                    if entry.last_stable_offset >= end:  # what was aborted later began later
+                        return found
+        return found
+
+    def unsound(self, segment_bases: Sequence[int], log_end: int) -> list[int]:
+        """Base offsets of those that cannot be the index of their segment; reads them all."""
+        return [
+            base for base in self._sizes if not _is_sound(self._read(base), base, _end_of(base, segment_bases, log_end))
+        ]
+
+    def rebuild(
+        self, aborted: Iterable[AbortedTransaction], segment_bases: Sequence[int], first: int, end: int
+    ) -> None:
+        """Write the indexes of the segments from base ``first`` on, up to base ``end``, where they differ.
+
+        ``aborted`` are all transactions whose markers lie there, in the order of the log.
+        """
+        by_base: dict[int, bytearray] = {}
+        for entry in aborted:
+            base = segment_bases[max(0, bisect_right(segment_bases, entry.last_offset) - 1)]
+            by_base.setdefault(base, bytearray()).extend(encode_aborted_transaction(entry))
+        for base in {*by_base, *self._sizes}:
+            if first <= base < end:
+                self._replace(base, bytes(by_base.get(base, b"")))
+
+    def cut_from(self, offset: int) -> None:
+        """The log ends at ``offset`` now: drop what was aborted from there on."""
+        for base in reversed(self.bases):
+            if base >= offset:
+                self._replace(base, b"")
+                continue
+            content = self._read(base)
+            entries = range(len(content) // _ENTRY_SIZE)
+            kept = bisect_left(entries, offset, key=lambda n: aborted_transaction(content, n).last_offset)
+            self._replace(base, content[: kept * _ENTRY_SIZE])
+            if kept:
+                return
+
+    def drop(self, segment_bases: Iterable[int]) -> None:
+        """These segments leave the log; their files go with them."""
+        for base in segment_bases:
+            self._sizes.pop(base, None)
+
+    def note_compacted(self, sources: Iterable[int], base: int) -> None:
+        """A compacted segment is in the place of its sources."""
+        self.drop(sources)
+        if self._files.fs.exists(self._path(base)):
+            self._sizes = dict(sorted([*self._sizes.items(), (base, None)]))
+
+    def _size_of(self, base: int) -> int:
+        size = self._sizes[base]
+        if size is None:
+            size = self._files.fs.stat(self._path(base)).size // _ENTRY_SIZE * _ENTRY_SIZE
+            self._sizes[base] = size
+        return size
+
+    def _read(self, base: int) -> bytes:
+        return read_file(self._files.fs, self._path(base)) if base in self._sizes else b""
+
+    def _replace(self, base: int, content: bytes) -> None:
+        """Make ``content`` that of the index, on the disk before this returns; no file without entries."""
+        if content == self._read(base):
+            return
+        fs, path = self._files.fs, self._path(base)
+        self._files.handles.forget(path)
+        if content:
+            write_file_atomically(fs, path, content)
+            self._sizes = dict(sorted({**self._sizes, base: len(content)}.items()))
+        else:
+            fs.unlink(path)
+            fs.sync_directory(self._files.directory)
+            del self._sizes[base]
+
+    def _path(self, base: int) -> str:
+        return f"{self._files.directory}/{names.segment_file_name(base, names.TXN_INDEX_SUFFIX)}"
+
+
+def _end_of(base: int, segment_bases: Sequence[int], log_end: int) -> int:
+    following = bisect_right(segment_bases, base)
+    return segment_bases[following] if following < len(segment_bases) else log_end
+
+
+def _is_sound(content: bytes, base: int, end: int) -> bool:
+    """Whether these can be the entries of a segment with the offsets from ``base`` to ``end`` (exclusive)."""
+    count, rest = divmod(len(content), _ENTRY_SIZE)
+    entries = [aborted_transaction(content, number) for number in range(count)]
+    ends = [base - 1, *(entry.last_offset for entry in entries), end]
+    return (
+        not rest
+        and all(before < after for before, after in pairwise(ends))
+        and all(entry.version == TXN_INDEX_VERSION and 0 <= entry.first_offset < entry.last_offset for entry in entries)
+    )
