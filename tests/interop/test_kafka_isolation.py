@@ -71,13 +71,15 @@ def test_the_last_stable_offset_is_kafkas(opened: list[tuple[str, PartitionLog, 
 
 
 def test_a_fetch_names_the_aborted_transactions_that_kafka_names(opened: list[tuple[str, PartitionLog, Any]]) -> None:
+    """Kafka takes the end of what it sends from its sparse index, and so names some that begin behind it; we do not."""
     for name, log, kafka in opened:
         for told in kafka.get("fetches", ()):
             if told["error"]:
                 continue
             fetched = fetch_committed(log, told["offset"], told["partition_max_bytes"])
             assert bool(fetched.data) == bool(told["bytes"]), (name, told)
-            assert fetched.aborted == told["aborted"], (name, told)
+            end = max((header.next_offset for header, _ in iter_batches(fetched.data)), default=0)
+            assert fetched.aborted == [each for each in told["aborted"] if each[1] < end], (name, told)
 
 
 @pytest.mark.parametrize("bytes_max", [1, 1000, 1 << 20])

@@ -354,9 +354,9 @@ def test_a_newer_field_in_an_older_version_is_refused_and_nothing_else_is() -> N
         decode_request(FETCH | {"v": 1, "topic_ids": {}})
     for header in ({"v": 1}, {"v": 2}, {"v": 1, "topic_ids": None}, {"v": 2, "topic_ids": None}):
         assert decode_request(FETCH | header) == FetchRequest([])
-    with pytest.raises(UnsupportedVersionError, match="versions 1 to 3") as caught:
-        decode_request(FETCH | {"v": 4})
-    assert (caught.value.minimum, caught.value.maximum) == (1, 3)
+    with pytest.raises(UnsupportedVersionError, match="versions 1 to 4") as caught:
+        decode_request(FETCH | {"v": 5})
+    assert (caught.value.minimum, caught.value.maximum) == (1, 4)
 
 
 @pytest.mark.parametrize("topic_ids", [[], "t", {"t": 1}, {"t": None}, {1: "i"}])

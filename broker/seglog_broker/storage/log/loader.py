@@ -467,8 +467,10 @@ class _Loader:
         known_below = end
         if producers.replayed:
             known_below = self._offsets.start if producers.snapshot is None else producers.snapshot
-            transactions.rebuild(producers.aborted, bases, known_below, end)
-        wanted = {base for base in rebuilt if base < known_below and self._has_markers(base)}
+            below = self._state.compacted_before
+            transactions.rebuild(producers.aborted, bases, known_below, end, compacted_before=below)
+        lost = {base for base in rebuilt if base < known_below} - set(transactions.bases)
+        wanted = {base for base in lost if self._has_markers(base)}
         for base in sorted({*wanted, *transactions.unsound(bases, end)}):
             behind = self._segments.end_of(self._segments.floor(base), end)
             transactions.rebuild(self._aborted_between(base, behind), bases, base, behind)

@@ -77,14 +77,28 @@ class TransactionIndexes:
         ]
 
     def rebuild(
-        self, aborted: Iterable[AbortedTransaction], segment_bases: Sequence[int], first: int, end: int
+        self,
+        aborted: Iterable[AbortedTransaction],
+        segment_bases: Sequence[int],
+        first: int,
+        end: int,
+        *,
+        compacted_before: int = 0,
     ) -> None:
         """Write the indexes of the segments from base ``first`` on, up to base ``end``, where they differ.
 
-        ``aborted`` are all transactions whose markers lie there, in the order of the log.
+        ``aborted`` are all transactions whose markers lie there, in the order of the log. Below ``compacted_before``
+        their first batches may be gone, and the entry that is there still has their first offset.
         """
+        there = {
+            (entry.producer_id, entry.last_offset): entry
+            for base in self._sizes
+            if first <= base < min(end, compacted_before)
+            for entry in _entries(self._read(base))
+        }
         by_base: dict[int, bytearray] = {}
-        for entry in aborted:
+        for replayed in aborted:
+            entry = there.get((replayed.producer_id, replayed.last_offset), replayed)
             base = segment_bases[max(0, bisect_right(segment_bases, entry.last_offset) - 1)]
             by_base.setdefault(base, bytearray()).extend(encode_aborted_transaction(entry))
         for base in {*by_base, *self._sizes}:
@@ -148,13 +162,16 @@ def _end_of(base: int, segment_bases: Sequence[int], log_end: int) -> int:
     return segment_bases[following] if following < len(segment_bases) else log_end
 
 
+def _entries(content: bytes) -> list[AbortedTransaction]:
+    return [aborted_transaction(content, number) for number in range(len(content) // _ENTRY_SIZE)]
+
+
 def _is_sound(content: bytes, base: int, end: int) -> bool:
     """Whether these can be the entries of a segment with the offsets from ``base`` to ``end`` (exclusive)."""
-    count, rest = divmod(len(content), _ENTRY_SIZE)
-    entries = [aborted_transaction(content, number) for number in range(count)]
+    entries = _entries(content)
     ends = [base - 1, *(entry.last_offset for entry in entries), end]
     return (
-        not rest
+        not len(content) % _ENTRY_SIZE
         and all(before < after for before, after in pairwise(ends))
         and all(entry.version == TXN_INDEX_VERSION and 0 <= entry.first_offset < entry.last_offset for entry in entries)
     )

@@ -525,7 +525,7 @@ def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
     disk = _filled(15)
     disk.log.close()
     strays = (_path(99, ".index"), _path(99, ".timeindex"), _path(99, ".txnindex"))
-    others = (f"{DIRECTORY}/notes.txt", f"{DIRECTORY}/index", _path(10, ".txnindex"))
+    others = (f"{DIRECTORY}/notes.txt", f"{DIRECTORY}/index", _path(10, ".timeindex.old"))
     _double(disk).load(dict.fromkeys((*strays, *others), b"x"))
     disk._open(clean=True)
     found = set(contents(disk.fs))
