@@ -623,6 +623,32 @@ class BrokerConfig:
             change=Change.RELOAD,
         ),
     ] = "bidirectional"
+    seglog_groups_memory_bytes: Annotated[
+        int,
+        Key(
+            "seglog.groups.memory.bytes",
+            Int(1_048_576),
+            Effect.NOW,
+            "Most memory for the members of all groups: what they say of themselves, read and are assigned.",
+            "Raise it when the log says groups_refused: then new members are told to try again.",
+            note="about what Python takes; those that are there after a start are kept whatever they take, and new members "
+            "are refused from nine tenths on",
+            change=Change.RELOAD,
+        ),
+    ] = 134_217_728
+    seglog_offsets_memory_bytes: Annotated[
+        int,
+        Key(
+            "seglog.offsets.memory.bytes",
+            Int(1_048_576),
+            Effect.NOW,
+            "Most memory for the committed offsets of all groups, some 350 bytes each and their texts.",
+            "Raise it for millions of partitions with commits, or delete groups that are not used any more.",
+            note="about what Python takes; those that are there after a start are kept whatever they take, and new ones "
+            "are refused from nine tenths on",
+            change=Change.RELOAD,
+        ),
+    ] = 536_870_912
     offset_metadata_max_bytes: Annotated[
         int,
         Key(

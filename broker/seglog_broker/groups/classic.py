@@ -141,6 +141,23 @@ class ClassicGroup:
         return self._phases.subscribed_topics
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        return self._phases.size
+
+    def size_of(self, member_id: str) -> int | None:
+        """Of one of its members; None if it is none."""
+        member = self._phases.members.by_id.get(member_id)
+        return None if member is None else member.size
+
+    def end_join(self, answer: Answer, now: Now) -> None:
+        """The connection of a join that waits has ended. Where no generation was ever handed out, so does the member."""
+        if self._phases.generation == 0:
+            for member in [member for member in self._phases.members if member.join_answer is answer]:
+                self._phases.remove(member, errors.left(self._group_id, member.member_id))
+                self._phases.rebalance_or_complete(now)
+
+    @property
     def deadline_ms(self) -> int | None:
         """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
         return self._phases.deadline_ms

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from seglog_broker.groups.group_memory import MEMBER_BYTES
 from seglog_broker.groups.membership import Answer
 
 
@@ -31,6 +32,12 @@ class ClassicMember:
     def is_waiting(self) -> bool:
         """Whether a request of it waits, so that no heartbeat is expected."""
         return self.join_answer is not None or self.sync_answer is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols.items())
+        return MEMBER_BYTES + len(self.member_id) + len(self.client_id) + said + len(self.assignment)
 
     def supports_only(self, protocols: Mapping[str, bytes]) -> bool:
         """Whether these are its protocols, with the same metadata and in the same order of preference."""

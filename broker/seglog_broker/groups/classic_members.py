@@ -14,7 +14,7 @@ class ClassicMembers:
     Nothing here but ``select_protocol`` and ``rebalance_timeout_ms`` looks at all of them.
     """
 
-    __slots__ = ("_group_id", "_supporters", "by_id", "id_of_instance", "joined")
+    __slots__ = ("_group_id", "_supporters", "by_id", "id_of_instance", "joined", "size")
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -23,6 +23,8 @@ class ClassicMembers:
         self.id_of_instance: dict[str, str] = {}
         self.joined = 0
         """How many wait for the next generation."""
+        self.size = 0
+        """Bytes that they take of the budget for members."""
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -57,11 +59,13 @@ class ClassicMembers:
             self.id_of_instance[member.instance_id] = member.member_id
         self._supporters.update(member.protocols.keys())
         self.joined += member.join_answer is not None
+        self.size += member.size
 
     def remove(self, member: ClassicMember) -> None:
         """Have it no more. It does not wait any longer."""
         assert not member.is_waiting
         del self.by_id[member.member_id]
+        self.size -= member.size
         if member.instance_id is not None:
             del self.id_of_instance[member.instance_id]
         self._forget_protocols(member)
@@ -69,8 +73,15 @@ class ClassicMembers:
     def set_protocols(self, member: ClassicMember, protocols: Mapping[str, bytes]) -> None:
         """Have it vote for these from now on."""
         self._forget_protocols(member)
+        self.size -= member.size
         member.protocols = protocols
+        self.size += member.size
         self._supporters.update(protocols.keys())
+
+    def set_assignment(self, member: ClassicMember, assignment: bytes) -> None:
+        """Have it get ``assignment``."""
+        self.size += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def set_join_answer(self, member: ClassicMember, answer: Answer | None) -> Answer | None:
         """Let ``answer`` wait for the next generation, or none; the answer that did until now."""

@@ -13,6 +13,7 @@ from seglog_broker.groups.classic_member import ClassicMember
 from seglog_broker.groups.classic_members import ClassicMembers
 from seglog_broker.groups.classic_records import metadata_record, restored_member
 from seglog_broker.groups.deadlines import Deadlines
+from seglog_broker.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from seglog_broker.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
     Answer,
@@ -67,6 +68,7 @@ class ClassicPhases:
         self.newcomers = False
         """Whether new members came since the initial delay began, or was prolonged."""
         self.subscribed_topics: frozenset[str] | None = frozenset()
+        self._subscribed_size = 0
         self._join_deadline_ms: int | None = None
         self._sync_deadline_ms = 0  # counts while somebody is unsynced
         self._initial_delay_end_ms: int | None = None  # while a group that was empty waits for more members
@@ -106,6 +108,12 @@ class ClassicPhases:
         if self.members:
             self.prepare_rebalance(now)
 
+    @property
+    def size(self) -> int:
+        """Bytes that the group takes of the budget for members."""
+        pending = sum(len(member_id) + MEMBER_BYTES for member_id in self.pending)
+        return GROUP_BYTES + len(self._group_id) + self.members.size + pending + self._subscribed_size
+
     # --- A rebalance --------------------------------------------------------------------------------------------------
 
     def rebalance_or_complete(self, now: Now) -> None:
@@ -120,7 +128,7 @@ class ClassicPhases:
         was_empty = self.state is ClassicState.EMPTY
         if self.state is ClassicState.COMPLETING_REBALANCE:
             for member in self.members:
-                member.assignment = b""
+                self.members.set_assignment(member, b"")
                 if member.sync_answer is not None:
                     self.reply(member.sync_answer, SyncResult(error=errors.rebalance_in_progress(self._group_id)))
                     member.sync_answer = None
@@ -195,7 +203,7 @@ class ClassicPhases:
     def assign(self, assignments: Mapping[str, bytes], now: Now) -> None:
         """The leader has assigned; who is not in ``assignments`` gets nothing."""
         for member in self.members:
-            member.assignment = assignments.get(member.member_id, b"")
+            self.members.set_assignment(member, assignments.get(member.member_id, b""))
         self._enter(ClassicState.STABLE, now)
         self.write(self.members, now)
         for member in self.members:
@@ -213,7 +221,7 @@ class ClassicPhases:
         """Have the members join again: the last generation, its assignments or its members are not durable."""
         if self.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             for member in self.members:
-                member.assignment = b""
+                self.members.set_assignment(member, b"")
             self.prepare_rebalance(now)
 
     # --- Time ---------------------------------------------------------------------------------------------------------
@@ -330,6 +338,7 @@ class ClassicPhases:
         else:
             protocol = self.protocol or ""
             self.subscribed_topics = subscribed_topics(member.protocols[protocol] for member in self.members)
+        self._subscribed_size = sum(len(name) + NAME_BYTES for name in self.subscribed_topics or ())
 
     def _enter(self, state: ClassicState, now: Now) -> None:
         self.state = state

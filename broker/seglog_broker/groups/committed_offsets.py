@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
+from seglog_broker.groups.group_memory import GROUP_BYTES, OFFSET_BYTES
+
 NO_EXPIRY: Final = -1
 
 
@@ -30,6 +32,13 @@ class CommittedOffsets:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Key, CommittedOffset]] = {}
+        self.size = 0
+        """Bytes that they take of the budget for committed offsets."""
+
+    def size_of(self, group: str, committed: CommittedOffset) -> int:
+        """Bytes that one takes, with its group if it is the first of that."""
+        of_group = 0 if group in self._by_group else GROUP_BYTES + len(group)
+        return of_group + OFFSET_BYTES + len(committed.metadata)
 
     def __contains__(self, group: str) -> bool:
         return group in self._by_group
@@ -47,15 +56,21 @@ class CommittedOffsets:
 
     def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         """Note a commit."""
+        self.drop(group, key, keeps_group=True)
+        self.size += self.size_of(group, committed)
         self._by_group.setdefault(group, {})[key] = committed
 
-    def drop(self, group: str, key: Key) -> None:
+    def drop(self, group: str, key: Key, *, keeps_group: bool = False) -> None:
         """Forget a commit, if there is one."""
         kept = self._by_group.get(group)
-        if kept is not None:
-            kept.pop(key, None)
-            if not kept:
-                del self._by_group[group]
+        if kept is None:
+            return
+        before = kept.pop(key, None)
+        if before is not None:
+            self.size -= self.size_of(group, before)
+        if not kept and not keeps_group:
+            del self._by_group[group]
+            self.size -= GROUP_BYTES + len(group)
 
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}

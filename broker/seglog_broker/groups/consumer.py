@@ -145,6 +145,16 @@ class ConsumerGroup:
         return self._state.all_topics()
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        return self._state.size
+
+    def size_of(self, member_id: str) -> int | None:
+        """Of one of its members; None if it is none."""
+        member = self._state.members.get(member_id)
+        return None if member is None else size_of_member(member)
+
+    @property
     def deadline_ms(self) -> int | None:
         """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
         return self._core.deadlines.earliest()

@@ -140,6 +140,7 @@ class ConsumerCore:
         ``topics_differ`` if the group reads other topics for another reason; ``owned``: as in Reconciliation.
         """
         state, before = self.state, member.subscription
+        subscription = subscription._replace(topics=state.name_sets.shared(subscription.topics))
         updated = member._replace(subscription=subscription)
         changed = subscription.topics != before.topics or subscription.regex != before.regex
         state.put_member(updated)

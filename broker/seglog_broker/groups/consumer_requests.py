@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from seglog_broker.groups import consumer_errors as errors
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_member import AWAY_EPOCH, JOINING_EPOCH
+from seglog_broker.groups.group_memory import MEMBER_BYTES, NAME_BYTES
 from seglog_broker.groups.membership import Limits
 from seglog_broker.groups.topic_patterns import PatternError
 
@@ -63,6 +64,15 @@ class ConsumerHeartbeat(NamedTuple):
     client_host: str = ""
     matching: Matching | None = None
     """What ``regex`` matches, if the group has no member with that expression yet."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members; 0 if it says nothing that is kept."""
+        if self.topics is None and self.regex is None:
+            return 0
+        matched = self.matching if isinstance(self.matching, frozenset) else ()
+        size = MEMBER_BYTES + len(self.client_id) + sum(len(name) + NAME_BYTES for name in self.topics or ())
+        return size + len(self.regex or "") + NAME_BYTES * len(matched)
 
     @property
     def is_full(self) -> bool:

@@ -1,6 +1,6 @@
 """What a group of the consumer protocol consists of, as its records have it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from seglog_broker.groups.consumer_records import (
     subscription_value,
     target_value,
 )
+from seglog_broker.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
 from seglog_broker.groups.membership import Effects, Record
 from seglog_broker.groups.record_journal import RecordJournal
 from seglog_protocol.kafka import Message
@@ -41,6 +42,53 @@ class MatchedTopics(NamedTuple):
     matched_ms: int
 
 
+class _NameSets:
+    """The sets of names by which members subscribe, each kept once however many members have it."""
+
+    def __init__(self) -> None:
+        self._sets: Final[dict[frozenset[str], list[frozenset[str]]]] = {}
+        self.size = 0
+
+    def __iter__(self) -> Iterator[frozenset[str]]:
+        return iter(self._sets)
+
+    def shared(self, names: frozenset[str]) -> frozenset[str]:
+        """The set that is kept, if there is one with these names."""
+        kept = self._sets.get(names)
+        return names if kept is None else kept[0]
+
+    def add(self, names: frozenset[str]) -> None:
+        kept = self._sets.setdefault(names, [])
+        kept.append(names)
+        if len(kept) == 1:
+            self.size += size_of_names(names)
+
+    def drop(self, names: frozenset[str]) -> None:
+        kept = self._sets[names]
+        kept.pop()
+        if not kept:
+            del self._sets[names]
+            self.size -= size_of_names(names)
+
+
+def size_of_names(names: Iterable[str]) -> int:
+    """Bytes that they take of the budget for members."""
+    return sum(len(name) + NAME_BYTES for name in names)
+
+
+def size_of_member(member: Member) -> int:
+    """Bytes that it takes of the budget for members, without the names of its topics."""
+    said = member.subscription
+    size = MEMBER_BYTES + len(member.member_id) + len(said.client_id) + len(said.regex)
+    if said.classic is not None:
+        size += sum(len(name) + len(metadata) for name, metadata in said.classic.protocols)
+    return size + PARTITION_BYTES * len(member.progress.since)
+
+
+def _size_of_target(target: Assignment) -> int:
+    return sum(PARTITION_BYTES + len(numbers) * 32 for numbers in target.values())
+
+
 class ConsumerState:
     """Members, what they are to have and what they have. Every change is noted in the journal."""
 
@@ -62,7 +110,14 @@ class ConsumerState:
         """Whether there is a record of type 4, which is to be removed."""
         self.classic_count = 0
         """How many members use the classic protocol."""
+        self.name_sets: Final = _NameSets()
         self._owners: Final[dict[tuple[bytes, int], str]] = {}
+        self._size = GROUP_BYTES + len(group_id)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        return self._size + self.name_sets.size
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -83,8 +138,8 @@ class ConsumerState:
     def all_topics(self) -> frozenset[str]:
         """The names of the topics that any member reads."""
         topics: set[str] = set()
-        for member in self.members.values():
-            topics |= member.subscription.topics
+        for names in self.name_sets:
+            topics |= names
         for matched in self.matched.values():
             topics |= matched.topics
         return frozenset(topics)
@@ -101,6 +156,13 @@ class ConsumerState:
         if before == member:
             return
         self.members[member.member_id] = member
+        self._size += size_of_member(member)
+        if before is not None:
+            self._size -= size_of_member(before)
+        if before is None or before.subscription.topics is not member.subscription.topics:
+            self.name_sets.add(member.subscription.topics)
+            if before is not None:
+                self.name_sets.drop(before.subscription.topics)
         self.classic_count += (member.classic is not None) - (before is not None and before.classic is not None)
         if before is None or before.subscription != member.subscription:
             self.journal.note(RecordKey(RecordType.MEMBER_METADATA, member.member_id))
@@ -115,8 +177,10 @@ class ConsumerState:
     def remove_member(self, member_id: str) -> None:
         """Have it no more, nor anything that it had or was to have."""
         member = self.members.pop(member_id)
+        self._size -= size_of_member(member)
+        self.name_sets.drop(member.subscription.topics)
         self.classic_count -= member.classic is not None
-        self.targets.pop(member_id, None)
+        self._drop_target(member_id)
         self._release(member)
         if member.instance_id is not None and self.id_of_instance.get(member.instance_id) == member_id:
             del self.id_of_instance[member.instance_id]
@@ -136,8 +200,15 @@ class ConsumerState:
     def set_target(self, member_id: str, target: Assignment) -> None:
         """Have a member get ``target``."""
         if self.targets.get(member_id) != target:
-            self.targets[member_id] = target
+            self._keep_target(member_id, target)
             self.journal.note(RecordKey(RecordType.TARGET_ASSIGNMENT_MEMBER, member_id))
+
+    def _keep_target(self, member_id: str, target: Assignment) -> None:
+        self._size += _size_of_target(target) - _size_of_target(self.targets.get(member_id, NOTHING))
+        self.targets[member_id] = target
+
+    def _drop_target(self, member_id: str) -> None:
+        self._size -= _size_of_target(self.targets.pop(member_id, NOTHING))
 
     def set_assignment_epoch(self, epoch: int, wall_ms: int) -> None:
         """Have all targets, those that stay the same too, belong to ``epoch``."""
@@ -154,11 +225,16 @@ class ConsumerState:
 
     def set_matched(self, regex: str, matched: MatchedTopics | None) -> None:
         """Have the topics that an expression matches; None: nobody subscribes by it any more."""
-        if matched is None:
-            self.matched.pop(regex, None)
-        else:
-            self.matched[regex] = matched
+        self._keep_matched(regex, matched)
         self.journal.note(RecordKey(RecordType.REGULAR_EXPRESSION, regex))
+
+    def _keep_matched(self, regex: str, matched: MatchedTopics | None) -> None:
+        before = self.matched.pop(regex, None)
+        if before is not None:
+            self._size -= MEMBER_BYTES + len(regex) + NAME_BYTES * len(before.topics)
+        if matched is not None:
+            self._size += MEMBER_BYTES + len(regex) + NAME_BYTES * len(matched.topics)
+            self.matched[regex] = matched
 
     def delete(self) -> None:
         """Have tombstones for all records there are, or may be: those that are not known to be durable, too."""
@@ -221,14 +297,15 @@ class ConsumerState:
                 self.assignment_epoch, self.assigned_ms = value.assignment_epoch, value.assignment_timestamp
         elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
             if isinstance(value, ConsumerGroupTargetAssignmentMemberValue):
-                self.targets[key.member_id] = read_target(value)
+                self._keep_target(key.member_id, read_target(value))
             else:
-                self.targets.pop(key.member_id, None)
+                self._drop_target(key.member_id)
         elif isinstance(key, ConsumerGroupRegularExpressionKey):
             if isinstance(value, ConsumerGroupRegularExpressionValue):
-                self.matched[key.regular_expression] = MatchedTopics(frozenset(value.topics), value.timestamp)
+                matched = MatchedTopics(frozenset(value.topics), value.timestamp)
+                self._keep_matched(key.regular_expression, matched)
             else:
-                self.matched.pop(key.regular_expression, None)
+                self._keep_matched(key.regular_expression, None)
         elif isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey):
             self._replay_member(key.member_id, key_version, value)
         self.journal.forget()
@@ -250,6 +327,6 @@ class ConsumerState:
             target = self.targets.get(member_id)
             self.remove_member(member_id)
             if target is not None:
-                self.targets[member_id] = target
+                self._keep_target(member_id, target)
         elif member_id in self.members:
             self.put_member(member._replace(progress=Progress(LEFT_EPOCH, LEFT_EPOCH, assigned=NOTHING)))

@@ -7,6 +7,7 @@ A group decides; it waits for nothing. The moment is passed in, what is to be wr
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, overload
 
+from seglog_broker.groups.group_memory import MEMBER_BYTES
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import Message
 
@@ -108,6 +109,12 @@ class JoinRequest(NamedTuple):
     def join_timeout_ms(self) -> int:
         """How long others wait for it: its rebalance timeout; without one (-1, version 0) its session timeout."""
         return self.session_timeout_ms if self.rebalance_timeout_ms < 0 else self.rebalance_timeout_ms
+
+    @property
+    def size(self) -> int:
+        """Bytes that the member takes of the budget for members, or its id alone."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + 2 * len(self.client_id) + said
 
     def new_member_id(self, random: str) -> str:
         """The id that the coordinator gives a new member; people find its client in it."""

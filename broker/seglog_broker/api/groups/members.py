@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import trio
+
 from seglog_broker.api.groups.runner import Group, GroupRunner, Waiting
 from seglog_broker.groups.classic import ClassicGroup
 from seglog_broker.groups.consumer import ConsumerGroup
@@ -14,6 +16,7 @@ from seglog_broker.groups.consumer_requests import (
     Matching,
     check_heartbeat,
 )
+from seglog_broker.groups.group_memory import MEMBER_BYTES
 from seglog_broker.groups.membership import (
     JoinRequest,
     JoinResult,
@@ -47,12 +50,25 @@ class MemberService:
         try:
             self._check(group)
             waiting: Waiting[JoinResult] = Waiting()
+            self._check_memory(group, request.member_id, request.size)
             self._group_to_join(group, request.member_id).join(request, waiting, self._runner.now())
             self._runner.carry_out(group)
             self._runner.drop_if_unused(group)
             return await self._runner.wait(group, waiting)
         except GroupError as error:
             return JoinResult(request.member_id, error=error)
+        except trio.Cancelled:
+            known = self._runner.groups.get(group)
+            if isinstance(known, ClassicGroup):
+                known.end_join(waiting, self._runner.now())
+                self._runner.carry_out(group)
+            raise
+
+    def _check_memory(self, group: str, member_id: str, size: int) -> None:
+        """Raise CoordinatorNotAvailableError if there is no room for what a member says, who may be a new one."""
+        known = self._runner.groups.get(group)
+        before = None if known is None else known.size_of(member_id)
+        self._runner.memory.check(group, size - (before or 0), is_new=before is None)
 
     def _group_to_join(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
         known = self._runner.groups.get(group)
@@ -69,6 +85,7 @@ class MemberService:
         try:
             self._check(group)
             waiting: Waiting[SyncResult] = Waiting()
+            self._runner.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
             self._find(group, request.member_id).sync(request, waiting, self._runner.now())
             self._runner.carry_out(group)
             return await self._runner.wait(group, waiting)
@@ -109,7 +126,9 @@ class MemberService:
         """As ``Groups.consumer_heartbeat``."""
         self._check(group)
         if request.regex and not self._has(group, request.regex):
+            self._check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
             request = request._replace(matching=await self._match(request.regex))
+        self._check_memory(group, request.member_id, request.size)
         known = self._consumer(group, request)
         try:
             result = known.heartbeat(request, self._runner.now())

@@ -11,6 +11,7 @@ from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner, Waiting
 from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
 from seglog_broker.groups.consumer import ConsumerGroup
+from seglog_broker.groups.group_memory import OFFSET_BYTES, Budget
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.groups.membership import CommitCheck
 from seglog_broker.groups.records import encode_commit, encode_forgotten
@@ -41,6 +42,9 @@ class OffsetService:
         self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
     ) -> None:
         self.committed = CommittedOffsets()
+        self._memory = Budget(
+            "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
+        )
         self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
         self._runner = runner
         self._topic = topic
@@ -80,6 +84,11 @@ class OffsetService:
                 wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
             )
             key = wanted.topic, wanted.partition
+            try:
+                self._check_memory(group, key, committed)
+            except SeglogError as error:
+                results[number] = error
+                continue
             self._beyond_end.look(group, key, wanted.offset)
             records.append(encode_commit(group, key, committed))
             stored.append((key, committed))
@@ -94,6 +103,13 @@ class OffsetService:
         except SeglogError as error:
             for number in places:
                 results[number] = error
+
+    def _check_memory(self, group: str, key: Key, committed: CommittedOffset) -> None:
+        """Raise CoordinatorNotAvailableError if there is no room for an offset, which may be one more."""
+        before = self.committed.of(group).get(key)
+        size = self.committed.size_of(group, committed)
+        self._memory.used = self.committed.size
+        self._memory.check(group, size - (0 if before is None else OFFSET_BYTES + len(before.metadata)), is_new=before is None)
 
     def _note_committed(
         self,

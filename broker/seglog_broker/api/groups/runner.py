@@ -16,6 +16,7 @@ from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.groups.classic import ClassicGroup
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_requests import Topics
+from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.membership import Answer, Effects, Limits, Now, Record
 from seglog_broker.groups.migration import downgraded, upgraded
 from seglog_broker.groups.records import ReadRecord, encode_record
@@ -72,6 +73,9 @@ class GroupRunner:
     def __init__(self, topic: OffsetsTopic, topics: Topics, config: LiveConfig, clock: Clock) -> None:
         self.groups: dict[str, Group] = {}
         self.effects = Effects()
+        self.memory = Budget(
+            "seglog.groups.memory.bytes", "members of groups", lambda: config.current.seglog_groups_memory_bytes
+        )
         self._topic = topic
         self._topics = topics
         self._config = config
@@ -147,6 +151,7 @@ class GroupRunner:
         known = self.groups[group]
         if known.is_empty and known.generation == 0 and known.deadline_ms is None and group not in self._unwritten:
             del self.groups[group]
+            self.memory.note(group, 0)
 
     def upgrade(self, group: str) -> ConsumerGroup:
         """Have a classic group be one of the consumer protocol. Raises UnknownGroupError where it may not."""
@@ -189,6 +194,7 @@ class GroupRunner:
     def remove(self, group: str) -> list[Encoded]:
         """Keep an empty group no more; the records that delete it."""
         self.groups.pop(group).delete()
+        self.memory.note(group, 0)
         records, self.effects.records = self.effects.records, []
         self.effects.replies = []  # to a group that is gone
         deleted = self._with_owed(group, encode_all(records))
@@ -280,6 +286,7 @@ class GroupRunner:
 
     def _schedule(self, group: str) -> None:
         known = self.groups.get(group)
+        self.memory.note(group, 0 if known is None else known.size)
         deadline = None if known is None else known.deadline_ms
         if deadline is None:
             return  # an entry that is out of date does no harm

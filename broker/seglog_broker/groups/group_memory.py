@@ -1,0 +1,69 @@
+"""Budgets for what clients make the broker keep: members of groups, and committed offsets.
+
+Sizes are those of the bytes that clients sent, and about what Python takes for the objects around them.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from seglog_protocol.errors import CoordinatorNotAvailableError
+
+GROUP_BYTES: Final = 2_000
+"""Of a group, without its name and members."""
+MEMBER_BYTES: Final = 1_500
+"""Of a member, without what it has said, and of an id that was given to a consumer."""
+NAME_BYTES: Final = 110
+"""Of the name of a topic in a subscription, without its text."""
+PARTITION_BYTES: Final = 150
+"""Of a partition that a member has, with its epoch."""
+OFFSET_BYTES: Final = 350
+"""Of a committed offset, without its text."""
+
+FOR_NEW_PART: Final = 0.9
+"""Of a budget. The rest is for those that are there already and have more to say."""
+
+log = structlog.get_logger()
+
+
+class Budget:
+    """What groups take of the value of one configuration key, by group. What is there already never is refused."""
+
+    def __init__(self, key: str, what: str, limit: Callable[[], int]) -> None:
+        """``what`` fills it, in words, for errors."""
+        self._key: Final = key
+        self._what: Final = what
+        self._limit: Final = limit
+        self._sizes: Final[dict[str, int]] = {}
+        self._is_full = False
+        self.used = 0
+        """Bytes."""
+
+    def note(self, group: str, size: int) -> None:
+        """Have a group take ``size`` bytes from now on; 0: it is gone."""
+        self.used += size - self._sizes.get(group, 0)
+        if size:
+            self._sizes[group] = size
+        else:
+            self._sizes.pop(group, None)
+
+    def check(self, group: str, size: int, *, is_new: bool) -> None:
+        """Raise CoordinatorNotAvailableError if there are no ``size`` bytes more for a group.
+
+        ``is_new`` for those that are not there yet, which are refused first.
+        """
+        limit = self._limit()
+        if size <= 0 or self.used + size <= limit * (FOR_NEW_PART if is_new else 1):
+            self._is_full = self._is_full and self.used > limit * FOR_NEW_PART / 2
+            return
+        if not self._is_full:
+            self._is_full = True
+            log.warning(
+                "groups_refused", group=group[:100], key=self._key, limit=limit, used=self.used, remedy="raise the key"
+            )
+        raise CoordinatorNotAvailableError(
+            f"{self._what} take {self.used:,} bytes, and {self._key} is {limit:,}: {size:,} more for group {group[:100]} "
+            "are refused; end some of them, or raise the key",
+            group=group[:100],
+        )
