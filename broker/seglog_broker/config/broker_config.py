@@ -629,10 +629,9 @@ class BrokerConfig:
             "seglog.groups.memory.bytes",
             Int(1_048_576),
             Effect.NOW,
-            "Most memory for the members of all groups: what they say of themselves, read and are assigned.",
+            "Most bytes for the members of all groups: what they say, read and are assigned; from nine tenths on new "
+            "ones are refused, while those that are there stay, also after a start.",
             "Raise it when the log says groups_refused: then new members are told to try again.",
-            note="about what Python takes; those that are there after a start are kept whatever they take, and new members "
-            "are refused from nine tenths on",
             change=Change.RELOAD,
         ),
     ] = 134_217_728
@@ -642,10 +641,9 @@ class BrokerConfig:
             "seglog.offsets.memory.bytes",
             Int(1_048_576),
             Effect.NOW,
-            "Most memory for the committed offsets of all groups, some 350 bytes each and their texts.",
+            "Most bytes for committed offsets, some 350 each and their texts; from nine tenths on new ones are "
+            "refused, while those that are there stay, also after a start.",
             "Raise it for millions of partitions with commits, or delete groups that are not used any more.",
-            note="about what Python takes; those that are there after a start are kept whatever they take, and new ones "
-            "are refused from nine tenths on",
             change=Change.RELOAD,
         ),
     ] = 536_870_912

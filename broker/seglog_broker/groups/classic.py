@@ -151,11 +151,12 @@ class ClassicGroup:
         return None if member is None else member.size
 
     def end_join(self, answer: Answer, now: Now) -> None:
-        """The connection of a join that waits has ended. Where no generation was ever handed out, so does the member."""
+        """A join that waits has lost its connection: where no generation was ever handed out, the member goes, too."""
         if self._phases.generation == 0:
             for member in [member for member in self._phases.members if member.join_answer is answer]:
                 self._phases.remove(member, errors.left(self._group_id, member.member_id))
                 self._phases.rebalance_or_complete(now)
+            self._phases.end_if_unused()
 
     @property
     def deadline_ms(self) -> int | None:

@@ -149,6 +149,12 @@ class ClassicPhases:
             self._join_deadline_ms = now.monotonic_ms + timeout_ms
             self.complete_join_if_all(now)
 
+    def end_if_unused(self) -> None:
+        """Wait for nobody any longer where no member is left and no generation was ever handed out."""
+        if self.generation == 0 and not self.members and not self.pending:
+            self.state, self.state_since_ms = ClassicState.EMPTY, -1
+            self._join_deadline_ms = self._initial_delay_end_ms = None
+
     def complete_join_if_all(self, now: Now) -> None:
         """End the phase in which members join if it waits for nobody, nor for the end of the initial delay."""
         if self.state is not ClassicState.PREPARING_REBALANCE or self._initial_delay_end_ms is not None:

@@ -24,6 +24,7 @@ from seglog_broker.groups.consumer_member import (
     has_only,
 )
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Topics, check_heartbeat
+from seglog_broker.groups.consumer_state import size_of_member
 from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Effects, Limits, Now
 from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka import Message

@@ -155,6 +155,9 @@ class ConsumerState:
         before = self.members.get(member.member_id)
         if before == member:
             return
+        names = self.name_sets.shared(member.subscription.topics)
+        if names is not member.subscription.topics:
+            member = member._replace(subscription=member.subscription._replace(topics=names))
         self.members[member.member_id] = member
         self._size += size_of_member(member)
         if before is not None:

@@ -63,7 +63,7 @@ class Budget:
                 "groups_refused", group=group[:100], key=self._key, limit=limit, used=self.used, remedy="raise the key"
             )
         raise CoordinatorNotAvailableError(
-            f"{self._what} take {self.used:,} bytes, and {self._key} is {limit:,}: {size:,} more for group {group[:100]} "
-            "are refused; end some of them, or raise the key",
+            f"{self._what} take {self.used:,} bytes, and {self._key} is {limit:,}: no {size:,} more for group "
+            f"{group[:100]}; end some of them, or raise the key",
             group=group[:100],
         )

@@ -47,9 +47,9 @@ class MemberService:
 
     async def join(self, group: str, request: JoinRequest) -> JoinResult:
         """As ``Groups.join``."""
+        waiting: Waiting[JoinResult] = Waiting()
         try:
             self._check(group)
-            waiting: Waiting[JoinResult] = Waiting()
             self._check_memory(group, request.member_id, request.size)
             self._group_to_join(group, request.member_id).join(request, waiting, self._runner.now())
             self._runner.carry_out(group)
@@ -62,6 +62,7 @@ class MemberService:
             if isinstance(known, ClassicGroup):
                 known.end_join(waiting, self._runner.now())
                 self._runner.carry_out(group)
+                self._runner.drop_if_unused(group)
             raise
 
     def _check_memory(self, group: str, member_id: str, size: int) -> None:

@@ -11,7 +11,7 @@ from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner, Waiting
 from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
 from seglog_broker.groups.consumer import ConsumerGroup
-from seglog_broker.groups.group_memory import OFFSET_BYTES, Budget
+from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.groups.membership import CommitCheck
 from seglog_broker.groups.records import encode_commit, encode_forgotten
@@ -108,8 +108,10 @@ class OffsetService:
         """Raise CoordinatorNotAvailableError if there is no room for an offset, which may be one more."""
         before = self.committed.of(group).get(key)
         size = self.committed.size_of(group, committed)
-        self._memory.used = self.committed.size
-        self._memory.check(group, size - (0 if before is None else OFFSET_BYTES + len(before.metadata)), is_new=before is None)
+        if before is not None:
+            size -= self.committed.size_of(group, before)
+        self._memory.note("", self.committed.size)
+        self._memory.check(group, size, is_new=before is None)
 
     def _note_committed(
         self,

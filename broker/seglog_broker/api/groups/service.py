@@ -57,6 +57,7 @@ class GroupService:
         self._topic = OffsetsTopic(appends, topics, table, directory, config, clock, reads)
         self._topics = GroupTopics(directory.registry)
         self._runner = GroupRunner(self._topic, self._topics, config, clock)
+        self.memory = self._runner.memory
         self._matching = TopicMatching(self._runner.groups, self._topics, reads)
         self._runner.note_restored = self._matching.note_restored
         self._offsets = OffsetService(self._runner, self._topic, table, config, reads)

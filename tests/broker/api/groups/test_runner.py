@@ -39,6 +39,7 @@ class RewritingGroup:
     """A group that writes again what could not be written."""
 
     deadline_ms = None
+    size = 1
 
     def __init__(self, runner: GroupRunner) -> None:
         self.runner = runner
