@@ -172,7 +172,9 @@ class PartitionFiles:
         """The first offset that can be read. A damaged checkpoint neither hides records nor restores deleted ones."""
         state = self._state()
         noted = [offset for name in ("deleted_before", "log_start") if isinstance(offset := state.get(name), int)]
-        known = max([min(segments, default=0), *noted])
+        first = min(segments, default=0)  # or below, where the segments before it are missing
+        first = min([first, *(gap.start for gap in self.holes().known if gap.reason == "missing" and gap.end == first)])
+        known = max([first, *noted])
         claimed = self._checkpoint(LOG_START_CHECKPOINT)
         if isinstance(state.get("log_start"), int):  # which seglog writes first
             return known if claimed > known and claimed != self._first_epoch_start() else max(claimed, known)

@@ -377,3 +377,13 @@ def test_records_that_were_deleted_stay_away_when_the_checkpoint_that_says_so_is
     (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"garbage")
     note(directory, deleted_before=2, log_start_reason="truncated")
     assert LogDirectory(tmp_path).partition("t", 0).ends().earliest == 2
+
+
+def test_a_log_whose_first_segment_is_missing_begins_with_a_gap(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR[2:], 2)
+    missing = {"start_offset": 0, "end_offset": 2, "segment": 2, "position": 0, "end_position": 0, "reason": "missing"}
+    note(directory, log_start=0, damaged=[missing])
+    partition = LogDirectory(tmp_path).partition("t", 0)
+    assert partition.ends()[:2] == (0, 4)
+    assert offsets_read(tmp_path) == [2, 3]

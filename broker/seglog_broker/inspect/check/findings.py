@@ -84,7 +84,7 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.TORN_TAIL: f"{_NO_ACTION}: the broker was killed while it wrote, and the next start cuts these bytes off",
     Code.DAMAGE_KNOWN: f"{_NO_ACTION}: the broker skips it and reports the offsets to readers",
     Code.OFFSETS_MISSING: f"{_RESTORE}; --repair records the offsets, so that the broker reports them to readers",
-    Code.FIRST_SEGMENT_GONE: f"{_RESTORE}; --repair makes the log begin at its first existing segment, as a start does",
+    Code.FIRST_SEGMENT_GONE: f"{_RESTORE}; --repair accepts the loss: the log begins at its first existing segment",
     Code.SEGMENTS_GONE: f"{_RESTORE}; a start continues the log without them, at its last known end",
     Code.LOG_TOO_SHORT: f"{_RESTORE}; --repair makes the next start begin a new leader epoch at the present end",
     Code.CHECKSUM_MISMATCH: f"{_RESTORE}; or delete the .checksum file to accept the log as it is",

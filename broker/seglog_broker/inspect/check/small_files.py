@@ -99,6 +99,7 @@ class SmallFiles:
         state = self._out.plan.state
         assert state is not None, "the state is read before"
         state.log_start, state.log_start_reason = first, "missing"
+        state.damaged = [damage for damage in state.damaged if damage.end_offset > first]
         if state.stopped is not None:
             state.stopped = state.stopped._replace(log_start=first)
         self._out.plan.saves_state = True

@@ -153,7 +153,7 @@ class LogCleaning:
             self._files.directory,
             tuple(SourceSegment(base, self._damage.in_segment(base)) for base in bases[:below]),
             tuple(bases[below:]),
-            first_dirty=min(cleanable.first_dirty_offset, cleanable.until_offset),
+            first_dirty=max(self._segments.bases[0], min(cleanable.first_dirty_offset, cleanable.until_offset)),
             upper_bound=cleanable.until_offset,
             now_ms=self._clock.now_ms(),
             delete_retention_ms=self._settings.config.delete_retention_ms,

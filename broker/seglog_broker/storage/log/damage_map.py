@@ -67,18 +67,19 @@ class DamageMap:
         """Whether one range covers all of [start, end)."""
         return any(d.start_offset <= start and end <= d.end_offset for d in self.ranges)
 
-    def forget_before(self, first_base: int) -> None:
-        """Forget the segments below ``first_base``, the new beginning of the log.
+    def forget_before(self, first_base: int, log_start: int | None = None) -> None:
+        """Forget the segments below ``first_base``, the new beginning of the log, which starts at ``log_start``.
 
         Damaged bytes of a remaining segment stay known, even if their offsets are below the log start. Those of a
         removed segment are forgotten: damage that reached into the next one has a range of its own there. Missing
-        offsets below the first segment are no longer missing, since the log begins later.
+        offsets below both the first segment and the log start are no longer missing, since the log begins later.
         """
+        start = first_base if log_start is None else min(first_base, log_start)
         self._forget_segments([base for base in self._of_segment if base < first_base])
         self.replace(
-            replace(damage, start_offset=max(damage.start_offset, first_base)) if damage.reason == "missing" else damage
+            replace(damage, start_offset=max(damage.start_offset, start)) if damage.reason == "missing" else damage
             for damage in list(self.ranges)
-            if (damage.segment >= first_base if damage.reason == "damaged" else damage.end_offset > first_base)
+            if (damage.segment >= first_base if damage.reason == "damaged" else damage.end_offset > start)
         )
 
     def forget_after(self, segments: SegmentList) -> bool:

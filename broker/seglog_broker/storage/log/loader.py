@@ -45,6 +45,7 @@ from seglog_broker.storage.log.truncation import discard
 from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, ProducerSnapshots, Replaying
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.producers.replay import replay, replayed
+from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from seglog_protocol.transaction_files import AbortedTransaction
@@ -338,9 +339,9 @@ class _Loader:
         if recovery is not None and state.read_only is None:  # the recovery has synced the log
             state.held_end = offsets.end
             self._state_file.mark_dirty()
-        offsets.start = max(log_start, segments.bases[0])
+        offsets.start = max(log_start, offsets.start)
         state.compacted_before = min(state.compacted_before, offsets.end)
-        self._damage.forget_before(segments.bases[0])
+        self._damage.forget_before(segments.bases[0], offsets.start)
         self._begin_epoch(clean=clean)
         restore_append_times(self._files, segments, self._state_file, clean=clean)
         self._state_file.begin()
@@ -350,7 +351,7 @@ class _Loader:
             producers = self._snapshots.load(
                 self._found,
                 segments.bases,
-                log_start=offsets.start,
+                log_start=max(offsets.start, segments.bases[0]),
                 log_end=offsets.end,
                 recovered_from=None if clean else offsets.end if recovery is None else recovery.first_base,
                 now_ms=self._clock.now_ms(),
@@ -368,8 +369,9 @@ class _Loader:
     def _find_start(self, claimed: int, stopped: StoppedAt | None) -> int:
         """The log start offset; the checkpoint says ``claimed``, and contradictions become problems.
 
-        ``stopped`` has the ends at the last clean stop, if the log should be unchanged since. Records missing from the
-        beginning are recorded as missing, so that readers get the right error.
+        ``stopped`` has the ends at the last clean stop, if the log should be unchanged since. Where records at the
+        beginning are missing, the log still begins with them: so every start finds them missing, and readers are told,
+        until ``seglogd check --repair`` lets the log begin at its first segment.
         """
         first = self._segments.bases[0]
         is_empty = len(self._segments) == 1 and not self._segments.active.size
@@ -384,12 +386,23 @@ class _Loader:
         if gone is not None:
             self._problems.append(
                 f"the records {gone.start} to {gone.end - 1} are missing at the beginning of the log (by "
-                f"{gone.source}): restore their segments from a backup, if you have one, before the next start"
+                f"{gone.source}): restore their segments from a backup, or accept the loss with seglogd check --repair"
             )
-            self._state.log_start_reason = "missing"
+            missing = DamagedRange(gone.start, first, first, 0, 0, "missing")
+            known = [damage for damage in self._damage.ranges if damage.start_offset >= first]  # not in lost segments
+            self._damage.replace([missing, *known])
             self._state_file.mark_dirty()
-        self._offsets.start = max(believed.offset, first)
+        self._damage.replace([damage for damage in self._damage.ranges if not self._is_restored(damage)])
+        self._offsets.start = max(believed.offset, first) if gone is None else gone.start
         return believed.offset
+
+    def _is_restored(self, damage: DamagedRange) -> bool:
+        """Whether a segment with records begins where offsets were missing. Later searches find what it lacks."""
+        if damage.reason != "missing" or damage.start_offset == damage.segment:
+            return False
+        number = self._segments.first_from(damage.start_offset)
+        is_there = self._segments.bases[number : number + 1] == [damage.start_offset]
+        return is_there and self._segments.size_between(number, number + 1) > 0
 
     def _recover(
         self,

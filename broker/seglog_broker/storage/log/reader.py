@@ -154,7 +154,7 @@ class LogReader:
         self.check_offset(offset)
         if offset == self._offsets.end:
             return None
-        for number in range(self._segments.floor(offset), len(self._segments)):
+        for number in range(max(0, self._segments.floor(offset)), len(self._segments)):  # 0: the first is missing
             found = self._find_in(number, self._segments[number], offset)
             if found is not None:
                 return number, found

@@ -45,10 +45,12 @@ class TracedReader(LogReader):
         return place
 
     def _find_in(self, number: int, segment: Segment, offset: int) -> LocatedBatch | None:
-        trace, first = self._trace, self._segments.floor(offset)
+        trace, first = self._trace, max(0, self._segments.floor(offset))
         trace.segment, trace.passed_over = segment.base_offset, number - first
         trace.why_segment = (
             f"number {number + 1} of {len(self._segments)}, the last with a base offset at or below {offset}"
+            if number == first and segment.base_offset <= offset
+            else f"the first one: the segments with offsets below {segment.base_offset} are missing"
             if number == first
             else f"the segment before it ends below {offset}, so the next one follows"
         )

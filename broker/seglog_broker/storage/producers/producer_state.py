@@ -13,7 +13,7 @@ only ever replayed, without a check.
 ProducerStateManager.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
@@ -39,12 +39,17 @@ BATCHES_KEPT: Final = 5
 """Batches of a producer that are recognised when they come again: as many as Kafka's clients have in flight at most."""
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers that one partition remembers, about 4 MB of them.
+"""Producers that one partition remembers: 230 bytes for one that appended once, 350 for one in use, 3.5 MB in all.
 
-Beyond it those that appended the longest ago are forgotten; one that still lives is then taken for a new one: its next
-batch is accepted, a repetition of its last one too. Producers with an open transaction do not count and stay, for
-without them the last stable offset would be wrong; no client can open one.
+Beyond it those are forgotten first that appended once, the longest ago; so a flood of producers that come once forgets
+none that is in use. One that is forgotten and still lives is then taken for a new one: its next batch is accepted, a
+repetition of its last one too. Producers with an open transaction do not count and stay, for without them the last
+stable offset would be wrong; no client can open one.
 """
+
+_HEARD_ONCE_PART: Final = 4
+"""One part in so many of the limit is for producers that have appended once: only what is beyond it is forgotten
+before others, or a new producer could not be remembered where all others are in use."""
 
 _FORGOTTEN_AT_ONCE: Final = 64
 """One part in so many of the limit goes at a time: to find the oldest of a dict means to step over what left it."""
@@ -104,6 +109,12 @@ class _Producer:
                     return Duplicate(last_offset - offset_delta, last_offset, timestamp)
         return None
 
+    @property
+    def is_heard_again(self) -> bool:
+        """Whether its last batch is not the first of its epoch, which begins at sequence 0."""
+        last_sequence, _, offset_delta = self.last_batch()
+        return subtract_sequence(last_sequence, offset_delta) > 0
+
     def last_batch(self) -> tuple[int, int, int]:
         """(last sequence, last offset, offset delta), as a snapshot has them."""
         if not self.batches:
@@ -128,6 +139,7 @@ class ProducerState:
         self.expiration_ms = expiration_ms
         self._producers_max = producers_max
         self._producers: dict[int, _Producer] = {}  # the one that appended last stands last
+        self._heard_once: dict[int, None] = {}  # those whose last batch is their first, in the same order
         self._open: dict[int, int] = {}  # producer id -> first offset of its transaction; offsets rise
         self.end_offset = 0
         """Everything below is accounted for."""
@@ -287,13 +299,13 @@ class ProducerState:
             for producer_id, producer in self._producers.items()
             if max(producer.last_timestamp, producer.last_seen_ms) <= latest and producer_id not in self._open
         ]
-        for producer_id in expired:
-            del self._producers[producer_id]
+        self._forget(expired)
         return len(expired)
 
     def restart(self, end_offset: int, entries: Iterable[ProducerEntry] = (), *, seen_ms: int = 0) -> None:
         """Replace the state by that of a snapshot at ``end_offset``, written at ``seen_ms``."""
         self._producers.clear()
+        self._heard_once.clear()
         self._open.clear()
         self.end_offset = end_offset
         opened: list[tuple[int, int]] = []
@@ -305,8 +317,7 @@ class ProducerState:
             producer.last_seen_ms = seen_ms
             if entry.last_offset >= 0:
                 producer.add_batch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
-            self._producers[entry.producer_id] = producer
-            self.highest_id = max(self.highest_id, entry.producer_id)
+            self._add(entry.producer_id, producer)
             if entry.current_txn_first_offset >= 0:
                 opened.append((entry.current_txn_first_offset, entry.producer_id))
         self._open.update((producer_id, first_offset) for first_offset, producer_id in sorted(opened))
@@ -346,18 +357,33 @@ class ProducerState:
         }
 
     def _taken(self, producer_id: int) -> _Producer:
+        self._heard_once.pop(producer_id, None)
         return self._producers.pop(producer_id, None) or _Producer()
 
-    def _put_back(self, producer_id: int, producer: _Producer) -> None:
+    def _add(self, producer_id: int, producer: _Producer) -> None:
         self._producers[producer_id] = producer
+        if not producer.is_heard_again:
+            self._heard_once[producer_id] = None
         self.highest_id = max(self.highest_id, producer_id)
+
+    def _put_back(self, producer_id: int, producer: _Producer) -> None:
+        self._add(producer_id, producer)
         if len(self._producers) - len(self._open) > self._producers_max:
             self._forget_oldest(max(1, self._producers_max // _FORGOTTEN_AT_ONCE))
 
     def _forget_oldest(self, count: int) -> None:
-        closed = (producer_id for producer_id in self._producers if producer_id not in self._open)
-        for producer_id in list(islice(closed, count)):
+        excess = max(0, len(self._heard_once) - self._producers_max // _HEARD_ONCE_PART)
+        once = list(islice(self._closed(self._heard_once), min(count, excess)))
+        self._forget(once)
+        self._forget(list(islice(self._closed(self._producers), count - len(once))))
+
+    def _closed(self, producer_ids: Iterable[int]) -> Iterator[int]:
+        return (producer_id for producer_id in producer_ids if producer_id not in self._open)
+
+    def _forget(self, producer_ids: Iterable[int]) -> None:
+        for producer_id in producer_ids:
             del self._producers[producer_id]
+            self._heard_once.pop(producer_id, None)
 
 
 def _check_batch(header: BatchHeader, standing: _Standing) -> None:

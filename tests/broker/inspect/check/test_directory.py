@@ -225,7 +225,7 @@ def test_a_checkpoint_beyond_the_end_after_a_kill_is_reported(name: str, severit
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_first_segment_is_reported_once_until_a_repair_begins_the_log_after_it(clean: bool) -> None:
+def test_a_missing_first_segment_is_reported_until_a_repair_begins_the_log_after_it(clean: bool) -> None:
     fs = written(clean=False)
     logs = opened(fs)
     logs.logs["commits", 0].truncate_before(1)
@@ -236,8 +236,14 @@ def test_a_missing_first_segment_is_reported_once_until_a_repair_begins_the_log_
     fs.unlink(path_of(0))
     gone = [finding for finding in faults(check(fs)) if finding.code == Code.FIRST_SEGMENT_GONE]
     assert [(one.severity, one.start_offset, one.end_offset) for one in gone] == [(Severity.DAMAGE, 1, 10)]
+    logs = opened(fs)  # a start says so, and forgets nothing
+    assert [problem for problem in logs.report.problems if "the records 1 to 9 are missing" in problem]
+    logs.close() if clean else logs.abandon()
+    assert Code.FIRST_SEGMENT_GONE in {finding.code for finding in faults(check(fs))}
     check(fs, repair=True)
     assert Code.FIRST_SEGMENT_GONE not in {finding.code for finding in findings(check(fs))}
+    log = opened(fs).logs["commits", 0]
+    assert (log.log_start_offset, log.state.log_start_reason, log.state.damaged) == (10, "missing", [])
 
 
 def test_a_log_start_that_nothing_proves_is_repaired() -> None:

@@ -871,9 +871,9 @@ def test_truncation_below_the_first_segment_begins_anew_there() -> None:
         for suffix in (".log", ".index", ".timeindex"):
             disk.fs.unlink(f"{DIRECTORY}/{base:020d}{suffix}")
     log = disk._open(clean=True)
-    assert (log.log_start_offset, log.log_end_offset) == (20, 30)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 30)
     log.truncation.truncate_to(7)
-    assert (_bases(log), log.log_start_offset, log.log_end_offset) == ([7], 7, 7)
+    assert (_bases(log), log.log_start_offset, log.log_end_offset) == ([7], 0, 7)
     assert disk.append(b"again").base_offset == 7
     verify(disk.fs, disk.reopen())
 

@@ -318,14 +318,14 @@ def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
     assert [record.offset for record in read_around(disk.log)] == [13, 14]
 
 
-def test_damage_that_is_remembered_of_segments_that_are_gone_is_forgotten_at_the_start() -> None:
+def test_damage_that_is_remembered_of_segments_that_are_gone_is_missing_as_a_whole_at_the_start() -> None:
     disk = a_log()
     disk.log._damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
     disk.log.state_file.save()
     disk.log.truncation.drop_oldest(2).set_aside()
     assert disk.log.state.damaged == []
     disk.restart_unclean()
-    assert disk.log.state.damaged == []
+    assert disk.log.state.damaged == [DamagedRange(0, 10, 10, 0, 0, "missing")]
 
 
 def test_a_damaged_segment_expires_like_any_other() -> None:

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.gaps import gaps_of_read
+from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import tidy_directory
@@ -17,7 +19,7 @@ from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.batch_verifier import BatchVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
-from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import (
     DIRECTORY,
@@ -805,8 +807,17 @@ def test_kafka_moves_the_first_epoch_with_the_log_start() -> None:
     assert (log.log_start_offset, disk.report.problems) == (14, [])
 
 
+def _gaps(log: PartitionLog, offset: int) -> list[tuple[int, int, str]]:
+    """The gaps that a fetch at this offset tells."""
+    found = log.read(offset, 1 << 20)
+    gaps, _ = gaps_of_read(log, offset, found, min_one=True)
+    if found is not None:
+        found.release()
+    return [(gap.start, gap.end, gap.reason) for gap in gaps or ()]
+
+
 @pytest.mark.parametrize("clean", [True, False])
-def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired(clean: bool) -> None:
+def test_records_that_are_gone_from_the_beginning_stay_named_at_every_start_and_to_readers(clean: bool) -> None:
     disk = _filled(30)
     if clean:
         disk.log.close()
@@ -816,15 +827,42 @@ def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired
         disk.log.release()
     disk.fs.unlink(_path(0))
     log = disk._open(clean=clean)
-    assert (log.log_start_offset, log.log_end_offset) == (10, 30)
-    [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)")
-    for _ in range(2):
-        with pytest.raises(OffsetOutOfRangeError, match="the records before 10 are missing") as caught:
-            disk.log.read(3, 1)
-        assert caught.value.reason == "missing"
-        disk.reopen()
-        assert disk.report.problems == []
+    for stops_clean in (True, False, True):
+        assert (log.log_start_offset, log.log_end_offset) == (0, 30)
+        [problem] = disk.report.problems
+        assert problem.startswith(
+            "the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)"
+        )
+        assert _gaps(log, 0) == [(0, 10, "missing")]
+        assert [record.offset for record in read_all(log, 3)] == list(range(10, 30))
+        assert log.find_timestamp(0) is not None
+        log = disk.reopen() if stops_clean else disk.restart_unclean()
+
+
+def test_a_first_segment_that_is_restored_is_read_again_and_one_more_that_is_gone_is_named() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    kept = {_path(0): read_file(disk.fs, _path(0)), _path(10): read_file(disk.fs, _path(10))}
+    disk.fs.unlink(_path(0))
+    disk._open(clean=True)
+    disk.log.close()
+    disk.fs.unlink(_path(10))
+    assert _gaps(disk._open(clean=True), 4) == [(4, 20, "missing")]
+    assert disk.report.problems[0].startswith("the records 0 to 19 are missing")
+    disk.log.close()
+    _double(disk).load(kept)
+    log = disk._open(clean=True)
+    assert disk.report.problems == []
+    assert (log.state.damaged, [record.offset for record in read_all(log)]) == ([], list(range(30)))
+
+
+def test_missing_first_records_that_are_deleted_are_named_no_longer() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    disk.fs.unlink(_path(0))
+    disk._open(clean=True).truncate_before(10)
+    assert disk.reopen(log_start=10).log_start_offset == 10
+    assert (disk.report.problems, disk.log.state.damaged) == ([], [])
 
 
 def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_began() -> None:
@@ -835,6 +873,9 @@ def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_bega
     disk._open(clean=True)
     [problem] = disk.report.problems
     assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by leader-epoch-checkpoint)")
+    assert _gaps(disk.reopen(), 0) == [(0, 10, "missing")]
+    [problem] = disk.report.problems
+    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)")
 
 
 def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:

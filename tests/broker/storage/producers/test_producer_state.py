@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.storage.producers.producer_state import BATCHES_KEPT, Duplicate, LastRecord, ProducerState
+from seglog_broker.storage.producers.producer_state import (
+    BATCHES_KEPT,
+    PRODUCERS_MAX,
+    Duplicate,
+    LastRecord,
+    ProducerState,
+)
 from seglog_protocol.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -15,7 +21,13 @@ from seglog_protocol.errors import (
     RequestError,
 )
 from seglog_protocol.record_batch import INT32_MAX, BatchHeader
-from seglog_protocol.transaction_files import AbortedTransaction, EndMarker, ProducerEntry
+from seglog_protocol.transaction_files import (
+    AbortedTransaction,
+    EndMarker,
+    ProducerEntry,
+    decode_snapshot,
+    encode_snapshot,
+)
 from tests.broker.storage.producers.producer_batches import NOW, control, data, plain
 from tests.support import examples
 
@@ -338,6 +350,57 @@ def test_a_large_state_keeps_nearly_as_many_as_the_limit_says() -> None:
         state.apply(data(number, 0), number)
         assert min(number + 1, 980) <= len(state) <= 1000
     assert [entry.producer_id for entry in state.entries()] == list(range(5000 - len(state), 5000))
+
+
+def restarted(state: ProducerState) -> ProducerState:
+    """The state that a start reads from a snapshot of this one."""
+    again = ProducerState(expiration_ms=DAY, producers_max=state._producers_max)
+    again.restart(state.end_offset, decode_snapshot(encode_snapshot(state.entries())))
+    return again
+
+
+def test_a_producer_in_use_outlasts_twice_the_limit_of_producers_that_come_once() -> None:
+    state = ProducerState(expiration_ms=DAY)
+    append(state, data(1, 0))
+    append(state, data(1, 1))
+    for producer_id in range(10, 10 + 2 * PRODUCERS_MAX):
+        append(state, data(producer_id, 0))
+        if producer_id % 5_000 == 0:
+            state = restarted(state)
+    assert len(state) <= PRODUCERS_MAX
+    assert append(state, data(1, 1)) == Duplicate(1, 1, NOW)
+    assert append(state, data(10 + 2 * PRODUCERS_MAX - 1, 0)) is not None, "the newest is remembered, too"
+
+
+def test_where_all_are_in_use_a_new_producer_is_remembered_and_the_longest_silent_is_forgotten() -> None:
+    state = state_of(*(data(number, sequence) for sequence in range(2) for number in range(8)), producers_max=8)
+    append(state, data(8, 0))
+    assert append(state, data(8, 0)) is not None
+    assert unknown(state) == [0, 9]
+
+
+@given(st.lists(st.sampled_from(["once", "retry", "next", "restart"]), max_size=80), st.integers(4, 12), st.data())
+@settings(max_examples=examples(200))
+def test_no_batch_of_a_producer_in_use_is_written_twice_among_producers_that_come_once(
+    steps: list[str], limit: int, choices: st.DataObject
+) -> None:
+    """Up to three quarters of the limit are in use: each has appended twice."""
+    living = range(limit - limit // 4)
+    state = state_of(*(data(one, sequence) for sequence in range(2) for one in living), producers_max=limit)
+    sequences, newcomer = dict.fromkeys(living, 1), limit
+    for step in steps:
+        one = choices.draw(st.sampled_from(living)) if step in {"retry", "next"} else 0
+        if step == "once":
+            newcomer += 1
+            assert append(state, data(newcomer, 0)) is None
+        elif step == "retry":
+            assert append(state, data(one, sequences[one])) is not None
+        elif step == "next":
+            sequences[one] += 1
+            assert append(state, data(one, sequences[one])) is None
+        else:
+            state = restarted(state)
+        assert len(state) <= limit
 
 
 # --- Compaction -------------------------------------------------------------------------------------------------------
