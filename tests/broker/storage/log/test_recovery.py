@@ -810,7 +810,7 @@ def test_kafka_moves_the_first_epoch_with_the_log_start() -> None:
 def _gaps(log: PartitionLog, offset: int) -> list[tuple[int, int, str]]:
     """The gaps that a fetch at this offset tells."""
     found = log.read(offset, 1 << 20)
-    gaps, _ = gaps_of_read(log, offset, found, min_one=True)
+    gaps, _ = gaps_of_read(log, offset, found, log.log_end_offset, min_one=True)
     if found is not None:
         found.release()
     return [(gap.start, gap.end, gap.reason) for gap in gaps or ()]
