@@ -3,6 +3,8 @@
 from numbers import Real
 from typing import Final
 
+from seglog_protocol.isolation import ISOLATIONS
+
 SECONDS_MAX: Final = 2**31 // 1000
 """The longest time that a request can hold: some 24 days, in milliseconds of 32 bits."""
 
@@ -19,6 +21,12 @@ def check_flag(name: str, value: object) -> None:
     """Raises TypeError for what is neither True nor False: a text such as "no" would count as True."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is True or False, not {value!r}")
+
+
+def check_isolation(value: object) -> None:
+    """Raises ValueError for what is no isolation."""
+    if value not in ISOLATIONS:
+        raise ValueError(f"isolation is {' or '.join(map(repr, ISOLATIONS))}, not {value!r}")
 
 
 def check_callable(name: str, value: object) -> None:

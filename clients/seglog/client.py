@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from seglog.producer_options import ProducerOptions
     from seglog.starting import PartitionOffsets, Place
     from seglog.timestamps import TimestampWatch
+    from seglog_protocol.isolation import Isolation
     from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup
 
 ResultT = TypeVar("ResultT")
@@ -161,21 +162,35 @@ class Client:
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
     def offsets(
-        self, topic: str, at: "str | datetime | Moment | None" = None, *, partitions: Sequence[int] | None = None
+        self,
+        topic: str,
+        at: "str | datetime | Moment | None" = None,
+        *,
+        partitions: Sequence[int] | None = None,
+        isolation: "Isolation" = "read_uncommitted",
     ) -> "list[PartitionOffsets]":
-        """The ends of every partition, and with ``at`` its first record at or after that time."""
+        """The ends of every partition, and with ``at`` its first record at or after that time.
+
+        At isolation "read_committed" a partition ends at its last stable offset, see ``PartitionOffsets``.
+        """
         from seglog.starting import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
 
-        return self.converse(offsets_at(topic, at, partitions))
+        return self.converse(offsets_at(topic, at, partitions, isolation))
 
-    def lag(self, topic: str, positions: "Mapping[int, int] | Mapping[str, int]") -> "dict[int, PartitionLag]":
+    def lag(
+        self,
+        topic: str,
+        positions: "Mapping[int, int] | Mapping[str, int]",
+        *,
+        isolation: "Isolation" = "read_uncommitted",
+    ) -> "dict[int, PartitionLag]":
         """How far positions, as ``Consumer.positions`` gives them, are behind, and when retention reaches them.
 
         A position below the earliest offset or beyond the end is not an error; see ``PartitionLag``.
         """
         from seglog.lag import look_up_lag  # noqa: PLC0415 - seldom asked
 
-        return self.converse(look_up_lag(topic, positions))
+        return self.converse(look_up_lag(topic, positions, isolation=isolation))
 
     @property
     def explain(self) -> "Explain":
@@ -244,6 +259,7 @@ class Client:
         until: "Place | None" = None,
         follow: bool = False,
         durable_only: bool = False,
+        isolation: "Isolation" = "read_uncommitted",
         on_out_of_range: "OutOfRange" = "error",
         on_gap: "Callable[[ConsumerGap], None] | None" = None,
         reconnect_timeout: float = 120.0,
@@ -260,6 +276,7 @@ class Client:
         until: "Place | None" = None,
         follow: bool = True,
         durable_only: bool = False,
+        isolation: "Isolation" = "read_uncommitted",
         auto_commit: bool = True,
         auto_commit_interval: float = 5.0,
         on_assigned: "Callable[[list[int]], object] | None" = None,
@@ -280,10 +297,11 @@ class Client:
         text ("-1h", "2019-01-01", "earliest", "latest"). ``start`` defaults to "earliest", with ``follow`` to "latest".
         Partitions missing in a mapping begin at the earliest offset, as do partitions added while the topic is
         followed. A partition stops at its first record at or after ``until``, and without ``follow`` at its current
-        end. ``durable_only`` returns only records that survive power loss. ``on_out_of_range`` is for an offset outside
-        the log: "error", or the end to continue at. ``on_gap`` is called with offsets without a record, before the
-        record after them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
-        partition_bytes.
+        end. ``durable_only`` returns only records that survive power loss. ``isolation`` is "read_uncommitted", or
+        "read_committed": no records of aborted transactions, and none from the first open transaction on.
+        ``on_out_of_range`` is for an offset outside the log: "error", or the end to continue at. ``on_gap`` is called
+        with offsets without a record, before the record after them; ``Consumer.gaps`` keeps them. ``limits``:
+        decompressed_batch_bytes_max, fetch_bytes, partition_bytes.
 
         With ``group`` the consumer shares the partitions with the group's other members, and goes on at the group's
         committed offsets; ``start`` ("earliest") is for partitions without one, and for those whose offset is outside

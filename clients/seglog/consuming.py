@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.argument_checks import check_callable, check_flag, check_patience
+from seglog.argument_checks import check_callable, check_flag, check_isolation, check_patience
 from seglog.connection import Reply
 from seglog.conversations import Conversation
 from seglog.dialing import backoff_seconds
@@ -26,6 +26,7 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
 from seglog_protocol.record_batch import INT64_MAX
 
@@ -48,6 +49,7 @@ class ConsumerOptions:
     decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
     fetch_bytes: int = FETCH_BYTES
     partition_bytes: int = PARTITION_BYTES
+    isolation: Isolation = READ_UNCOMMITTED
 
     def __post_init__(self) -> None:
         if self.on_out_of_range not in {"error", "earliest", "latest"}:
@@ -55,6 +57,7 @@ class ConsumerOptions:
         for name in ("follow", "durable_only"):
             check_flag(name, getattr(self, name))
         check_callable("on_gap", self.on_gap)
+        check_isolation(self.isolation)
         check_patience("reconnect_timeout", self.reconnect_timeout)
 
     def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
@@ -68,7 +71,15 @@ class ConsumerOptions:
         self, topic: str, partitions: Sequence[int] | None, start: Place
     ) -> Conversation[list[PartitionPosition]]:
         """Look up the position of ``start`` in each partition."""
-        return begin(topic, partitions, start, self.until, follow=self.follow, durable_only=self.durable_only)
+        return begin(
+            topic,
+            partitions,
+            start,
+            self.until,
+            follow=self.follow,
+            durable_only=self.durable_only,
+            isolation=self.isolation,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +148,7 @@ class ConsumerBase:
             follow=options.follow,
             on_out_of_range=options.on_out_of_range,
             durable_only=options.durable_only,
+            isolation=options.isolation,
             size_limit=int(min(options.decompressed_batch_bytes_max, INT64_MAX)),
             fetch_bytes=options.fetch_bytes,
             partition_bytes=options.partition_bytes,
@@ -231,7 +243,8 @@ class ConsumerBase:
                 self.options.on_gap(gap)
 
     def _lag(self) -> Conversation[dict[int, PartitionLag]]:
-        return look_up_lag(self.topic, self.positions(), durable_only=self.options.durable_only)
+        options = self.options
+        return look_up_lag(self.topic, self.positions(), durable_only=options.durable_only, isolation=options.isolation)
 
     # --- Positions ----------------------------------------------------------------------------------------------------
 
@@ -253,7 +266,7 @@ class ConsumerBase:
         return {s.partition: max(0, self._end_of(s) - s.position) for s in self._fetcher.states.values()}
 
     def _end_of(self, state: PartitionPosition) -> int:
-        return state.durable if self.options.durable_only else state.latest
+        return state.readable_end(self.options.isolation, durable_only=self.options.durable_only)
 
     @property
     def gaps(self) -> GapLog:

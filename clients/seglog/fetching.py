@@ -25,6 +25,7 @@ from seglog.dialing import backoff_seconds
 from seglog.error_copies import copied
 from seglog.gaps import ConsumerGap, GapLog
 from seglog.waiting import Waiting
+from seglog_protocol.aborted_batches import Aborted, AbortedFilter
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -35,6 +36,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from seglog_protocol.holes import name_hole
+from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
@@ -134,6 +136,7 @@ class PartitionPosition:
     earliest: int = 0
     latest: int = 0
     durable: int = 0
+    last_stable: int | None = None
     leader_epoch: int = -1
     topic_id: str = ""
     fetch_offset: int = field(init=False)
@@ -149,6 +152,10 @@ class PartitionPosition:
     def __post_init__(self) -> None:
         self.fetch_offset = self.position
 
+    def readable_end(self, isolation: Isolation, *, durable_only: bool = False) -> int:
+        """The end, as last sent, of what a reader gets."""
+        return readable_end(self.latest, self.last_stable, self.durable if durable_only else None, isolation)
+
     @property
     def is_finished(self) -> bool:
         """Whether the program has read this partition to its end."""
@@ -163,6 +170,12 @@ class PartitionPosition:
         self.attempts = 0
 
 
+def readable_end(latest: int, last_stable: int | None, durable: int | None, isolation: Isolation) -> int:
+    """The end of what a reader gets at ``isolation``; ``durable`` None if it does not stop there."""
+    end = latest if durable is None else min(latest, durable)
+    return end if last_stable is None or isolation == READ_UNCOMMITTED else min(end, last_stable)
+
+
 class _Item(NamedTuple):
     """A queued item, in log order: a batch (header and data), a gap, or an error."""
 
@@ -172,6 +185,7 @@ class _Item(NamedTuple):
     data: memoryview | None = None
     gap: Gap | None = None
     error: SeglogError | None = None
+    aborted: AbortedFilter = AbortedFilter()  # that of its reply
     is_verified: bool = False  # fetched with ``verify`` after it failed a check
 
 
@@ -186,6 +200,7 @@ class Fetcher:
         follow: bool = False,
         on_out_of_range: OutOfRange = "error",
         durable_only: bool = False,
+        isolation: Isolation = READ_UNCOMMITTED,
         size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
         fetch_bytes: int = FETCH_BYTES,
         partition_bytes: int = PARTITION_BYTES,
@@ -205,6 +220,7 @@ class Fetcher:
         self._follow = follow
         self._on_out_of_range = on_out_of_range
         self._durable_only = durable_only
+        self._isolation = isolation
         self._size_limit = size_limit
         self._fetch_bytes = fetch_bytes
         self._partition_bytes = partition_bytes
@@ -268,6 +284,7 @@ class Fetcher:
                 if self.partition_count is None or version < PARTITION_COUNTS_VERSION
                 else {self.topic: self.partition_count}
             ),
+            isolation=None if self._isolation == READ_UNCOMMITTED else READ_COMMITTED,
         )
 
     def next_fetch_at(self) -> float | None:
@@ -325,6 +342,9 @@ class Fetcher:
             value = getattr(result, name)
             if value is not None:
                 setattr(state, name, value)
+        if result.last_stable_offset is not None:
+            state.last_stable = result.last_stable_offset
+        aborted = AbortedFilter(Aborted(*each) for each in result.aborted or ())
         before = state.fetch_offset
         gaps = sorted(result.gaps or [], key=lambda gap: gap.start)
         compacted_before = result.compacted_before or 0
@@ -348,7 +368,9 @@ class Fetcher:
                 unsure = None if is_next else (len(self._queue), state.fetch_offset)
                 if header.base_offset > state.fetch_offset:
                     self._queue_hole(state, header.base_offset, gaps, compacted_before)
-                self._queue.append(_Item(state, state.generation, header, batch, is_verified=is_verified))
+                self._queue.append(
+                    _Item(state, state.generation, header, batch, aborted=aborted, is_verified=is_verified)
+                )
                 state.fetch_offset = header.next_offset
         except CorruptRecordError as error:
             if not is_verified:
@@ -370,8 +392,11 @@ class Fetcher:
             return
         state.attempts = 0
         if state.fetch_offset == before:
-            if is_held_back or (self._durable_only and state.durable <= before < state.latest):
+            readable_to = state.readable_end(self._isolation)
+            if is_held_back or (self._durable_only and state.durable <= before < readable_to):
                 state.retry_at = now + DURABLE_PAUSE_SECONDS
+            elif not self._follow and state.end is not None and readable_to <= before < state.latest:
+                state.end = before  # an open transaction may begin here: it is not known what of the rest will be read
             elif not self._follow and state.end is not None and (is_first or before >= state.latest):
                 # An empty result without a limit in effect: the rest of the range has no record.
                 self._queue_hole(state, state.end, gaps, compacted_before)
@@ -472,7 +497,7 @@ class Fetcher:
                 state.needs_verify = self.is_pending_stale = True
                 return None
             raise self._unreadable(state, at, next_offset, "the batch there does not match its checksum")
-        if header.is_control:  # after the checksum: a flipped bit here would hide a batch
+        if item.aborted.drops(header):  # after the checksum: a flipped bit here would hide a batch
             state.position = header.next_offset
             return None
         end = header.next_offset if state.end is None else min(state.end, header.next_offset)
@@ -543,7 +568,8 @@ class Fetcher:
         at = state.position
         state.go_to(at)
         if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
-            self.skip_to(state, error.earliest if self._on_out_of_range == "earliest" else error.latest, error)
+            latest = max(error.earliest, readable_end(error.latest, state.last_stable, None, self._isolation))
+            self.skip_to(state, error.earliest if self._on_out_of_range == "earliest" else latest, error)
             return
         if isinstance(error, CorruptRecordError):
             raise _located(error, self.topic, state.partition, None, at)

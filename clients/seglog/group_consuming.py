@@ -30,6 +30,7 @@ from seglog_protocol.errors import (
     UnknownMemberError,
     UnknownTopicError,
 )
+from seglog_protocol.isolation import READ_UNCOMMITTED
 from seglog_protocol.messages import JoinGroupRequest, Request, SyncGroupRequest
 
 ResultT = TypeVar("ResultT")
@@ -302,7 +303,7 @@ class GroupSession:
         at = self._states()[error.partition].position
         place = self._options.place
         moment = None if isinstance(place, Mapping) else to_moment(place)
-        if isinstance(moment, Edge):
+        if moment is Edge.EARLIEST or (moment is Edge.LATEST and self._options.isolation == READ_UNCOMMITTED):
             target = error.earliest if moment is Edge.EARLIEST else error.latest
         else:
             (state,) = yield from self._from_start([error.partition])

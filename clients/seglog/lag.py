@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from seglog.argument_checks import check_isolation
 from seglog.conversations import Conversation, ask, pages
+from seglog.fetching import readable_end
 from seglog.moments import to_positions
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult
 
 PLACES_PER_REQUEST: Final = 1_000
@@ -13,7 +16,8 @@ PLACES_PER_REQUEST: Final = 1_000
 class PartitionLag(NamedTuple):
     """Lag of one partition at a position, and when its records are deleted; timestamps are epoch ms.
 
-    [``earliest``, ``latest``) can be read; with ``durable_only``, ``latest`` is the end that survives power loss.
+    [``earliest``, ``latest``) can be read; with ``durable_only``, ``latest`` is the end that survives power loss, and
+    at isolation "read_committed" at most the last stable offset.
     ``timestamp`` is that of the first record in the batch to be read next (None: no timestamp or no record), so that
     ``seconds`` is never too small; ``newest_timestamp`` is the largest near the end, ``now_ms`` the broker's time.
 
@@ -65,9 +69,14 @@ class PartitionLag(NamedTuple):
 
 
 def look_up_lag(
-    topic: str, positions: Mapping[int, int] | Mapping[str, int], *, durable_only: bool = False
+    topic: str,
+    positions: Mapping[int, int] | Mapping[str, int],
+    *,
+    durable_only: bool = False,
+    isolation: Isolation = READ_UNCOMMITTED,
 ) -> Conversation[dict[int, PartitionLag]]:
     """As ``Client.lag``; raises the first partition's error."""
+    check_isolation(isolation)
     found: dict[int, PartitionLag] = {}
     places = sorted(to_positions(positions).items())
     for some in pages(places, PLACES_PER_REQUEST):
@@ -76,19 +85,30 @@ def look_up_lag(
         for (partition, offset), result in zip(some, reply.partitions, strict=True):
             if result.error is not None:
                 raise result.error
-            found[partition] = partition_lag(result, offset, reply.now_ms, durable_only=durable_only)
+            found[partition] = partition_lag(
+                result, offset, reply.now_ms, durable_only=durable_only, isolation=isolation
+            )
     return found
 
 
-def partition_lag(result: LagResult, position: int, now_ms: int, *, durable_only: bool = False) -> PartitionLag:
+def partition_lag(
+    result: LagResult,
+    position: int,
+    now_ms: int,
+    *,
+    durable_only: bool = False,
+    isolation: Isolation = READ_UNCOMMITTED,
+) -> PartitionLag:
     """The lag of a position, from the broker's answer for it, which is not an error."""
-    end = result.durable if durable_only else result.latest
+    latest = result.latest or 0
+    end = readable_end(latest, result.last_stable_offset, result.durable if durable_only else None, isolation)
+    end = max(end, min(position, latest))  # a reader that has read further is at the end, not beyond it
     return PartitionLag(
         result.topic,
         result.partition,
         position,
         result.earliest or 0,
-        end or 0,
+        end,
         now_ms,
         result.timestamp,
         result.newest_timestamp,

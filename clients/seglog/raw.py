@@ -13,6 +13,7 @@ from seglog.fetching import FETCH_BYTES, FetchedBatch
 from seglog.timestamps import TimestampWatch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import (
     Ack,
     AppendPartition,
@@ -119,11 +120,13 @@ def fetch(
     *,
     partition_bytes: int = FETCH_BYTES,
     durable_only: bool = False,
+    isolation: Isolation = READ_UNCOMMITTED,
 ) -> Iterator[FetchedBatch]:
     """The verified batches of offsets ``start`` to ``end`` (exclusive) of one partition, over a connection of its own.
 
     The first and the last may hold records outside the range; see ``start_offset`` and ``end_offset`` of each batch.
-    Ends early at the end of the log. Raises OffsetOutOfRangeError, CorruptRecordError.
+    Ends early at the end of the log. ``isolation`` "read_committed" leaves out aborted transactions, and ends
+    where the first open one begins. Raises OffsetOutOfRangeError, CorruptRecordError.
     """
     with client.consumer(
         topic,
@@ -131,6 +134,7 @@ def fetch(
         start={partition: start},
         until={partition: end},
         durable_only=durable_only,
+        isolation=isolation,
         partition_bytes=partition_bytes,
     ) as consumer:
         yield from consumer.batches()

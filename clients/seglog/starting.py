@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from seglog.argument_checks import check_isolation
 from seglog.conversations import Conversation, ask, when_recovered
-from seglog.fetching import PartitionPosition
+from seglog.fetching import PartitionPosition, readable_end
 from seglog.moments import (
     EXAMPLES,
     AtOffset,
@@ -20,6 +21,7 @@ from seglog.moments import (
     to_positions,
 )
 from seglog_protocol.errors import UnknownPartitionError
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
 Place = int | str | datetime | Mapping[int, int] | Mapping[str, int] | Moment
@@ -32,6 +34,8 @@ Partitions may be text, as after a JSON round trip.
 class PartitionOffsets(NamedTuple):
     """The ends of a partition: [``earliest``, ``latest``) can be read, records below ``durable`` survive power loss.
 
+    ``last_stable`` is where the first open transaction begins, else the log end; at isolation "read_committed" it is
+    ``latest``, too. None: the broker did not send it.
     ``offset`` and ``timestamp`` are of the first record at or after the requested time; None without such a record or
     without a requested time.
     """
@@ -44,6 +48,11 @@ class PartitionOffsets(NamedTuple):
     leader_epoch: int
     offset: int | None = None
     timestamp: int | None = None
+    last_stable: int | None = None
+
+    def end(self, isolation: Isolation, *, durable_only: bool = False) -> int:
+        """The end of what a reader gets."""
+        return readable_end(self.latest, self.last_stable, self.durable if durable_only else None, isolation)
 
 
 def to_moment(place: int | str | datetime | Moment, examples: str = EXAMPLES) -> Moment:
@@ -60,22 +69,33 @@ def to_moment(place: int | str | datetime | Moment, examples: str = EXAMPLES) ->
 
 
 def offsets_at(
-    topic: str, at: str | datetime | Moment | None, partitions: Sequence[int] | None
+    topic: str,
+    at: str | datetime | Moment | None,
+    partitions: Sequence[int] | None,
+    isolation: Isolation = READ_UNCOMMITTED,
 ) -> Conversation[list[PartitionOffsets]]:
-    """As ``Client.offsets``. Raises ValueError for an ``at`` that is not a time."""
+    """As ``Client.offsets``. Raises ValueError for an ``at`` that is not a time, and an unknown ``isolation``."""
+    check_isolation(isolation)
     moment = None if at is None else to_moment(at)
     if moment is not None and not isinstance(moment, AtTime):
         raise ValueError(f"{at!r} is not a time; to find a record by time write for example -1h or 2019-01-01")
-    return _without_id(look_up(topic, partitions, None if moment is None else moment.timestamp))
+    return _read_at(look_up(topic, partitions, None if moment is None else moment.timestamp, isolation), isolation)
 
 
-def _without_id(looked_up: Conversation[tuple[list[PartitionOffsets], str]]) -> Conversation[list[PartitionOffsets]]:
+def _read_at(
+    looked_up: Conversation[tuple[list[PartitionOffsets], str]], isolation: Isolation
+) -> Conversation[list[PartitionOffsets]]:
     found, _ = yield from looked_up
-    return found
+    return [offsets._replace(latest=offsets.end(isolation)) for offsets in found]
 
 
 def look_up(
-    topic: str, partitions: Sequence[int] | None, timestamp: int | None, *, after_seconds: float = 0.0
+    topic: str,
+    partitions: Sequence[int] | None,
+    timestamp: int | None,
+    isolation: Isolation = READ_UNCOMMITTED,
+    *,
+    after_seconds: float = 0.0,
 ) -> Conversation[tuple[list[PartitionOffsets], str]]:
     """The ends of partitions (None: all), ordered by partition, and the topic's id, "" if the broker sends none.
 
@@ -85,7 +105,8 @@ def look_up(
         OffsetsPartition(topic, partition, timestamp)
         for partition in ([None] if partitions is None else sorted(set(map(to_partition, partitions))))
     ]
-    reply, _ = yield from ask(OffsetsRequest(asked), OffsetsReply, is_repeatable=True, after_seconds=after_seconds)
+    request = OffsetsRequest(asked, isolation=None if isolation == READ_UNCOMMITTED else isolation)
+    reply, _ = yield from ask(request, OffsetsReply, is_repeatable=True, after_seconds=after_seconds)
     found: list[PartitionOffsets] = []
     for result in reply.partitions:
         if result.error is not None:
@@ -105,6 +126,7 @@ def _offsets(result: OffsetsResult) -> PartitionOffsets:
         -1 if result.leader_epoch is None else result.leader_epoch,
         result.offset,
         result.timestamp,
+        result.last_stable_offset,
     )
 
 
@@ -116,6 +138,7 @@ def begin(
     *,
     follow: bool,
     durable_only: bool,
+    isolation: Isolation = READ_UNCOMMITTED,
 ) -> Conversation[list[PartitionPosition]]:
     """States of the partitions to read, each with its start and end, from one request.
 
@@ -126,17 +149,18 @@ def begin(
     stops = to_positions(until) if isinstance(until, Mapping) else None if until is None else to_moment(until)
     timestamp = starts.timestamp if isinstance(starts, AtTime) else None
     found, topic_id = yield from when_recovered(
-        lambda pause: look_up(topic, partitions, timestamp, after_seconds=pause)
+        lambda pause: look_up(topic, partitions, timestamp, isolation, after_seconds=pause)
     )
     states: list[PartitionPosition] = []
     for offsets in found:
-        end = offsets.durable if durable_only else offsets.latest
+        end = offsets.end(isolation, durable_only=durable_only)
         state = PartitionPosition(
             offsets.partition,
             _start(starts, offsets, end),
             earliest=offsets.earliest,
             latest=offsets.latest,
             durable=offsets.durable,
+            last_stable=offsets.last_stable,
             leader_epoch=offsets.leader_epoch,
             topic_id=topic_id,
         )

@@ -8,7 +8,9 @@ from typing import Final, Protocol, TypeVar
 from seglog.client import Client
 from seglog.client import connect as seglog_connect
 from seglog.consuming import Retries
+from seglog.fetching import readable_end
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult, TopicDescription
 from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
@@ -89,11 +91,15 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
 
 
 class Catalog:
-    """Look-ups at the broker of ``client``. With ``durable_only`` logs end at their durable end."""
+    """Look-ups at the broker of ``client``.
 
-    def __init__(self, client: Client, *, durable_only: bool = False) -> None:
+    With ``durable_only`` logs end at their durable end, and at "read_committed" at their last stable offset.
+    """
+
+    def __init__(self, client: Client, *, durable_only: bool = False, isolation: Isolation = READ_UNCOMMITTED) -> None:
         self._client = client
         self._durable_only = durable_only
+        self._isolation = isolation
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """As in ``Log``. Raises UnknownTopicError with the nearest topic, OptionError for a missing partition."""
@@ -138,16 +144,18 @@ class Catalog:
         ]
 
     def _ends(self, result: OffsetsResult) -> Ends:
-        latest = result.latest or 0
-        durable = latest if result.durable is None else result.durable
-        return Ends(result.earliest or 0, durable if self._durable_only else latest)
+        durable = result.durable if self._durable_only else None
+        end = readable_end(result.latest or 0, result.last_stable_offset, durable, self._isolation)
+        return Ends(result.earliest or 0, end)
 
     def _described(self, topic: str) -> TopicDescription:
         return patiently(lambda: self._client.describe_topic(topic))
 
     def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
         def ask() -> list[OffsetsResult]:
-            reply, _ = self._client.call(OffsetsRequest(asked), OffsetsReply, is_repeatable=True)
+            isolation = None if self._isolation == READ_UNCOMMITTED else self._isolation
+            request = OffsetsRequest(asked, isolation=isolation)
+            reply, _ = self._client.call(request, OffsetsReply, is_repeatable=True)
             for result in reply.partitions:
                 if result.error is not None:
                     raise result.error

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
+from seglog.fetching import readable_end
+from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from seglog_spark.catalog import selected
 from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
@@ -13,14 +15,16 @@ from seglog_spark.planning import Ends
 
 
 class LocalCatalog:
-    """Look-ups in the log directory at ``path``. With ``durable_only`` logs end at their recovery points on disk.
+    """Look-ups in the log directory at ``path``.
 
+    With ``durable_only`` logs end at their recovery points on disk, at "read_committed" at their last stable offsets.
     Raises LogDirectoryError when the directory does not exist.
     """
 
-    def __init__(self, path: Path, *, durable_only: bool = False) -> None:
+    def __init__(self, path: Path, *, durable_only: bool = False, isolation: Isolation = READ_UNCOMMITTED) -> None:
         self._directory = LogDirectory(path)
         self._durable_only = durable_only
+        self._isolation = isolation
         self._files: dict[TopicPartition, PartitionFiles] = {}  # which remember how far a log was looked at
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
@@ -31,13 +35,23 @@ class LocalCatalog:
         """As in ``Log``."""
         found: dict[TopicPartition, Ends] = {}
         for partition in partitions:
-            earliest, latest, durable = self._of(partition).ends()
-            found[partition] = Ends(earliest, durable if self._durable_only else latest)
+            files = self._of(partition)
+            ends = files.ends()
+            stable = files.stable_end(ends) if self._isolation == READ_COMMITTED else None
+            durable = ends.durable if self._durable_only else None
+            found[partition] = Ends(ends.earliest, readable_end(ends.latest, stable, durable, self._isolation))
         return found
 
     def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
         """As in ``Log``."""
-        return {partition: self._of(partition).find_time(time_ms) for partition, time_ms in times.items()}
+        found = {partition: self._of(partition).find_time(time_ms) for partition, time_ms in times.items()}
+        if self._isolation == READ_UNCOMMITTED:
+            return found
+        ends = self.ends(found)
+        return {
+            partition: None if offset is None or offset >= ends[partition].latest else offset
+            for partition, offset in found.items()
+        }
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
         """Segment by segment, which takes no more than a look at their names and sizes."""

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 from seglog.address import parse_address
 from seglog.moments import AtOffset, AtTime, parse_moment
 from seglog_protocol.compression import Codec
+from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import Ack
 from seglog_spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition, parse_assign, parse_offsets
 
@@ -40,6 +41,7 @@ TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 MARKS_TOPIC: Final = "seglog-spark-marks"
 
 _SERVERS: Final = ("servers", "kafka.bootstrap.servers")
+_ISOLATION: Final = ("isolation", "kafka.isolation.level")
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -52,6 +54,7 @@ _READ: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "durableOnly",
+    *_ISOLATION,
     "minPartitions",
     "maxRecordsPerPartition",
     "targetTaskBytes",
@@ -86,7 +89,6 @@ _NO_GROUP: Final = (
 _FOREIGN: Final = {
     "kafka.group.id": _NO_GROUP,
     "groupidprefix": _NO_GROUP,
-    "kafka.isolation.level": "seglog has no transactions",
     "kafka.acks": "write ack: none, os or disk",
     "kafka.compression.type": "write compression",
     "kafkaconsumer.polltimeoutms": "seglog's consumer has no poll timeout",
@@ -160,6 +162,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     include_headers: bool
     durable_only: bool
+    isolation: Isolation
     pushdown: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -211,6 +214,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         fail_on_data_loss=given.boolean("failOnDataLoss", True),
         include_headers=given.boolean("includeHeaders", False),
         durable_only=given.boolean("durableOnly", False),
+        isolation=_isolation(given),
         pushdown=given.boolean("pushdown", False),
         min_partitions=given.count("minPartitions"),
         max_records_per_partition=given.count("maxRecordsPerPartition"),
@@ -283,6 +287,15 @@ def _log_directory(given: "_Given") -> Path | None:
     if not Path(text).is_absolute():
         raise OptionError(f"localLogDir is an absolute path, the same on every machine that reads, not {text!r}")
     return Path(text)
+
+
+def _isolation(given: "_Given") -> Isolation:
+    written: set[Isolation] = {
+        given.choice(name, ISOLATIONS, READ_UNCOMMITTED) for name in _ISOLATION if given.text(name) is not None
+    }
+    if len(written) > 1:
+        raise OptionError(f"{' and '.join(_ISOLATION)} contradict each other: give one of them")
+    return next(iter(written), READ_UNCOMMITTED)
 
 
 def _group(given: "_Given") -> str | None:

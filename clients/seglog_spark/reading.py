@@ -17,6 +17,7 @@ from seglog.arrow import read_arrow
 from seglog.client import Client
 from seglog.gaps import ConsumerGap
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_spark.catalog import connect
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.planning import GOING_ON, DataLossError
@@ -35,6 +36,7 @@ class RangeReader:
     columns: tuple[str, ...]
     fail_on_data_loss: bool = True
     durable_only: bool = False
+    isolation: Isolation = READ_UNCOMMITTED
     on_gap: Callable[[ConsumerGap], None] | None = None
     """Called with every gap, including those that are not a loss."""
 
@@ -67,6 +69,7 @@ class RangeReader:
             columns=self.columns,
             batch_rows=ROWS_MAX,
             durable_only=self.durable_only,
+            isolation=self.isolation,
             on_out_of_range="error" if self.fail_on_data_loss else "earliest",
             on_gap=lambda gap: self._meet(wanted, gap),
         ) as reader:

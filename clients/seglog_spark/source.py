@@ -111,8 +111,9 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
 def _log(options: ReadOptions, opened: ExitStack) -> Log:
     """The look-ups for planning; a connection to a broker is closed with ``opened``."""
     if isinstance(options.server, Path):
-        return LocalCatalog(options.server, durable_only=options.durable_only)
-    return Catalog(opened.enter_context(connect_first(options.server)), durable_only=options.durable_only)
+        return LocalCatalog(options.server, durable_only=options.durable_only, isolation=options.isolation)
+    client = opened.enter_context(connect_first(options.server))
+    return Catalog(client, durable_only=options.durable_only, isolation=options.isolation)
 
 
 class _Reader:
@@ -128,7 +129,9 @@ class _Reader:
 
         options, wanted = self.options, partition.value
         if isinstance(wanted, OffsetRange):
-            ranges = RangeReader(options.server, self.columns, options.fail_on_data_loss, options.durable_only)
+            ranges = RangeReader(
+                options.server, self.columns, options.fail_on_data_loss, options.durable_only, options.isolation
+            )
             yield from ranges.read(wanted)
 
 

@@ -1,10 +1,13 @@
 """The consumer's core, answer by answer: what is asked, checked, skipped, told and refused."""
 
+import random
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seglog.fetching import FetchedBatch, Fetcher, PartitionPosition
 from seglog.gaps import ConsumerGap
@@ -23,6 +26,8 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import FetchReply, FetchRequest, FetchResult, Gap
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
+from tests.support import examples
+from tests.transactions import Step, TransactionLog, steps
 
 
 def batch(base: int, count: int = 2, *, timestamp: int = 1000, codec: Codec = Codec.NONE, value: bytes = b"v") -> bytes:
@@ -492,3 +497,85 @@ def test_a_topic_that_is_deleted_is_told_as_that_when_what_came_before_has_been_
     reader.fetcher.finish(first)
     with pytest.raises(UnknownTopicError, match=r"topic t was deleted while it was read; .* by a new consumer"):
         reader.offsets()
+
+
+# --- Isolation --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=examples(500))
+@given(steps, st.integers(0, 60), st.randoms())
+def test_at_read_committed_replies_of_any_size_give_what_was_committed(
+    history: list[Step], start: int, chance: random.Random
+) -> None:
+    log = TransactionLog(history)
+    start, stable = min(start, log.last_stable_offset), log.last_stable_offset
+    reader = Reader(PartitionPosition(0, start, end=stable, last_stable=stable), isolation="read_committed")
+    found: list[int] = []
+    while at := reader.ask():
+        assert reader.request is not None
+        assert reader.request.isolation == "read_committed"
+        left = [data for data in log.batches if at[0] < parse_header(data).next_offset <= stable]
+        batches = left[: chance.randint(1, 5)]
+        end = parse_header(batches[-1]).next_offset if batches else at[0]
+        aborted = [[t.producer_id, t.first_offset] for t in log.aborted(at[0], end + chance.randint(0, 9))]
+        chance.shuffle(aborted)
+        reader.answer(*batches, latest=log.end, last_stable_offset=stable, aborted=aborted)
+        found += reader.offsets()
+    assert found == [offset for offset in log.committed() if offset >= start]
+    assert reader.fetcher.states[0].position == stable
+    assert reader.fetcher.is_finished
+    assert not reader.told()
+
+
+def test_what_is_left_out_is_no_gap_and_the_position_moves_past_it() -> None:
+    log = TransactionLog([("plain", 0, 1), ("data", 1, 2), ("data", 2, 1), ("abort", 1, 0), ("data", 2, 1)])
+    reader = Reader(PartitionPosition(0, 0), isolation="read_committed", follow=True)
+    reader.answer(*log.batches[:2], latest=6, last_stable_offset=3, aborted=[[1, 1]])
+    assert reader.offsets() == [0]
+    assert reader.fetcher.states[0].position == 3
+    assert reader.ask() == [3], "a consumer that follows waits at the last stable offset"
+    assert not reader.told()
+
+
+def test_at_read_uncommitted_transactions_make_no_difference_and_nothing_is_asked_about_them() -> None:
+    log = TransactionLog([("data", 1, 2), ("abort", 1, 0), ("data", 1, 1)])
+    reader = Reader()
+    reader.ask()
+    assert reader.request is not None
+    assert reader.request.isolation is None
+    reader.answer(*log.batches, latest=4, last_stable_offset=3)
+    assert reader.offsets() == [0, 1, 3]
+
+
+def test_a_range_beyond_the_last_stable_offset_ends_there_without_a_gap() -> None:
+    log = TransactionLog([("plain", 0, 1), ("data", 1, 2)])
+    reader = Reader(PartitionPosition(0, 0, end=3), isolation="read_committed")
+    reader.answer(log.batches[0], latest=3, last_stable_offset=1)
+    assert reader.ask() == [1]
+    reader.answer(latest=3, last_stable_offset=1)
+    assert reader.offsets() == [0]
+    assert reader.fetcher.is_finished
+    assert not reader.told()
+
+
+def test_a_flipped_bit_hides_no_batch_of_an_aborted_transaction_that_it_makes_one_of() -> None:
+    log = TransactionLog([("data", 1, 2), ("abort", 1, 0), ("data", 1, 2), ("commit", 1, 0)])
+    flipped = bytearray(log.batches[2])
+    flipped[22] ^= 0x20  # now a marker, by its header
+    reader = Reader(PartitionPosition(0, 3, end=6), isolation="read_committed")
+    reader.answer(bytes(flipped), latest=6, last_stable_offset=6, aborted=[])
+    assert reader.offsets() == []
+    assert reader.ask() == [3]
+    reader.answer(log.batches[2], latest=6, last_stable_offset=6, aborted=[])
+    assert reader.offsets() == [3, 4]
+
+
+@pytest.mark.parametrize(("place", "expected"), [("latest", 7), ("earliest", 5)])
+def test_out_of_range_the_latest_offset_is_the_last_stable_one(place: Any, expected: int) -> None:
+    reader = Reader(
+        PartitionPosition(0, 2, last_stable=7), isolation="read_committed", follow=True, on_out_of_range=place
+    )
+    error = OffsetOutOfRangeError("gone", topic="t", partition=0, requested=2, earliest=5, latest=9)
+    reader.answer(earliest=5, latest=9, error=error)
+    assert reader.offsets() == []
+    assert reader.fetcher.states[0].position == expected

@@ -17,6 +17,7 @@ from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import ClientClosedError
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
@@ -46,6 +47,7 @@ def read_arrow(
     headers: bool = False,
     batch_rows: int = BATCH_ROWS,
     durable_only: bool = False,
+    isolation: Isolation = READ_UNCOMMITTED,
     on_out_of_range: OutOfRange = "error",
     on_gap: Callable[[ConsumerGap], None] | None = None,
     decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
@@ -61,7 +63,7 @@ def read_arrow(
     ``columns`` are names of ``SCHEMA``, or "headers", in any order; other columns are not decoded. ``headers`` adds the
     headers. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a few times the
     larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
-    ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
+    ``isolation``, ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
 
     Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for unknown columns, and for text that is a
     path instead of an address.
@@ -86,6 +88,7 @@ def read_arrow(
             start="earliest" if since is None else since,
             until=until,
             durable_only=durable_only,
+            isolation=isolation,
             on_out_of_range=on_out_of_range,
             on_gap=met.append,
             partition_bytes=PIECE_BYTES,

@@ -35,7 +35,13 @@ def run(options: Options) -> int:
     with (
         open_client(options) as client,
         client.consumer(
-            options.topic, start=start, until=until, follow=options.follow, on_gap=notes.met, **chosen
+            options.topic,
+            start=start,
+            until=until,
+            follow=options.follow,
+            isolation=options.isolation,
+            on_gap=notes.met,
+            **chosen,
         ) as consumer,
     ):
         # What a group commits has been written out.

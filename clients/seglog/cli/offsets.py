@@ -28,7 +28,7 @@ def run(options: Options) -> int:
     if moment is not None and not isinstance(moment, AtTime):
         raise UsageError(f"--at: must be a time, not {options.at!r}; for example -1h, 2019-01-01 or @1546300800000")
     with open_client(options) as client:
-        found = client.offsets(options.topic, moment, partitions=options.partition)
+        found = client.offsets(options.topic, moment, partitions=options.partition, isolation=options.isolation)
     names = ["topic", "partition", "earliest", "latest", "durable", "leader_epoch"]
     names += ["offset", "timestamp"] if moment is not None else []
     if options.json:
@@ -56,7 +56,7 @@ def _lag(options: Options) -> int:
         positions = _positions(client, options)
         if options.partition is not None:
             positions = {number: offset for number, offset in positions.items() if number in options.partition}
-        found = list(client.lag(options.topic, positions).values())
+        found = list(client.lag(options.topic, positions, isolation=options.isolation).values())
     if options.json:
         print_json([lag_as_json(lag) for lag in found])
     else:

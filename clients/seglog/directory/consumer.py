@@ -15,7 +15,9 @@ from seglog.consuming import ConsumerBase, ConsumerOptions
 from seglog.conversations import Ask, converse
 from seglog.directory.partition import PartitionFiles
 from seglog.fetching import FetchedBatch
+from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.isolation import READ_COMMITTED
 from seglog_protocol.messages import (
     FetchPartition,
     FetchReply,
@@ -25,7 +27,7 @@ from seglog_protocol.messages import (
     OffsetsRequest,
     OffsetsResult,
 )
-from seglog_protocol.record_batch import parse_header
+from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
 
 
@@ -47,6 +49,8 @@ class DirectoryConsumer(ConsumerBase):
     def __init__(self, directory: Topics, topic: str, options: ConsumerOptions) -> None:
         self._directory = directory
         self._files: dict[int, PartitionFiles] = {}
+        self._aborted: dict[int, tuple[int, int, list[Aborted]]] = {}
+        """By partition: the aborted transactions with batches from one offset to another."""
         super().__init__(topic, options, converse(options.begin(topic), self._answer))
 
     def batches(self) -> Iterator[FetchedBatch]:
@@ -73,8 +77,12 @@ class DirectoryConsumer(ConsumerBase):
         files = self._partition(wanted.topic, wanted.partition)
         assert wanted.offset is not None
         data, error = memoryview(b""), None
+        aborted: list[Aborted] = []
         try:
-            data = files.read(wanted.offset, wanted.max_bytes, verify=wanted.verify is True)
+            if self.options.isolation == READ_COMMITTED:
+                data, aborted = self._decided(files, wanted)
+            else:
+                data = files.read(wanted.offset, wanted.max_bytes, verify=wanted.verify is True)
         except SeglogError as found:
             error = found
         # Read after the bytes: compaction records its work before it removes anything.
@@ -92,9 +100,28 @@ class DirectoryConsumer(ConsumerBase):
                 if gap.end > wanted.offset and (gap.reason == "missing" or gap.start < first)
             ],
             compacted_before=holes.compacted_before,
+            aborted=[list(each) for each in aborted],
             error=error,
         )
         return result, data
+
+    def _decided(self, files: PartitionFiles, wanted: FetchPartition) -> tuple[memoryview, list[Aborted]]:
+        """As ``PartitionFiles.read``, with the aborted transactions of those batches.
+
+        They are looked up before the bytes are read: compaction removes them from both.
+        """
+        assert wanted.offset is not None
+        at = wanted.offset
+        while True:
+            start, end, aborted = self._aborted.get(wanted.partition, (0, 0, []))
+            if not start <= at < end:
+                aborted, end = files.aborted(at)
+                self._aborted[wanted.partition] = at, end, aborted
+            data = files.read(wanted.offset, wanted.max_bytes, verify=wanted.verify is True)
+            size = sum(len(batch) for header, batch in iter_batches(data) if header.base_offset < end)
+            if size or not data:
+                return data[:size], aborted
+            at = parse_header(data).base_offset  # behind a hole that reaches into another segment
 
     def _answer(self, question: Ask) -> Reply:
         """The reply to an OffsetsRequest."""
@@ -105,17 +132,21 @@ class DirectoryConsumer(ConsumerBase):
             for wanted in request.partitions
             for number in self._numbers(wanted)
         ]
-        return Reply(0, OffsetsReply([self._offsets(wanted) for wanted in asked]).to_wire(), memoryview(b""))
+        found = [self._offsets(wanted, request.isolation) for wanted in asked]
+        return Reply(0, OffsetsReply(found).to_wire(), memoryview(b""))
 
     def _numbers(self, wanted: OffsetsPartition) -> list[int]:
         there = self._directory.partitions(wanted.topic)
         return there if wanted.partition is None else [wanted.partition]
 
-    def _offsets(self, wanted: OffsetsPartition) -> OffsetsResult:
+    def _offsets(self, wanted: OffsetsPartition, isolation: str | None) -> OffsetsResult:
         assert wanted.partition is not None
         files = self._partition(wanted.topic, wanted.partition)
         ends = files.ends()
+        stable = files.stable_end(ends) if isolation == READ_COMMITTED else None
         offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
+        if offset is not None and stable is not None and offset >= stable:
+            offset = None
         return OffsetsResult(
             wanted.topic,
             wanted.partition,
@@ -124,6 +155,7 @@ class DirectoryConsumer(ConsumerBase):
             durable=ends.durable,
             offset=offset,
             timestamp=wanted.timestamp,
+            last_stable_offset=stable,
         )
 
     def _partition(self, topic: str, number: int) -> PartitionFiles:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from seglog.directory.segment import SegmentFile
+from seglog.directory.transactions import Transactions
 from seglog_protocol import segment_files as names
+from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.checkpoint_files import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -85,6 +87,7 @@ class PartitionFiles:
         self.partition = partition
         self._log_directory = log_directory
         self._directory = log_directory / f"{topic}-{partition}"
+        self._transactions = Transactions(self._directory, self._open)
         self._place: _Place | None = None
         self._tail = (-1, 0, 0)  # cached end: base offset of a segment, a position in it, and the next offset there
 
@@ -104,6 +107,21 @@ class PartitionFiles:
         earliest = min(self._earliest(segments), latest)
         durable = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
         return Ends(earliest, latest, max(earliest, min(durable, latest)))
+
+    def stable_end(self, ends: Ends) -> int:
+        """The last stable offset of a log with these ends: below it every transaction has ended."""
+        first = self._look(lambda segments: self._transactions.first_open(segments, ends.latest))[1]
+        return ends.latest if first is None else max(ends.earliest, min(first, ends.latest))
+
+    def aborted(self, offset: int) -> tuple[list[Aborted], int]:
+        """The aborted transactions with batches from ``offset`` on, and the offset up to which these are all."""
+        latest = self.ends().latest
+
+        def look(segments: Mapping[int, str]) -> tuple[list[Aborted], int]:
+            limit = min((base for base in segments if base > offset), default=names.OFFSET_MAX)
+            return self._transactions.aborted(segments, offset, limit, latest), limit
+
+        return self._look(look)[1]
 
     def _end_of(self, segment: SegmentFile) -> int:
         """The offset after its last intact batch; continues from the cached end."""

@@ -10,6 +10,7 @@ from seglog.consuming import ConsumerOptions
 from seglog.directory.partition import PartitionFiles
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import LogDirectoryError, UnknownTopicError
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
 if TYPE_CHECKING:
     from seglog.directory.consumer import DirectoryConsumer
@@ -62,6 +63,7 @@ class LogDirectory:
         start: "Place | None" = None,
         until: "Place | None" = None,
         durable_only: bool = False,
+        isolation: Isolation = READ_UNCOMMITTED,
         on_out_of_range: "OutOfRange" = "error",
         on_gap: "Callable[[ConsumerGap], None] | None" = None,
         partition_bytes: int,
@@ -75,6 +77,7 @@ class LogDirectory:
             start=start,
             until=until,
             durable_only=durable_only,
+            isolation=isolation,
             on_out_of_range=on_out_of_range,
             on_gap=on_gap,
             decompressed_batch_bytes_max=decompressed_batch_bytes_max,

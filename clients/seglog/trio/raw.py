@@ -11,6 +11,7 @@ from seglog.fetching import FETCH_BYTES, FetchedBatch
 from seglog.raw import RawBatch, append_request, appending, flushing, join, unanswered
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import Ack
 
 __all__ = ["RawBatch", "append", "fetch", "flush", "join"]
@@ -42,6 +43,7 @@ async def fetch(
     *,
     partition_bytes: int = FETCH_BYTES,
     durable_only: bool = False,
+    isolation: Isolation = READ_UNCOMMITTED,
 ) -> AsyncGenerator[AsyncIterator[FetchedBatch], None]:
     """The verified batches of offsets ``start`` to ``end`` (exclusive) of one partition, over a connection of its own.
 
@@ -50,7 +52,8 @@ async def fetch(
                 ...
 
     The first and the last may hold records outside the range; see ``start_offset`` and ``end_offset`` of each batch.
-    Ends early at the end of the log. Raises OffsetOutOfRangeError, CorruptRecordError.
+    Ends early at the end of the log. ``isolation`` "read_committed" leaves out aborted transactions, and ends
+    where the first open one begins. Raises OffsetOutOfRangeError, CorruptRecordError.
     """
     async with client.consumer(
         topic,
@@ -58,6 +61,7 @@ async def fetch(
         start={partition: start},
         until={partition: end},
         durable_only=durable_only,
+        isolation=isolation,
         partition_bytes=partition_bytes,
     ) as consumer:
         yield consumer.batches()

@@ -11,6 +11,7 @@ import pytest
 import seglog
 from seglog.client import Client
 from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
+from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages import ConfigValue
 from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import Catalog
@@ -24,7 +25,9 @@ from seglog_spark.schema import COLUMNS
 from seglog_spark.stream_planning import StreamPlan
 from tests.clients.directory.files import batch_at, make_partition, write_segment
 from tests.clients.spark.fake_log import tp
+from tests.interop.golden import load_case, unpack
 from tests.processes import Daemon, daemon
+from tests.transactions import TransactionLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,6 +139,59 @@ def test_localLogDir_excludes_a_broker_and_is_an_absolute_path(tmp_path: Path) -
     assert parse_read_options(given, "batch").server == tmp_path / "gone"
     with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):
         LocalCatalog(tmp_path / "gone")
+
+
+# --- Isolation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """A directory that Kafka wrote, with transactions; that open in ``ledger``-0 begins at offset 162 of 192."""
+    unpack(load_case("transactions"), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("isolation", "latest", "count"), [("read_uncommitted", 192, 177), ("read_committed", 162, 110)]
+)
+def test_batch_and_stream_end_where_their_isolation_does_and_read_what_it_lets_them(
+    ledger: Path, isolation: Isolation, latest: int, count: int
+) -> None:
+    given = {"localLogDir": str(ledger), "assign": '{"ledger": [0]}', "isolation": isolation, "minPartitions": "7"}
+    log, partition = LocalCatalog(ledger, isolation=isolation), tp("ledger-0")
+    tasks = plan_batch(log, parse_read_options(given, "batch"), Wanted())
+    assert (len(tasks), tasks[0].start, tasks[-1].end) == (7, 0, latest)
+    reader = RangeReader(ledger, ("offset",), isolation=isolation)
+    offsets = [o for task in tasks for batch in reader.read(task) for o in batch.column("offset").to_pylist()]
+    facts = load_case("transactions").answered["ledger-0"]
+    told = facts["read_committed"] if isolation == "read_committed" else facts
+    assert offsets == [row[0] for row in told["records"]["all"]]
+    assert len(offsets) == count
+    stream = StreamPlan(log, parse_read_options(given | {"startingOffsets": "earliest"}, "stream"))
+    assert stream.next_end(stream.initial(), is_limited=True) == {partition: latest}
+    stream.stop_at_latest()
+    assert stream.next_end(stream.initial(), is_limited=True) == {partition: latest}
+    assert stream.tasks({partition: 0}, {partition: latest})[-1].end == latest
+
+
+def test_no_time_leads_beyond_the_last_stable_offset(tmp_path: Path) -> None:
+    TransactionLog([("plain", 0, 2), ("data", 1, 2)]).write(make_partition(tmp_path))  # offset n at 1000 + n
+    times = {tp("t-0"): 1002}
+    assert LocalCatalog(tmp_path).find_times(times) == {tp("t-0"): 2}
+    assert LocalCatalog(tmp_path, isolation="read_committed").find_times(times) == {tp("t-0"): None}
+
+
+@pytest.mark.spark
+def test_spark_reads_committed_records_in_batch_and_stream(
+    spark: "SparkSession", ledger: Path, checkpoint: Path
+) -> None:
+    same = {"localLogDir": str(ledger), "subscribe": "ledger", "isolation": "read_committed"}
+    assert spark.read.format("seglog").options(**same).load().count() == 110 + 90
+    stream = spark.readStream.format("seglog").options(**same, startingOffsets="earliest").load()
+    writer = stream.writeStream.format("memory").queryName("committed").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    query.awaitTermination()
+    assert spark.table("committed").count() == 110 + 90
 
 
 # --- What goes wrong --------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import re
+from typing import get_args
 
 import pytest
 
@@ -140,6 +141,21 @@ def test_sizes_and_time_spans_have_units() -> None:
 def test_a_stream_may_name_a_group_for_its_progress() -> None:
     assert parse_read_options(READ, "stream").group is None
     assert parse_read_options(READ | {"group": "etl"}, "stream").group == "etl"
+
+
+def test_the_isolation_is_read_uncommitted_unless_one_of_two_options_says_otherwise() -> None:
+    def isolation(mode: Mode, **options: str) -> str:
+        given = {name.replace("_", "."): text for name, text in options.items()}
+        return parse_read_options({"servers": "localhost", "subscribe": "a"} | given, mode).isolation
+
+    for mode in get_args(Mode):
+        assert isolation(mode) == "read_uncommitted"
+        assert isolation(mode, isolation="read_committed") == "read_committed"
+        assert isolation(mode, kafka_isolation_level="READ_COMMITTED") == "read_committed"
+        with pytest.raises(OptionError, match="isolation is read_uncommitted or read_committed, not 'committed'"):
+            isolation(mode, isolation="committed")
+        with pytest.raises(OptionError, match=r"isolation and kafka\.isolation\.level contradict each other"):
+            isolation(mode, isolation="read_committed", kafka_isolation_level="read_uncommitted")
 
 
 def test_a_sink_waits_for_the_disk_and_takes_what_spark_hands_on() -> None:

@@ -9,6 +9,7 @@ from seglog.cli.option_types import PARTITION
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("none", "os", "disk")
+ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
 
 def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -59,6 +60,11 @@ def compression(summary: str, default: str = "none") -> Option:
 def ack(summary: str, acks: tuple[str, ...] = ACKS) -> Option:
     """``--ack``."""
     return Option(["--ack"], type=click.Choice(acks), default="disk", help=summary)
+
+
+def isolation(summary: str) -> Option:
+    """``--isolation``."""
+    return Option(["--isolation"], type=click.Choice(ISOLATIONS), default="read_uncommitted", help=summary)
 
 
 def until() -> Option:

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from seglog.cli.commands import PLACES, Command, Option
-from seglog.cli.grammar.common import local, partitions, topic, until
+from seglog.cli.grammar.common import isolation, local, partitions, topic, until
 from seglog.cli.option_types import COUNT, GROUP_NAME
 
 COMMAND: Final = Command(
@@ -36,6 +36,9 @@ COMMAND: Final = Command(
             metavar="NAME",
             help="Read as a member of this consumer group: from what it has committed on, and commit what is printed. "
             "It gets its partitions from the group: not with --partition or --on-out-of-range.",
+        ),
+        isolation(
+            "With read_committed no records of aborted transactions, and none from where the first open one begins."
         ),
         Option(["--skip-damaged"], is_flag=True, help="Warn of records that cannot be read, and continue after them."),
         Option(

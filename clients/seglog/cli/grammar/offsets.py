@@ -3,7 +3,7 @@
 from typing import Final
 
 from seglog.cli.commands import TIMES, Command, Option
-from seglog.cli.grammar.common import local, partitions, topic
+from seglog.cli.grammar.common import isolation, local, partitions, topic
 
 COMMAND: Final = Command(
     "offsets",
@@ -20,6 +20,7 @@ COMMAND: Final = Command(
             help="Show how far a reader at this position is behind, and when retention reaches it; repeatable. Also "
             "a file with json.dumps(consumer.positions()), - for standard input, or `earliest`.",
         ),
+        isolation("With read_committed a partition ends where its first open transaction begins."),
         partitions(),
         local(),
     ],
