@@ -58,6 +58,7 @@ def test_topics_rows_ends_and_times_are_those_of_our_storage_engine(name: str, t
     assert set(places) == set(case.partitions)
     read = {directory: read_files(tmp_path, *place) for directory, place in places.items()}
     ends = {directory: logs.partition(*place).ends() for directory, place in places.items()}
+    stable = {directory: logs.partition(*places[directory]).stable_end(end) for directory, end in ends.items()}
     times: list[tuple[str, int, int]] = []
     for directory, answers in case.answered.items():
         if read[directory].damaged:
@@ -79,5 +80,6 @@ def test_topics_rows_ends_and_times_are_those_of_our_storage_engine(name: str, t
             ]
             start = lost[0] if lost else log.log_start_offset
             assert ends[directory][:2] == (start, end), directory
+            assert stable[directory] == min(log.last_stable_offset, end), directory
         for directory, time, offset in times:
             assert offset == offset_for_time(log_of(engine, directory), time)[1], (directory, time)
