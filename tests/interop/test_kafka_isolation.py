@@ -3,50 +3,17 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.record_batch import iter_batches
-from seglog_protocol.records import decode_records
-from tests.interop.golden import CASES, Row, adopted, digest, load_case, log_of, row_of, unpack
+from tests.broker.storage.log.transactions import fetch_committed, read_committed
+from tests.interop.golden import CASES, adopted, digest, load_case, log_of, row_of, unpack
 from tests.interop.golden_differences import DIFFERENCES
 
 ANSWERED: Final = tuple(name for name in CASES if name != "unclean")
-
-
-class Fetched(NamedTuple):
-    data: bytes
-    aborted: list[list[int]]
-
-
-def fetch_committed(log: PartitionLog, offset: int, bytes_max: int) -> Fetched:
-    found = log.read(offset, bytes_max, before=log.last_stable_offset)
-    if found is None:
-        return Fetched(b"", [])
-    aborted = [[entry.producer_id, entry.first_offset] for entry in log.aborted_in(found)]
-    data = found.file.pread(found.size, found.position)
-    found.release()
-    return Fetched(data, aborted)
-
-
-def committed_rows(log: PartitionLog, bytes_max: int) -> list[Row]:
-    """What a consumer gets that drops aborted batches as Kafka's does, with a fetch for each ``bytes_max``."""
-    rows: list[Row] = []
-    offset = log.log_start_offset
-    while (fetched := fetch_committed(log, offset, bytes_max)).data:
-        begun = sorted(fetched.aborted, key=lambda each: each[1])
-        aborting: set[int] = set()
-        for header, view in iter_batches(fetched.data):
-            while begun and begun[0][1] <= header.last_offset:
-                aborting.add(begun.pop(0)[0])
-            if header.is_control:
-                aborting.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in aborting):
-                rows += [row_of(record, header) for record in decode_records(header, view) if record.offset >= offset]
-            offset = max(offset, header.next_offset)
-    return rows
 
 
 @pytest.fixture(scope="module", params=ANSWERED)
@@ -88,5 +55,5 @@ def test_the_committed_records_are_those_of_kafkas_consumer(
 ) -> None:
     for name, log, kafka in opened:
         told = kafka["read_committed"]["records"] if "read_committed" in kafka else kafka["records"]
-        rows = committed_rows(log, bytes_max)
+        rows = [row_of(record, header) for record, header in read_committed(log, bytes_max)]
         assert (len(rows), digest(rows)) == (told["count"], told["sha256"]), name

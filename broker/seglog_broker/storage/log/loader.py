@@ -287,6 +287,8 @@ class _Loader:
             )
         stopped = self._stopped if clean and saved_end is None else None  # checkpoints are older than a recovery
         log_start = self._find_start(log_start, stopped)
+        active = segments.active
+        is_whole = active.offset_index.exists and active.time_index.exists  # ``activate`` makes what is missing
         recovery = None
         replaying = None
         end = 0
@@ -358,7 +360,7 @@ class _Loader:
                 replay=partial(replay, segments),
             )
         self._problems += marks.problems(offsets.end)
-        self._load_transaction_indexes(producers, rebuilt)
+        self._load_transaction_indexes(producers, rebuilt if is_whole else [*rebuilt, active.base_offset])
         return OpenReport(recovery, len(rebuilt), self._problems, producers)
 
     def _base_without_segments(self, log_start: int) -> int:
@@ -479,10 +481,10 @@ class _Loader:
         transactions.load(self._found, bases)
         known_below = end
         if producers.replayed:
-            known_below = self._offsets.start if producers.snapshot is None else producers.snapshot
+            known_below = bases[0] if producers.snapshot is None else producers.snapshot
             below = self._state.compacted_before
             transactions.rebuild(producers.aborted, bases, known_below, end, compacted_before=below)
-        lost = {base for base in rebuilt if base < known_below} - set(transactions.bases)
+        lost = {base for base in rebuilt if base < known_below}.intersection(bases) - set(transactions.bases)
         wanted = {base for base in lost if self._has_markers(base)}
         for base in sorted({*wanted, *transactions.unsound(bases, end)}):
             behind = self._segments.end_of(self._segments.floor(base), end)

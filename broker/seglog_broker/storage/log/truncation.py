@@ -177,7 +177,6 @@ class LogTruncation:
         self._transactions.cut_from(offsets.end)  # a crash before leaves entries that the next load finds unsound
         self._snapshots.truncate(
             segments.bases,
-            log_start=offsets.start,
             log_end=offsets.end,
             now_ms=self._clock.now_ms(),
             replay=partial(replay, segments),

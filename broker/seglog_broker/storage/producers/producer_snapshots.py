@@ -66,7 +66,7 @@ class ProducerSnapshots:
         self.state = state
         self.offsets: list[int] = []
         """Of the snapshots there are, rising."""
-        self._log_start = 0
+        self._first_base = 0  # of the first segment, when the state was last restored
         self._names_changed = False  # a removal that a power cut could still undo
         self._unsynced: dict[int, None] = {}  # snapshots that no fsync has covered
 
@@ -99,13 +99,12 @@ class ProducerSnapshots:
         return self._reload(segment_bases, log_end, believed_end, now_ms, replay)
 
     def truncate(
-        self, segment_bases: Sequence[int], *, log_start: int, log_end: int, now_ms: int, replay: Replay
+        self, segment_bases: Sequence[int], *, log_end: int, now_ms: int, replay: Replay
     ) -> ProducerLoadReport:
         """Restore the state as of ``log_end``, to which the log was truncated.
 
         ``segment_bases`` are the base offsets of the remaining segments.
         """
-        self._log_start = log_start
         if log_end != self.state.end_offset:
             nothing = (
                 len(self.state) == 0 and self.state.end_offset > log_end
@@ -125,7 +124,7 @@ class ProducerSnapshots:
         if end_offset < self.state.end_offset:
             raise ValueError(f"a snapshot at {end_offset}, but batches up to {self.state.end_offset} are counted")
         self.state.end_offset = end_offset
-        if end_offset <= (self.offsets[-1] if self.offsets else self._log_start):
+        if end_offset <= (self.offsets[-1] if self.offsets else self._first_base):
             return
         write_file_atomically(self._fs, self._path(end_offset), encode_snapshot(self.state.entries()), sync=sync)
         self.offsets.append(end_offset)
@@ -149,12 +148,12 @@ class ProducerSnapshots:
             self._unsynced.pop(offset, None)
 
     def below(self, offset: int) -> tuple[int, list[ProducerEntry]]:
-        """The newest readable snapshot at or below ``offset``: its offset and its producers. The log start without."""
+        """The newest readable snapshot at or below ``offset``: its offset and producers; without one where to begin."""
         for taken in reversed(self.offsets):
             if taken <= offset:
                 with contextlib.suppress(MalformedSnapshotError):
                     return taken, decode_snapshot(read_file(self._fs, self._path(taken)))
-        return self._log_start, []
+        return self._first_base, []
 
     def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
         """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""
@@ -179,7 +178,7 @@ class ProducerSnapshots:
     def wipe(self, end_offset: int) -> None:
         """Forget every producer and remove every snapshot: the log is empty, and begins at ``end_offset``."""
         self.state.restart(end_offset)
-        self._log_start = end_offset
+        self._first_base = end_offset
         self._remove(*self.offsets)
         self._sync_names()
 
@@ -219,14 +218,15 @@ class ProducerSnapshots:
             and (parsed := parse_segment_file_name(name))
             and parsed[1] == SNAPSHOT_SUFFIX
         )
-        self._log_start = log_start
+        self._first_base = segment_bases[0] if segment_bases else log_start
         self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
         """Restore the state from the newest valid snapshot at or below ``believed_end``."""
         report = ProducerLoadReport()
         self._remove_outside(segment_bases, believed_end)
-        self.state.restart(self._log_start)
+        self._first_base = segment_bases[0] if segment_bases else believed_end
+        self.state.restart(self._first_base)  # a transaction may begin there, and go on behind the log start
         while self.offsets:
             offset = self.offsets[-1]
             try:

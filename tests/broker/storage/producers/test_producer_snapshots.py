@@ -91,9 +91,7 @@ class Partition:
         """Cut the log where the batch with ``offset`` begins, as ``truncate_to`` does, then the state."""
         self.batches = [batch for batch in self.batches if batch.header.last_offset < offset]
         self.bases = [base for base in self.bases if base <= offset]
-        report = self.snapshots.truncate(
-            self.bases, log_start=self.log_start, log_end=offset, now_ms=NOW, replay=self.replay
-        )
+        report = self.snapshots.truncate(self.bases, log_end=offset, now_ms=NOW, replay=self.replay)
         assert self.state.end_offset == offset
         assert self.files == self.snapshots.offsets
         return report
@@ -167,11 +165,11 @@ def test_without_a_readable_snapshot_the_whole_log_is_replayed() -> None:
     assert partition.files == [2, 5]
 
 
-def test_without_a_readable_snapshot_replay_begins_at_the_log_start() -> None:
+def test_without_a_readable_snapshot_replay_begins_with_the_first_segment_where_a_transaction_may_begin() -> None:
     partition = Partition(*counting(9), bases=[0, 5])
     partition.log_start = 4
     partition.load(recovered_from=0)
-    assert partition.replays == [(4, 9)]
+    assert partition.replays == [(0, 9)]
 
 
 def test_a_clean_log_without_any_snapshot_gets_empty_ones_and_is_not_read() -> None:
