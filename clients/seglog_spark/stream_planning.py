@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from seglog_spark.admission import lag, limit_bytes, limit_offsets
 from seglog_spark.catalog import Log
 from seglog_spark.offsets import OffsetRange, Offsets, shown
@@ -89,9 +90,12 @@ class StreamPlan:
             shorter = {p for p in shorter if latest[p] < start[p]}
         if shorter and fail:
             first = min(shorter)
+            why = "records were lost, or the topic was recreated"
+            if self.options.isolation == READ_COMMITTED:
+                why += f", or the query began at {READ_UNCOMMITTED} and has read of a transaction that is still open"
             raise DataLossError(
-                f"{first} has been read up to offset {start[first]}, and its log ends at {latest[first]}: records were "
-                f"lost, or the topic was recreated. {GOING_ON}"
+                f"{first} has been read up to offset {start[first]}, and its log ends at {latest[first]}: {why}. "
+                f"{GOING_ON}"
             )
         return latest | {p: start[p] for p in gone}
 

@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seglog_protocol.aborted_batches import Aborted, AbortedFilter
@@ -35,6 +35,7 @@ def test_a_reader_from_any_batch_on_gets_what_was_committed(
 
 
 @settings(max_examples=examples(300))
+@example([("data", 1, 2), ("abort", 1, 0), ("data", 1, 2), ("commit", 1, 0)], {1})
 @given(steps, st.sets(st.integers(0, 39)))
 def test_a_lost_marker_hides_nothing_that_comes_behind_it_where_its_offset_is_known(
     history: list[Step], lost: set[int]

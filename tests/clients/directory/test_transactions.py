@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
+from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.segment_files import TXN_INDEX_SUFFIX
 from tests.clients.directory.files import make_partition
@@ -63,6 +65,26 @@ def test_a_log_that_grows_is_looked_at_from_where_the_last_look_ended(
                 found += [tuple(each) for each in aborted if tuple(each) not in found]
                 at = limit
             assert found == expected
+
+
+def test_segments_that_compaction_merges_after_the_look_at_their_transactions_give_nothing_aborted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = TransactionLog([("data", 1, 1), ("commit", 1, 0), ("data", 1, 1), ("plain", 2, 1), ("abort", 1, 0)])
+    directory = make_partition(tmp_path)
+    log.write(directory, [2, 4])
+    look = PartitionFiles.aborted
+
+    def look_and_merge(files: PartitionFiles, offset: int) -> tuple[list[Aborted], int]:
+        found = look(files, offset)
+        for path in directory.iterdir():
+            path.unlink()
+        log.write(directory, [4])
+        return found
+
+    monkeypatch.setattr(PartitionFiles, "aborted", look_and_merge)
+    with LogDirectory(tmp_path).consumer("t", isolation="read_committed", partition_bytes=1000) as consumer:
+        assert [record.offset for batch in consumer.batches() for record in batch.records()] == [0, 3]
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 33, b"\1" * 34, b"\0" * 68, None])

@@ -174,6 +174,13 @@ def test_batch_and_stream_end_where_their_isolation_does_and_read_what_it_lets_t
     assert stream.tasks({partition: 0}, {partition: latest})[-1].end == latest
 
 
+def test_a_stream_that_began_at_read_uncommitted_is_told_why_it_cannot_go_on_at_read_committed(ledger: Path) -> None:
+    given = {"localLogDir": str(ledger), "assign": '{"ledger": [0]}', "isolation": "read_committed"}
+    plan = StreamPlan(LocalCatalog(ledger, isolation="read_committed"), parse_read_options(given, "stream"))
+    with pytest.raises(DataLossError, match=r"up to offset 192, and its log ends at 162: .* began at read_uncommitted"):
+        plan.next_end({tp("ledger-0"): 192}, is_limited=True)
+
+
 def test_no_time_leads_beyond_the_last_stable_offset(tmp_path: Path) -> None:
     TransactionLog([("plain", 0, 2), ("data", 1, 2)]).write(make_partition(tmp_path))  # offset n at 1000 + n
     times = {tp("t-0"): 1002}
