@@ -19,6 +19,7 @@ class Wire:
         self._port = port
         self._socket = self._connected()
         self._asked = 0
+        self._waiting: list[tuple[Request, int, int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -28,8 +29,18 @@ class Wire:
 
     def ask(self, request: Request, version: int) -> Response | None:
         """The response; None if the connection is closed instead, after which there is a new one."""
+        self.send(request, version)
+        return self.receive()
+
+    def send(self, request: Request, version: int) -> None:
+        """Send a request whose response is received later; only one waits at a time."""
         self._asked += 1
+        self._waiting.append((request, version, self._asked))
         self._socket.sendall(b"".join(write_request(self._asked, "seglog", request, version)))
+
+    def receive(self) -> Response | None:
+        """The response to the request that was sent before, as ``ask`` has it."""
+        request, version, asked = self._waiting.pop()
         try:
             [size] = struct.unpack(">i", self._read(4))
             frame = self._read(size)
@@ -38,7 +49,7 @@ class Wire:
             self._socket = self._connected()
             return None
         correlation_id, response = read_response(request.API_KEY, version, memoryview(frame))
-        assert correlation_id == self._asked
+        assert correlation_id == asked
         return response
 
     def _connected(self) -> socket.socket:

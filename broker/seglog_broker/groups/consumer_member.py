@@ -143,8 +143,7 @@ class Reconciliation(NamedTuple):
                     return self._approach(progress, progress.epoch)
             case MemberState.UNREVOKED_PARTITIONS:
                 if not self._still_has(progress.revoking):
-                    # A subscription may have changed without a new assignment yet, to which the epoch would belong.
-                    return self._approach(progress, min(progress.epoch + 1, self.target_epoch))
+                    return self._approach(progress, progress.epoch)
             case MemberState.UNRELEASED_PARTITIONS:
                 return self._approach(progress, progress.epoch)
             case MemberState.UNKNOWN:

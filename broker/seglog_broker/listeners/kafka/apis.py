@@ -75,12 +75,13 @@ def api_versions(caller: Caller, request: messages.ApiVersionsRequest, version: 
             for key, api in APIS.items()
         ]
     )
-    features.add_features(response)
     if version >= _CLIENT_NAME_VERSION_MIN and not cluster.is_client_name(
         request.client_software_name, request.client_software_version
     ):
         response.error_code = ErrorCode.INVALID_REQUEST
         response.api_keys = []
+    else:
+        features.add_features(response)
     return response
 
 

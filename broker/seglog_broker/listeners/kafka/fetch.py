@@ -8,7 +8,7 @@ import trio
 from seglog_broker.listeners.broker_api import Answer
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import error_code
-from seglog_broker.listeners.kafka.leader_epochs import epoch_error
+from seglog_broker.listeners.kafka.leader_epochs import NOT_KNOWN, epoch_error
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
@@ -30,6 +30,9 @@ PARTITIONS_A_TURN: Final = 500
 
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
+_WHOLE_FETCHES: Final = (0, -1)
+"""Session epochs of requests that name all their partitions: they begin a session, or end the one that they name."""
+
 _PartitionData = messages.FetchResponse.PartitionData
 _AbortedTransaction = messages.FetchResponse.AbortedTransaction
 _TopicResponse = messages.FetchResponse.FetchableTopicResponse
@@ -48,7 +51,7 @@ class Fetch:
         self._caller = caller
         self._version = version
         self._asked = request
-        self._session_refused = request.session_id != _NO_SESSION
+        self._session_refused = request.session_id != _NO_SESSION and request.session_epoch not in _WHOLE_FETCHES
         self._response = messages.FetchResponse(session_id=_NO_SESSION)
         if self._session_refused:
             self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -106,7 +109,7 @@ class Fetch:
         log = self._caller.engine.partitions.find_readable(name, item.partition)
         if log is None:
             return None  # the engine says what is wrong with the partition, which comes first
-        refusal = epoch_error(item.current_leader_epoch, log.log.leader_epoch)
+        refusal = epoch_error(max(NOT_KNOWN, item.current_leader_epoch), log.log.leader_epoch)
         if refusal is None and item.fetch_offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return refusal

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
 from seglog_broker.listeners.kafka.fetch import isolation_of
 from seglog_broker.listeners.kafka.leader_epochs import epoch_error
 from seglog_broker.listeners.replies import as_seglog_error
@@ -136,12 +136,12 @@ def _epoch_of(caller: Caller, result: OffsetsResult, offset: int) -> int:
     return result.leader_epoch if partition is None else partition.log.epochs.epoch_for(offset)
 
 
-def _missing(caller: Caller, topic: str, number: int) -> ErrorCode | None:
+def missing_partition(caller: Caller, topic: str, number: int) -> Failure | None:
     """The error of a partition that does not exist; None if there is one."""
     try:
         caller.engine.partitions.topic_with(topic, number)
     except SeglogError as error:
-        return error_code(error)
+        return Failure(error_code(error), error_message(error))
     return None
 
 
@@ -205,7 +205,8 @@ async def delete_records(
             if count % PARTITIONS_A_TURN == 0:
                 await caller.turn()
             if item.offset < _HIGH_WATERMARK or item.partition_index < 0:
-                place.error_code = _missing(caller, topic.name, item.partition_index) or ErrorCode.OFFSET_OUT_OF_RANGE
+                missing = missing_partition(caller, topic.name, item.partition_index)
+                place.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if missing is None else missing.code
             else:
                 offset = None if item.offset == _HIGH_WATERMARK else item.offset
                 wanted.append(TruncatePartition(topic.name, item.partition_index, offset))

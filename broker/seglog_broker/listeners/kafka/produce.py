@@ -7,6 +7,7 @@ from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import error_code, error_message
+from seglog_broker.listeners.kafka.offsets import missing_partition
 from seglog_broker.listeners.kafka.topic_ids import topic_with_id
 from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
 from seglog_protocol.compression import Codec
@@ -84,12 +85,17 @@ class Produce:
                 answered.partition_responses.append(result)
                 if not name:
                     self._refuse(caller, result, unknown, "no topic has this id")
-                elif self.ack is None:
-                    why = f"acks is -1, 0 or 1, not {request.acks}"
-                    self._refuse(caller, result, ErrorCode.INVALID_REQUIRED_ACKS, why)
-                elif (refusal := why_no_batch(item.records, version)) is not None:
-                    self._refuse(caller, result, *refusal)
+                    continue
+                refusal: tuple[ErrorCode, str] | None
+                if self.ack is None:
+                    refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {request.acks}"
                 else:
+                    refusal = why_no_batch(item.records, version)
+                if refusal is not None:
+                    missing = missing_partition(caller, name, item.index)  # which comes first
+                    self._refuse(caller, result, *(missing or refusal))
+                else:
+                    assert self.ack is not None
                     assert item.records is not None
                     append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
                     self._appends.append((Part(self, result), append, item.records))

@@ -1,0 +1,183 @@
+"""Where answers to random requests may differ from a real Kafka's, and why. Any other difference fails.
+
+Sentences of errors are each broker's own.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from tests.interop import kafka_group_differences
+from tests.interop.kafka_cases import Case
+from tests.interop.kafka_random import EMPTY
+from tests.interop.kafka_wire import Plain
+
+
+class Place(NamedTuple):
+    """One difference: the request, where in the answer, both values there, and both answers."""
+
+    case: Case
+    path: str
+    kafka: Any
+    ours: Any
+    answers: tuple[Plain, Plain]
+
+
+class Reason(NamedTuple):
+    """Why answers differ: of which apis, at which places, with which values."""
+
+    why: str
+    apis: str
+    path: str
+    holds: Callable[[Place], bool] = lambda _: True
+
+
+def _codes(*pairs: tuple[int, int]) -> Callable[[Place], bool]:
+    """Kafka's error code and ours."""
+    return lambda place: (place.kafka, place.ours) in pairs
+
+
+_ANY: Final = r".*"
+_CODE: Final = r".*error_code"
+
+REASONS: Final = (
+    Reason("seglog offers fewer apis, versions and features", "ApiVersions", r"(api_keys|.*_features.*)"),
+    Reason("there is no log of metadata: see DescribeQuorum in docs/KAFKA.md", "DescribeQuorum", _ANY),
+    Reason("there are no transactions: no id is known, for good", "DescribeTransactions", _ANY),
+    Reason(
+        "there are no transactions: a producer that asks for them is refused for good",
+        "InitProducerId",
+        _CODE,
+        _codes((16, 53)),
+    ),
+    Reason(
+        "a topic that is only validated has no id",
+        "CreateTopics",
+        r".*topic_id",
+        lambda place: place.kafka == "of no topic",
+    ),
+    Reason(
+        "of two mistakes in a request each names one",
+        "CreateTopics|AlterConfigs|IncrementalAlterConfigs|CreatePartitions",
+        _CODE,
+        lambda place: bool(place.kafka and place.ours),
+    ),
+    Reason(
+        "Kafka sets min.insync.replicas for all brokers at run time",
+        "DescribeConfigs",
+        r".*\.synonyms",
+        lambda place: place.kafka[0]["name"] == "min.insync.replicas",
+    ),
+    Reason(
+        "segments may be smaller than Kafka's least, one MiB",
+        "AlterConfigs|IncrementalAlterConfigs",
+        _CODE,
+        lambda place: (place.kafka, place.ours) == (40, 0) and "segment.bytes" in str(place.case.fields),
+    ),
+    Reason(
+        "Kafka keeps an empty group of a commit that it has refused, until it is restarted",
+        "ListGroups",
+        "groups",
+        lambda place: (
+            all(group in place.kafka for group in place.ours)
+            and {group["group_id"] for group in place.kafka if group not in place.ours} <= {*EMPTY}
+        ),
+    ),
+    Reason("the same: there is no such group", "DescribeGroups", _CODE, _codes((0, 69))),
+    Reason(
+        "the same: there is no such group",
+        "DescribeGroups",
+        r".*group_state",
+        lambda place: (place.kafka, place.ours) == ("Empty", "Dead"),
+    ),
+    Reason(
+        "Kafka answers UNKNOWN_SERVER_ERROR to a member epoch without a member", "OffsetFetch", _CODE, _codes((-1, 25))
+    ),
+    Reason("the same: there is nothing to delete", "DeleteGroups", _CODE, _codes((0, 69))),
+    Reason(
+        "the same: there is nothing to delete",
+        "OffsetDelete",
+        _ANY,
+        lambda place: (place.answers[0]["error_code"], place.answers[1]["error_code"]) == (0, 69),
+    ),
+    Reason(
+        "Kafka answers UNKNOWN_SERVER_ERROR to a topic without name and id",
+        "Metadata",
+        _ANY,
+        lambda place: -1 in {topic["error_code"] for topic in place.answers[0]["topics"]},
+    ),
+    Reason(
+        "Kafka answers UNKNOWN_SERVER_ERROR to an empty name",
+        "DescribeTopicPartitions",
+        r"topics.*",
+        lambda place: -1 in {topic["error_code"] for topic in place.answers[0]["topics"]},
+    ),
+    Reason("nothing is asked for, in a way that there is not", "ElectLeaders", "error_code", _codes((0, 42))),
+    Reason("nothing is asked for", "AlterPartitionReassignments", "allow_replication_factor_change"),
+    Reason("quotas of clients are refused, whatever else is wrong with them", "AlterClientQuotas", _ANY),
+    Reason(
+        "Kafka refuses a whole request for a resource of an unknown kind; here each resource has its own result",
+        "DescribeConfigs",
+        r"results\.\d+\.(error_code|configs)",
+        lambda place: 42 in {result["error_code"] for result in place.answers[0]["results"]},
+    ),
+    Reason(
+        "when its leader has left, any member may lead a group: Kafka's is chosen by hashes",
+        "JoinGroup",
+        r"leader|members|skip_assignment",
+        lambda place: place.answers[0]["leader"] != place.answers[1]["leader"],
+    ),
+    Reason(
+        "of a group's mistakes and a partition's each names one; the code for a group makes a member join again",
+        "OffsetCommit",
+        _CODE,
+        _codes((3, 25), (3, 22), (3, 113), (69, 22), (69, 25), (25, 22)),
+    ),
+    Reason("bytes that are no batch: each has its own name for them", "Produce", _CODE, _codes((2, 87), (2, 3))),
+    Reason(
+        "the batch of a producer without sequence may have bad records as well",
+        "Produce",
+        r".*record_errors",
+        lambda place: not place.kafka,
+    ),
+    Reason(
+        "Kafka gives a repeated batch its own timestamp as the time of its append, which it is not",
+        "Produce",
+        r".*log_append_time_ms",
+        lambda place: place.ours == -1,
+    ),
+)
+
+
+def unexplained(case: Case, kafka: Plain, ours: Plain) -> Iterator[Place]:
+    """The places where two answers to a request differ without a reason."""
+    answers = _pruned(kafka), _pruned(ours)
+    for path, theirs, own in kafka_group_differences.differences(case.api, *answers):
+        place = Place(case, path, theirs, own, answers)
+        if not any(_explains(reason, place) for reason in REASONS):
+            yield place
+
+
+def _explains(reason: Reason, place: Place) -> bool:
+    return (
+        re.fullmatch(reason.apis, place.case.api) is not None
+        and re.fullmatch(reason.path, place.path) is not None
+        and reason.holds(place)
+    )
+
+
+def _pruned(value: Plain) -> Plain:
+    """Without topics of which no partition is named: Kafka leaves them out of most answers."""
+    match value:
+        case dict():
+            return {name: _pruned(item) for name, item in value.items()}
+        case list() if all(isinstance(item, int) for item in value):
+            return sorted(value)  # numbers of partitions, brokers, operations
+        case list():
+            return [_pruned(item) for item in value if not (isinstance(item, dict) and _is_bare(item))]
+    return value
+
+
+def _is_bare(item: dict[str, Plain]) -> bool:
+    """Whether it is a result of a topic that has nothing but its name and no partitions."""
+    return any(item.get(name) == [] for name in ("partitions", "partition_responses")) and not item.get("error_code")
