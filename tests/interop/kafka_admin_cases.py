@@ -463,7 +463,7 @@ CASES: Final[tuple[Case, ...]] = (
             _fetched(topic, epoch=epoch, offset=offset, version=13),
         )
         for topic in ("{id of plain}", UNKNOWN_ID)
-        for epoch, offset in ((7, 0), (-1, -1), (7, -1), (-1, 99))
+        for epoch, offset in ((7, 0), (-1, -1), (7, -1), (-1, 99), (-2, 99))
     ),
     Case("no moment with an epoch", "ListOffsets", 11, _moment(-7, epoch=7)),
     Case("an epoch of -2", "OffsetForLeaderEpoch", 4, _epoch(-1, -2)),
@@ -491,6 +491,8 @@ CASES: Final[tuple[Case, ...]] = (
     Case("produced to no topic", "Produce", 12, _produced(topic="nope")),
     Case("produced to no partition", "Produce", 12, _produced(partition=9)),
     Case("produced with other acks", "Produce", 12, _produced(acks=7)),
+    Case("produced with other acks to no topic", "Produce", 12, _produced(topic="nope", acks=7)),
+    Case("produced nothing to no topic", "Produce", 12, _produced(b"", topic="nope")),
     *_each(
         range(7, 10),
         "without keys",

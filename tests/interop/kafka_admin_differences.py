@@ -121,6 +121,7 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
             "{id of plain} read with epoch -1 from -1, by id",
             "{id of plain} read with epoch 7 from -1, by id",
             "{id of plain} read with epoch -1 from 99, by id",
+            "{id of plain} read with epoch -2 from 99, by id",
         )
     },
     "the same again": Difference(
