@@ -34,6 +34,7 @@ class CommittedOffsets:
         self._by_group: dict[str, dict[Key, CommittedOffset]] = {}
         self.size = 0
         """Bytes that they take of the budget for committed offsets."""
+        self._unstable: set[tuple[str, Key]] = set()  # of Kafka's directory; no client adds to them
 
     def size_of(self, group: str, committed: CommittedOffset) -> int:
         """Bytes that one takes, with its group if it is the first of that."""
@@ -54,6 +55,14 @@ class CommittedOffsets:
         """What a group has committed; not to be changed."""
         return self._by_group.get(group, _NOTHING)
 
+    def is_unstable(self, group: str, key: Key) -> bool:
+        """Whether a transaction is open that has committed something here, which may or may not come to count."""
+        return (group, key) in self._unstable
+
+    def note_unstable(self, group: str, key: Key) -> None:
+        """Such a transaction is open."""
+        self._unstable.add((group, key))
+
     def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         """Note a commit."""
         self.drop(group, key, keeps_group=True)
@@ -61,7 +70,9 @@ class CommittedOffsets:
         self._by_group.setdefault(group, {})[key] = committed
 
     def drop(self, group: str, key: Key, *, keeps_group: bool = False) -> None:
-        """Forget a commit, if there is one."""
+        """Forget a commit, if there is one, and what an open transaction has committed."""
+        if not keeps_group:
+            self._unstable.discard((group, key))
         kept = self._by_group.get(group)
         if kept is None:
             return

@@ -47,7 +47,7 @@ class Committed(NamedTuple):
     """A committed offset, or that there is none: ``offset`` -1. Times are ms of the wall clock.
 
     ``expires_ms`` is when it is to be forgotten as things stand; None: not as long as the group has members that read
-    the topic.
+    the topic. ``is_unstable``: a transaction that is open has committed something else.
     """
 
     topic: str
@@ -57,6 +57,7 @@ class Committed(NamedTuple):
     metadata: str = ""
     committed_ms: int = -1
     expires_ms: int | None = None
+    is_unstable: bool = False
 
 
 class ListedGroup(NamedTuple):

@@ -57,6 +57,13 @@ class Replay:
             else:
                 held.append(known)
 
+    def end(self) -> None:
+        """All is read: what transactions have committed that are still open is neither committed nor gone."""
+        for held in self._open.values():
+            for record in held:
+                if isinstance(record.key, messages.OffsetCommitKey) and record.value is not None:
+                    self.offsets.note_unstable(record.key.group, (record.key.topic, record.key.partition))
+
     def _end_transaction(self, producer_id: int, record: Record) -> None:
         marker = decode_end_marker(record.key, record.value)
         held = self._open.pop(producer_id, [])
@@ -96,6 +103,8 @@ class Replay:
     def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
         if value is None:
             self.offsets.drop(key.group, (key.topic, key.partition))
+            for held in self._open.values():
+                held[:] = [other for other in held if other.key != key]
             return
         assert isinstance(value, messages.OffsetCommitValue)
         self.offsets.put(

@@ -23,10 +23,12 @@ from seglog_broker.groups.records import (
 )
 from seglog_broker.groups.replay import Replay
 from seglog_broker.groups.topic_ids import id_bytes
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.records import decode_records
 from tests.broker.groups.consumer_coordinator import Topics, replayed, restore
+from tests.broker.storage.log.transactions import Batch
 from tests.support import shared_data
 
 # Written by Apache Kafka 4.3.1.
@@ -202,3 +204,53 @@ def test_a_key_that_comes_again_is_not_read_again() -> None:
     with pytest.raises(UnknownRecordError):
         decode_record(KEY[:5], VALUE, known)
     assert list(known) == [KEY]
+
+
+# --- Transactions that were open when Kafka stopped -------------------------------------------------------------------
+
+
+def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) -> CommittedOffsets:
+    """What a log adds up to whose batches are end markers, or (producer id or -1, record)."""
+    replay = Replay(CommittedOffsets())
+    for item in batches:
+        if isinstance(item, Batch):
+            written = item.encoded()
+        else:
+            producer_id, (key, value) = item
+            written = encode_batch(
+                [(0, key, value, ())], producer_id=producer_id, producer_epoch=0, transactional=producer_id >= 0
+            )
+        header = parse_header(written)
+        replay.read(header, decode_records(header, written))
+    replay.end()
+    return replay.offsets
+
+
+PLACE = ("orders", 1)
+FORGOTTEN = encode_forgotten("classic-group", PLACE)
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_unstable", "is_committed"),
+    [
+        ([(7, (KEY, VALUE))], True, False),
+        ([(-1, (KEY, VALUE)), (7, (KEY, VALUE))], True, True),
+        ([(7, (KEY, VALUE)), (-1, (KEY, VALUE))], True, True),
+        ([(7, (KEY, VALUE)), Batch(1, 1, 7, "COMMIT")], False, True),
+        ([(7, (KEY, VALUE)), Batch(1, 1, 7, "ABORT")], False, False),
+        ([(7, (KEY, VALUE)), Batch(1, 1, 8, "COMMIT")], True, False),
+        ([(7, (KEY, VALUE)), (-1, FORGOTTEN)], False, False),
+        ([(7, (KEY, VALUE)), (-1, FORGOTTEN), Batch(1, 1, 7, "COMMIT")], False, False),
+    ],
+)
+def test_what_an_open_transaction_has_committed_is_unstable_until_its_marker_or_until_it_is_deleted(
+    batches: list[Any], is_unstable: bool, is_committed: bool
+) -> None:
+    offsets = in_transactions(*batches)
+    assert offsets.is_unstable("classic-group", PLACE) == is_unstable
+    assert not offsets.is_unstable("other", PLACE)
+    assert offsets.of("classic-group") == ({PLACE: COMMITTED} if is_committed else {})
+    offsets.put("classic-group", PLACE, COMMITTED)
+    assert offsets.is_unstable("classic-group", PLACE) == is_unstable, "a commit of a member does not end it"
+    offsets.drop("classic-group", PLACE)
+    assert not offsets.is_unstable("classic-group", PLACE)

@@ -92,6 +92,7 @@ class GroupLoader:
             try:
                 partition = await self._in_service(number)
                 await replay_partition(partition, replay, self._reads, self._offload)
+                replay.end()
             except (SeglogError, OSError) as error:
                 self._failed[number] = reason = why(error) if isinstance(error, OSError) else error.message
                 log.error("groups_not_loaded", topic=OFFSETS_TOPIC, partition=number, reason=reason)  # noqa: TRY400

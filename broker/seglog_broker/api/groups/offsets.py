@@ -195,9 +195,10 @@ class OffsetService:
         found: list[Committed] = []
         for topic, number in sorted(kept) if partitions is None else partitions:
             stored = kept.get((topic, number))
+            is_unstable = self.committed.is_unstable(group, (topic, number))
             if stored is None or self.is_gone(topic, stored):
                 if partitions is not None:
-                    found.append(Committed(topic, number))
+                    found.append(Committed(topic, number, is_unstable=is_unstable))
             else:
                 expires_ms = retention.expires_ms(topic, stored)
                 found.append(
@@ -209,6 +210,7 @@ class OffsetService:
                         stored.metadata,
                         stored.committed_ms,
                         expires_ms,
+                        is_unstable,
                     )
                 )
         return found

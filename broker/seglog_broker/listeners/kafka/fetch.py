@@ -163,6 +163,7 @@ class Fetch:
         assert result.last_stable_offset is not None
         data.high_watermark, data.last_stable_offset = result.latest, result.last_stable_offset
         data.log_start_offset = result.earliest
+        data.aborted_transactions = None  # as Kafka: null without the question, which is not the default of the field
         if result.aborted is not None:
             data.aborted_transactions = [
                 _AbortedTransaction(producer_id=producer_id, first_offset=first_offset)

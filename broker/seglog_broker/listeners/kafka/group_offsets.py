@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: how far groups have read. Source of the rules: Kafka's KafkaApis."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.listeners.kafka.door import Caller
@@ -96,10 +96,7 @@ def _commit_code(error: Exception | None, version: int) -> ErrorCode:
 def offset_fetch(
     caller: Caller, request: messages.OffsetFetchRequest, version: int
 ) -> messages.OffsetFetchResponse | None:
-    """What groups have committed; None for very many partitions.
-
-    ``require_stable`` changes nothing: without transactions no offset is pending.
-    """
+    """What groups have committed; None for very many partitions."""
     asked = len(request.groups)
     of_groups: list[Sequence[Any] | None] = [group.topics for group in request.groups]
     for topics in of_groups if version >= _SEVERAL_GROUPS_VERSION_MIN else [request.topics]:
@@ -130,13 +127,14 @@ def _fetch(
         for group in _once(request.groups):
             answered = _FoundGroup(group_id=group.group_id)
             response.groups.append(answered)
-            yield from _fetch_group(caller, group, version, answered)
+            yield from _fetch_group(caller, group, version, answered, is_stable_wanted=request.require_stable)
         return
     topics = None
     if request.topics is not None:
         topics = [_AskedTopic(name=topic.name, partition_indexes=topic.partition_indexes) for topic in request.topics]
     found = _FoundGroup(group_id=request.group_id)
-    yield from _fetch_group(caller, _AskedGroup(group_id=request.group_id, topics=topics), version, found)
+    asked = _AskedGroup(group_id=request.group_id, topics=topics)
+    yield from _fetch_group(caller, asked, version, found, is_stable_wanted=request.require_stable)
     if found.error_code and version < _ERROR_OF_GROUP_VERSION_MIN:
         found.topics = [_failed(topic, ErrorCode(found.error_code)) for topic in topics or ()]
     response.error_code = found.error_code
@@ -171,46 +169,58 @@ def _once(groups: Sequence[_AskedGroup]) -> Iterator[_AskedGroup]:
             yield group
 
 
-def _fetch_group(caller: Caller, asked: _AskedGroup, version: int, found: _FoundGroup) -> Iterator[None]:
-    """Find what one group has committed, or the error for all of it."""
+class _Asker(NamedTuple):
+    """Who looks up offsets, and whether only those count that no open transaction may yet replace."""
+
+    committer: Committer | None
+    is_stable_wanted: bool
+
+
+def _fetch_group(
+    caller: Caller, asked: _AskedGroup, version: int, found: _FoundGroup, *, is_stable_wanted: bool
+) -> Iterator[None]:
+    """Find what one group has committed, or the error for all of it.
+
+    ``is_stable_wanted``: where a transaction of Kafka's is open that has committed something, there is an error
+    instead, which clients retry.
+    """
     committer = None  # and before version 9: a member of a group of the consumer protocol has an epoch
     if asked.member_id is not None or asked.member_epoch >= 0:
         committer = Committer(asked.member_id or "", asked.member_epoch)
+    asker = _Asker(committer, is_stable_wanted)
     try:
         caller.take(PART_BYTES + 2 * len(asked.group_id))
         if asked.topics is None:
-            yield from _fetch_all(caller, found, committer, version)
+            yield from _fetch_all(caller, found, asker, version)
         elif not asked.topics:
             caller.groups.committed(asked.group_id, [], committer)
         else:
             for topic in asked.topics:
-                yield from _fetch_topic(caller, found, committer, topic, version)
+                yield from _fetch_topic(caller, found, asker, topic, version)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         found.topics = []
         found.error_code = group_code(error, "OffsetFetch")
 
 
-def _fetch_topic(
-    caller: Caller, group: _FoundGroup, committer: Committer | None, asked: _AskedTopic, version: int
-) -> Iterator[None]:
+def _fetch_topic(caller: Caller, group: _FoundGroup, asker: _Asker, asked: _AskedTopic, version: int) -> Iterator[None]:
     found = _FoundTopic(name=asked.name, topic_id=asked.topic_id)
     name = asked.name
     if version >= _TOPIC_ID_VERSION_MIN:
         topic = topic_with_id(caller.engine.directory.registry.topics, asked.topic_id)
         if topic is None:
-            caller.groups.committed(group.group_id, [], committer)
+            caller.groups.committed(group.group_id, [], asker.committer)
             group.topics.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
             yield
             return
         name = topic.name
     group.topics.append(found)
-    yield from _look_up(caller, group, committer, name, asked.partition_indexes, found)
+    yield from _look_up(caller, group, asker, name, asked.partition_indexes, found)
 
 
 def _look_up(
     caller: Caller,
     group: _FoundGroup,
-    committer: Committer | None,
+    asker: _Asker,
     name: str,
     numbers: Sequence[int],
     found: _FoundTopic,
@@ -220,28 +230,31 @@ def _look_up(
     """Add to ``found`` what is committed for partitions of a topic; ``only_known``: without those that have nothing."""
     for begin in range(0, max(1, len(numbers)), EFFORT_A_TURN):
         some = [(name, number) for number in numbers[begin : begin + EFFORT_A_TURN]]
-        committed = caller.groups.committed(group.group_id, some, committer)
+        committed = caller.groups.committed(group.group_id, some, asker.committer)
         caller.take(sum([PART_BYTES + 2 * len(item.metadata) for item in committed]))
-        found.partitions += _places([item for item in committed if item.offset >= 0 or not only_known])
+        known = [item for item in committed if item.offset >= 0 or not only_known]
+        found.partitions += _places(known, is_stable_wanted=asker.is_stable_wanted)
         yield
 
 
-def _fetch_all(caller: Caller, group: _FoundGroup, committer: Committer | None, version: int) -> Iterator[None]:
+def _fetch_all(caller: Caller, group: _FoundGroup, asker: _Asker, version: int) -> Iterator[None]:
     """All that was committed; where topics have to have ids, without those that have been deleted."""
     topics = caller.engine.directory.registry.topics
-    for name, numbers in caller.groups.committed_topics(group.group_id, committer).items():
+    for name, numbers in caller.groups.committed_topics(group.group_id, asker.committer).items():
         topic = topics.get(name)
         if topic is None and version >= _TOPIC_ID_VERSION_MIN:
             continue
         found = _FoundTopic(name=name, topic_id=NO_ID if topic is None else id_bytes(topic.id))
-        yield from _look_up(caller, group, committer, name, numbers, found, only_known=True)
+        yield from _look_up(caller, group, asker, name, numbers, found, only_known=True)
         if found.partitions:
             group.topics.append(found)
 
 
-def _places(committed: Iterable[Committed]) -> list[_FoundPartition]:
+def _places(committed: Iterable[Committed], *, is_stable_wanted: bool) -> list[_FoundPartition]:
     return [
-        _FoundPartition(
+        _not_found(item.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if item.is_unstable and is_stable_wanted
+        else _FoundPartition(
             partition_index=item.partition,
             committed_offset=item.offset,
             committed_leader_epoch=item.leader_epoch,
@@ -255,16 +268,17 @@ def _failed(asked: _AskedTopic, code: ErrorCode) -> _FoundTopic:
     return _FoundTopic(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[
-            _FoundPartition(
-                partition_index=number,
-                committed_offset=_NO_OFFSET,
-                committed_leader_epoch=_NO_EPOCH,
-                metadata="",
-                error_code=code,
-            )
-            for number in asked.partition_indexes
-        ],
+        partitions=[_not_found(number, code) for number in asked.partition_indexes],
+    )
+
+
+def _not_found(number: int, code: ErrorCode) -> _FoundPartition:
+    return _FoundPartition(
+        partition_index=number,
+        committed_offset=_NO_OFFSET,
+        committed_leader_epoch=_NO_EPOCH,
+        metadata="",
+        error_code=code,
     )
 
 

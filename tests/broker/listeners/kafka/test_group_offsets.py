@@ -210,6 +210,23 @@ async def test_all_offsets_are_found(groups: FakeGroups, version: int) -> None:
     assert groups.asked[0] == ("committed", "g", None, None)
 
 
+@pytest.mark.parametrize("is_stable_wanted", [False, True])
+@pytest.mark.parametrize("places", [None, {"orders": [0], "events": [1]}])
+@pytest.mark.parametrize("version", FETCH_VERSIONS[-4:])
+async def test_where_a_transaction_is_open_stable_offsets_are_not_to_be_had_yet(
+    groups: FakeGroups, version: int, places: dict[str, list[int]] | None, is_stable_wanted: bool
+) -> None:
+    groups.offsets["orders", 0] = Committed("orders", 0, 3, 2, "note", is_unstable=True)
+    request = fetch_request(version, places)
+    request.require_stable = is_stable_wanted
+    told = await serve(groups, request, version)
+    assert group_code_of(told, version) == 0
+    found = fetched(told, version)
+    unstable = (0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert found["orders"] == [unstable if is_stable_wanted else (0, 3, 2, "note", 0)]
+    assert found["events"] == [(1, 7, -1, "", 0)]
+
+
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 async def test_no_partitions_named_none_found(groups: FakeGroups, version: int) -> None:
     assert fetched(await serve(groups, fetch_request(version, {}), version), version) == {}
