@@ -627,7 +627,7 @@ class BrokerConfig:
         int,
         Key(
             "seglog.groups.memory.bytes",
-            Int(1_048_576),
+            Long(1_048_576),
             Effect.NOW,
             "Most bytes for the members of all groups: what they say, read and are assigned; from nine tenths on new "
             "ones are refused, while those that are there stay, also after a start.",
@@ -639,7 +639,7 @@ class BrokerConfig:
         int,
         Key(
             "seglog.offsets.memory.bytes",
-            Int(1_048_576),
+            Long(1_048_576),
             Effect.NOW,
             "Most bytes for committed offsets, some 350 each and their texts; from nine tenths on new ones are "
             "refused, while those that are there stay, also after a start.",

@@ -199,6 +199,13 @@ def _readers(
     members: Iterable[_Member], subscribers: Mapping[_Member, Subscriber], partitions: Mapping[bytes, int]
 ) -> dict[bytes, list[_Member]]:
     """The subscribers of each topic that there is and that has any, in the order of ``members``."""
+    members = list(members)
+    by_topics: dict[frozenset[bytes], list[_Member]] = {}
+    for member in members:
+        by_topics.setdefault(subscribers[member].topics, []).append(member)
+    if len(by_topics) == 1:  # as a rule, and then one list is that of all topics
+        [(topics, readers)] = by_topics.items()
+        return {topic: readers for topic in topics if topic in partitions}
     found: dict[bytes, list[_Member]] = {}
     for member in members:
         for topic in subscribers[member].topics:

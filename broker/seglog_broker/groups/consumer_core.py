@@ -2,7 +2,8 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from seglog_broker.groups import consumer_errors as errors
@@ -15,7 +16,7 @@ from seglog_broker.groups.consumer_member import (
     Reconciliation,
     Subscription,
 )
-from seglog_broker.groups.consumer_requests import Topics
+from seglog_broker.groups.consumer_requests import Topics, TopicSize
 from seglog_broker.groups.consumer_state import ConsumerState
 from seglog_broker.groups.deadlines import Deadlines
 from seglog_broker.groups.membership import Effects, Limits, Now
@@ -45,6 +46,8 @@ class ConsumerCore:
         """When there was a request of each member, by its id, ms of the monotonic clock."""
         self.empty_since_ms: int | None = None
         """Since when there are no members, of the wall clock; it says nothing while there are some."""
+        self._hashed: tuple[frozenset[str], int, int] | None = None
+        """The names of topics, their version, and the hash of both, of last time."""
         self._topics_version: int | None = None
         """Of the topics that the group epoch is for."""
 
@@ -194,7 +197,10 @@ class ConsumerCore:
 
     def _grow_epoch(self, must: bool) -> None:
         """Begin another epoch if there is reason to, or if the topics that members read are not what they were."""
-        found = metadata_hash(self.state.all_topics(), self.topics)
+        names, version = self.state.all_topics(), self.topics.version
+        if self._hashed is None or self._hashed[0] is not names or self._hashed[1] != version:
+            self._hashed = names, version, metadata_hash(names, self.topics)
+        found = self._hashed[2]
         if must or found != self.state.metadata_hash:
             self.state.set_group_epoch(self.state.group_epoch + 1, found)
         self._topics_version = self.topics.version
@@ -203,9 +209,10 @@ class ConsumerCore:
         """Make the assignment of the group epoch."""
         state = self.state
         found = {name: topic for name in state.all_topics() if (topic := self.topics.find(name)) is not None}
+        ids = SharedIds(found)
         subscribers = {
             member.member_id: Subscriber(
-                frozenset(found[name].topic_id for name in state.topics_of(member) if name in found),
+                ids.of(state.topics_of(member)),
                 state.targets.get(member.member_id, NOTHING),
                 member.instance_id,
             )
@@ -237,8 +244,24 @@ class ConsumerCore:
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
     """A number that is another one as soon as topics are created, enlarged or deleted; 0 if there is none of them."""
+    found = [topic for name in names if (topic := topics.find(name)) is not None]
     hashed = hashlib.blake2b(digest_size=8)
-    found = [(name, topic) for name in sorted(names) if (topic := topics.find(name)) is not None]
-    for name, topic in found:
-        hashed.update(f"{name} {topic.topic_id.hex()} {topic.partitions};".encode())
+    for topic_id, partitions in sorted(found):
+        hashed.update(topic_id + partitions.to_bytes(4))
     return int.from_bytes(hashed.digest(), signed=True) if found else 0
+
+
+class SharedIds:
+    """The ids of topics by their names, made once for each set of names that is one and the same."""
+
+    def __init__(self, found: Mapping[str, TopicSize]) -> None:
+        self._found = found
+        self._made: dict[int, tuple[AbstractSet[str], frozenset[bytes]]] = {}
+
+    def of(self, names: AbstractSet[str]) -> frozenset[bytes]:
+        """Those of topics that there are."""
+        made = self._made.get(id(names))
+        if made is None:  # the set is kept, so that its number belongs to no other
+            ids = frozenset(self._found[name].topic_id for name in names if name in self._found)
+            made = self._made[id(names)] = names, ids
+        return made[1]

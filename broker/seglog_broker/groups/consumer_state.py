@@ -137,6 +137,9 @@ class ConsumerState:
 
     def all_topics(self) -> frozenset[str]:
         """The names of the topics that any member reads."""
+        sets: list[frozenset[str]] = [*self.name_sets, *(matched.topics for matched in self.matched.values())]
+        if len(sets) == 1:
+            return sets[0]
         topics: set[str] = set()
         for names in self.name_sets:
             topics |= names

@@ -6,6 +6,7 @@ generation goes back.
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final
 
 from seglog_broker.groups import consumer_errors as errors
@@ -17,8 +18,10 @@ from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_member import ClassicProtocols, Member, MemberState, Progress, Subscription
 from seglog_broker.groups.consumer_requests import Topics
 from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Effects, Limits, Now
-from seglog_broker.groups.subscriptions import read_subscription
+from seglog_broker.groups.subscriptions import ClassicSubscription, read_subscription
 from seglog_broker.groups.topic_names import by_id, by_name
+
+_Read = Callable[[bytes], ClassicSubscription | None]
 
 UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""
@@ -37,9 +40,12 @@ def upgraded(
     Members that have had a generation stay. All that wait are told to join again. Raises UnknownGroupError, and nothing
     has changed, where the configuration, or what members have said, does not let the group change.
     """
-    _check_upgrade(group, limits())
+    read = cache(read_subscription)  # members of one application say the same
+    _check_upgrade(group, limits(), read)
     taken: set[tuple[bytes, int]] = set()
-    members = [_consumer_member(group, member, topics, taken) for member in group.members.values() if not member.is_new]
+    members = [
+        _consumer_member(group, member, topics, taken, read) for member in group.members.values() if not member.is_new
+    ]
     group.refuse_waits()
     return ConsumerGroup.upgraded(group.group_id, group.generation, members, effects, limits, new_id, topics, now)
 
@@ -60,7 +66,7 @@ def downgraded(
     return ClassicGroup.downgraded(group.group_id, group.group_epoch, members, effects, limits, new_id, now)
 
 
-def _check_upgrade(group: ClassicGroup, limits: Limits) -> None:
+def _check_upgrade(group: ClassicGroup, limits: Limits, read: _Read) -> None:
     if group.is_empty:
         return
     reason = None
@@ -74,7 +80,7 @@ def _check_upgrade(group: ClassicGroup, limits: Limits) -> None:
         unread = [
             member.member_id
             for member in group.members.values()
-            if read_subscription(_metadata(group, member)) is None or assigned_partitions(member.assignment) is None
+            if read(_metadata(group, member)) is None or assigned_partitions(member.assignment) is None
         ]
         if unread:
             reason = f"what {unread[0]!r} says of itself, or was assigned, is not in Kafka's format"
@@ -89,9 +95,9 @@ def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
 
 
 def _consumer_member(
-    group: ClassicGroup, member: ClassicMember, topics: Topics, taken: set[tuple[bytes, int]]
+    group: ClassicGroup, member: ClassicMember, topics: Topics, taken: set[tuple[bytes, int]], read: _Read
 ) -> Member:
-    said = read_subscription(_metadata(group, member))
+    said = read(_metadata(group, member))
     had = assigned_partitions(member.assignment)
     assert said is not None, "this was checked"
     assert had is not None, "this was checked"
@@ -114,8 +120,10 @@ def _not_taken(assignments: Iterable[Assignment], taken: set[tuple[bytes, int]])
     """All partitions of the assignments but those that are taken; then they are, too."""
     free = {(topic, number) for has in assignments for topic in has for number in has[topic]} - taken
     taken |= free
-    topics = {topic for topic, _ in free}
-    return {topic: frozenset(number for of, number in free if of == topic) for topic in topics}
+    by_topic: dict[bytes, set[int]] = {}
+    for topic, number in free:
+        by_topic.setdefault(topic, set()).add(number)
+    return {topic: frozenset(numbers) for topic, numbers in by_topic.items()}
 
 
 def _classic_member(member: Member, topics: Topics, now: Now) -> ClassicMember:

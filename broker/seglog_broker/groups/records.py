@@ -61,6 +61,13 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     return key, _VERSION.pack(record.value_version) + write_message(record.value, record.value_version)
 
 
+def least_size(record: Record) -> int:
+    """Bytes that a record has at least; known without encoding it."""
+    if not isinstance(record.value, messages.GroupMetadataValue):
+        return 0
+    return sum(len(member.subscription) + len(member.assignment) for member in record.value.members)
+
+
 def encode_commit(group: str, key: Key, committed: CommittedOffset) -> tuple[bytes, bytes]:
     """Key and value of the record of a commit."""
     value = messages.OffsetCommitValue(

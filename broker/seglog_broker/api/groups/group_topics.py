@@ -5,7 +5,7 @@ from typing import Final
 
 from seglog_broker.groups.consumer_requests import TopicSize
 from seglog_broker.groups.topic_ids import id_bytes, id_text
-from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 
 
 class GroupTopics:
@@ -14,11 +14,18 @@ class GroupTopics:
     def __init__(self, registry: TopicRegistry) -> None:
         self._registry: Final = registry
         self.version = 0
+        self._found: dict[str, tuple[Topic, TopicSize]] = {}
 
     def find(self, name: str) -> TopicSize | None:
         """As ``Topics.find``."""
         topic = self._registry.topics.get(name)
-        return None if topic is None else TopicSize(id_bytes(topic.id), topic.partitions)
+        if topic is None:
+            self._found.pop(name, None)
+            return None
+        found = self._found.get(name)
+        if found is None or found[0] is not topic:
+            found = self._found[name] = topic, TopicSize(id_bytes(topic.id), topic.partitions)
+        return found[1]
 
     def name(self, topic_id: bytes) -> str | None:
         """As ``Topics.name``."""

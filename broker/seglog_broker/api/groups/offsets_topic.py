@@ -48,6 +48,8 @@ class _Write(NamedTuple):
     partition: int
     records: Sequence[Encoded]
     then: Callable[[SeglogError | None], None]
+    least_size: int = 0
+    """Of its records, where they are too large to be encoded."""
 
 
 class OffsetsTopic:
@@ -91,6 +93,15 @@ class OffsetsTopic:
         """
         self._queue.append(_Write(partition_of(group, self.partitions), records, then))
         self._wanted.set()
+
+    def refuse_too_large(self, group: str, size: int, then: Callable[[SeglogError | None], None]) -> bool:
+        """Whether records with ``size`` bytes and more are too many; then call ``then`` with that, in its turn."""
+        number = partition_of(group, self.partitions)
+        if size <= self._batch_bytes_max(number):
+            return False
+        self._queue.append(_Write(number, (), then, size))
+        self._wanted.set()
+        return True
 
     async def run(self) -> None:
         """Write what is queued, until cancelled; then call back for the rest with an error."""
@@ -150,7 +161,9 @@ class OffsetsTopic:
         while self._queue:
             write = self._queue[0]
             builder = builders.get(write.partition)
-            size = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in write.records)
+            size = write.least_size or sum(
+                len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in write.records
+            )
             if builder is not None and builder.size + size > BATCH_BYTES and write.records:
                 break
             self._queue.popleft()

@@ -19,7 +19,7 @@ from seglog_broker.groups.consumer_requests import Topics
 from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.membership import Answer, Effects, Limits, Now, Record
 from seglog_broker.groups.migration import downgraded, upgraded
-from seglog_broker.groups.records import ReadRecord, encode_record
+from seglog_broker.groups.records import ReadRecord, encode_record, least_size
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
@@ -217,8 +217,10 @@ class GroupRunner:
         if records or group in self._unwritten:
             self._unwritten[group] = self._unwritten.get(group, 0) + 1
             owed = dict(self._owed.get(group, ())) if records else {}
-            encoded = self._with_owed(group, encode_all(records)) if records else []
-            self._topic.write(group, encoded, partial(self._note_written, group, replies, owed))
+            then = partial(self._note_written, group, replies, owed)
+            if not self._topic.refuse_too_large(group, sum(map(least_size, records)), then):
+                encoded = self._with_owed(group, encode_all(records)) if records else []
+                self._topic.write(group, encoded, then)
         else:
             for answer, result in replies:
                 answer(result)

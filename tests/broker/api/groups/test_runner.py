@@ -31,6 +31,9 @@ class HeldTopic:
         self.writes.append(then)
         self.records.append(list(records))
 
+    def refuse_too_large(self, group: str, size: int, then: Callable[[SeglogError | None], None]) -> bool:
+        return False
+
     def end(self, error: SeglogError | None = None) -> None:
         self.writes.pop(0)(error)
 
