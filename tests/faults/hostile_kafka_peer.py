@@ -265,6 +265,26 @@ def places(dice: random.Random) -> list[tuple[str, int]]:
     )
 
 
+EXPRESSIONS: Final = (
+    *(r"\pL" * 600, r"(?i)\pL" * 600, r"\W" * 16_000, "a" * 30_000, "((a*)(b*)){1000}" * 2 + "d", ".*"),
+    *("(.{0,30}){30}", "(a?b?){1000}d", "(" * 10_000, "(?=a)"),
+)
+"""Of which reading, or matching, would take long."""
+
+
+def member(dice: random.Random) -> Request:
+    """A member that subscribes by an expression, or to very many topics, and that nobody hears of again."""
+    regex = dice.choice([*EXPRESSIONS, None])
+    return messages.ConsumerGroupHeartbeatRequest(
+        group_id=f"hostile-{dice.randrange(20)}",
+        member_id=f"m{dice.randrange(1 << 30)}",
+        rebalance_timeout_ms=dice.choice([1, 2**31 - 1]),
+        subscribed_topic_names=[name(dice) for _ in range(min(many(dice), 3000))] if regex is None else [],
+        subscribed_topic_regex=regex,
+        topic_partitions=[],
+    )
+
+
 def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
     """A request for very much, and its version."""
     m = messages
@@ -272,6 +292,8 @@ def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
     if dice.random() < 0.005:
         kind, codec = dice.choice(BOMBS)
         return produce([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))], ids, 1), 9
+    if dice.random() < 0.1:
+        return member(dice), 1
     names = [name(dice) for _ in range(min(many(dice), 3000))]
     choices: list[Callable[[], Request]] = [
         lambda: produce([(*place, b"") for place in places(dice)], ids, dice.choice([-1, 1, 5])),
