@@ -97,7 +97,7 @@ def test_a_start_that_creates_many_partitions_can_be_stopped(tmp_path: Path) -> 
     registry = TopicRegistry(PosixFileSystem(), str(data / "seglog-topics.json"))
     registry.topics["t"] = Topic("t", "IVT1Seu3QjacxS7oBTKhDQ", 10_000)
     registry.save()
-    PendingCreation("IVT1Seu3QjacxS7oBTKhDQ", 0).save(PosixFileSystem(), str(data))
+    PendingCreation({"IVT1Seu3QjacxS7oBTKhDQ": 0}).save(PosixFileSystem(), str(data))
     process = start_daemon(data, subprocess.PIPE)
     assert process.stderr is not None
     with ended(process):

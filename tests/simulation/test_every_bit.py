@@ -427,7 +427,7 @@ async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_har
     written = await _written(clean=clean)
     fs = ForgetfulFileSystem()
     fs.load(written.files)
-    PendingCreation(_open(fs).directory.registry.topics["t"].id, 0).save(fs, "/data")
+    PendingCreation({_open(fs).directory.registry.topics["t"].id: 0}).save(fs, "/data")
     written.files[f"/data/{CREATION_FILE}"] = contents(fs)[f"/data/{CREATION_FILE}"]
     counts, failures = await _run(written, every=1, seed=0, only=CREATION_FILE)
     assert not failures, "\n".join(failures[:50])

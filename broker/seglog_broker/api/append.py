@@ -171,14 +171,14 @@ class AppendService:
     async def create_missing(self, request: AppendRequest) -> dict[str, SeglogError]:
         """Create topics with the broker's defaults. Returns topic -> error for those that failed, for ``append``."""
         refused: dict[str, SeglogError] = {}
-        for name in dict.fromkeys(self.missing_topics(request)):
-            try:
-                await self._topics.create(CreateTopicRequest(name))
-            except TopicExistsError:
-                continue  # another connection was first
-            except SeglogError as error:
-                log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=error.message)
-                refused[name] = error
+        missing = list(dict.fromkeys(self.missing_topics(request)))
+        for name, outcome in zip(
+            missing, await self._topics.create_all(list(map(CreateTopicRequest, missing))), strict=True
+        ):
+            # A topic that exists by now was made for another connection.
+            if isinstance(outcome, SeglogError) and not isinstance(outcome, TopicExistsError):
+                log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=outcome.message)
+                refused[name] = outcome
         return refused
 
     def is_plain(self, request: AppendRequest) -> bool:

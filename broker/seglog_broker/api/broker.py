@@ -174,6 +174,7 @@ class Broker:
         self._offsets_now = offsets.offsets_now
         self.topics = topics.describe
         self.create_topic = topics.create
+        self.create_topics = topics.create_all
         self.check_new_topic = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete

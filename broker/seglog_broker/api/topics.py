@@ -1,10 +1,10 @@
 """Topics: described in pages, created, altered, deleted."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 import trio
@@ -52,6 +52,8 @@ from seglog_protocol.messages import (
 )
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 DESCRIBED_MAX: Final = 500
 """The most topics that one reply describes with their whole configuration; further requests get the others."""
@@ -150,32 +152,89 @@ class TopicService:
         """Raise the error that ``create`` would raise now for a topic that cannot be."""
         self._plan(request, for_broker=False)
 
-    def _plan(self, request: CreateTopicRequest, *, for_broker: bool) -> tuple[TopicCreation, list[str]]:
-        """The files of a new topic, and warnings about its settings."""
+    def _plan(self, request: CreateTopicRequest, *, for_broker: bool) -> tuple[Topic, list[str]]:
+        """A new topic, and warnings about its settings."""
         if not for_broker and is_internal(request.topic) and request.topic not in self._directory.registry.topics:
             raise InvalidTopicError(
                 f"topic {request.topic} is the broker's own: it is made when it is needed", topic=request.topic
             )
         config, warnings = self._config.current.validate_topic_config(request.config)
         count = self._config.current.num_partitions if request.partitions is None else request.partitions
-        return self._directory.topics.plan_topic(request.topic, count, config), warnings
+        return self._directory.topics.new_topic(request.topic, count, config), warnings
 
     async def create(self, request: CreateTopicRequest, *, for_broker: bool = False) -> CreateTopicReply:
         """Create a topic; returns when it survives a power cut. An internal one is made for the broker alone."""
+        [outcome] = await self.create_all([request], for_broker=for_broker)
+        if isinstance(outcome, SeglogError):
+            raise outcome
+        return outcome
+
+    async def create_all(
+        self, requests: Sequence[CreateTopicRequest], *, for_broker: bool = False
+    ) -> list[CreateTopicReply | SeglogError]:
+        """As ``create``, for several topics, whose files are made and synced together. None fails another.
+
+        The outcomes are in the order of ``requests``, which have different names.
+        """
+        planned: dict[str, tuple[Topic, list[str]]] = {}
+        failed: dict[str, SeglogError] = {}
         async with self._lock:
-            creation, warnings = self._plan(request, for_broker=for_broker)
-            self._directory.space.check(0)
-            if self._directory.partitions.checkpoints.is_stale:
-                failure = await self._checkpoints.write()
-                if failure is not None:
-                    raise storage_error(f"topic {request.topic} could not be created: {why(failure)}", failure)
-                self._directory.partitions.checkpoints.note_written()
-            topic = await self._make(creation, partial(self._directory.topics.finish_topic, creation))
-            self._serve_partitions(creation)
+            for number, request in enumerate(requests, start=1):
+                if number % EFFORT_A_TURN == 0:
+                    await self._reads.turn()
+                try:
+                    planned[request.topic] = self._plan(request, for_broker=for_broker)
+                except SeglogError as error:
+                    failed[request.topic] = error
+            if planned:
+                failed |= await self._create_planned([topic for topic, _ in planned.values()])
+        outcomes: list[CreateTopicReply | SeglogError] = []
+        for number, request in enumerate(requests, start=1):
+            if number % EFFORT_A_TURN == 0:
+                await self._reads.turn()
+            outcomes.append(failed.get(request.topic) or self._created(*planned[request.topic]))
+        return outcomes
+
+    def _created(self, planned: Topic, warnings: list[str]) -> CreateTopicReply:
+        """The reply to a request whose topic was created, and what follows from that."""
+        topic = self._directory.registry.topics.get(planned.name, planned)  # made at a second attempt, with another id
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         self._note_change(topic.name, False)
         dense = why_index_fills_first(self._table.config_of(topic))
         return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
+
+    async def _create_planned(self, topics: Sequence[Topic]) -> dict[str, SeglogError]:
+        """Create topics together or, where that fails, one by one. Returns name -> error. The caller holds the lock."""
+        try:
+            await self._create_together(topics)
+        except SeglogError as error:
+            if len(topics) == 1:
+                return {topics[0].name: error}
+        else:
+            return {}
+        failed: dict[str, SeglogError] = {}
+        full: DiskFullError | None = None
+        for topic in topics:
+            if full is None:
+                again = self._directory.topics.new_topic(topic.name, topic.partitions, topic.config)
+                failed |= await self._create_planned([again])
+                failure = failed.get(topic.name)
+                full = failure if isinstance(failure, DiskFullError) else None
+            else:
+                failed[topic.name] = full
+        return failed
+
+    async def _create_together(self, topics: Sequence[Topic]) -> None:
+        """Create topics, all or none."""
+        self._directory.space.check(0)
+        if self._directory.partitions.checkpoints.is_stale:
+            failure = await self._checkpoints.write()
+            if failure is not None:
+                raise storage_error(f"topic {topics[0].name} could not be created: {why(failure)}", failure)
+            self._directory.partitions.checkpoints.note_written()
+        creation = self._directory.topics.plan_creation(topics)
+        await self._make(creation, partial(self._directory.topics.finish_creation, creation))
+        self._serve_partitions(creation)
 
     async def alter(self, request: AlterTopicRequest) -> AlterTopicReply:
         """Change a topic's configuration and add partitions; returns when that is in force and survives a power cut.
@@ -248,7 +307,7 @@ class TopicService:
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         return altered
 
-    async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], Topic]) -> Topic:
+    async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], T]) -> T:
         """Do the work of a creation and return ``finish`` of its error. Left-over directories are removed later."""
         error = await self._make_files(creation)
         try:
@@ -287,8 +346,7 @@ class TopicService:
         return None
 
     def _serve_partitions(self, creation: TopicCreation) -> None:
-        made = ((creation.topic.name, n) for n in range(creation.first_partition, creation.topic.partitions))
-        self._table.serve({key: self._directory.logs[key] for key in made})
+        self._table.serve({key: self._directory.logs[key] for part in creation.parts for key in part.keys})
 
     def _topic_key(self, name: str) -> str:
         """The key for a name or a synonym. Raises InvalidConfigError with the nearest name if there is none."""

@@ -10,7 +10,8 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_protocol.messages import CreateTopicRequest
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import CreateTopicReply, CreateTopicRequest
 
 
 class KafkaConfigs(Protocol):
@@ -74,6 +75,10 @@ class KafkaEngine(BrokerApi, Protocol):
 
     async def learn_sizes(self, logs: Iterable[PartitionLog], /) -> None:
         """Read, in a thread, the file sizes that ``PartitionLog.size`` needs."""
+        ...
+
+    async def create_topics(self, requests: Sequence[CreateTopicRequest], /) -> list[CreateTopicReply | SeglogError]:
+        """Create topics, whose names differ, together; none fails another. The outcomes are in the same order."""
         ...
 
     def check_new_topic(self, request: CreateTopicRequest, /) -> None:

@@ -1,7 +1,7 @@
 """CreateTopics, CreatePartitions, DeleteTopics: topics made, enlarged, deleted."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from seglog_broker.config.kafka_configs import ConfigEntry, ResourceType
@@ -9,14 +9,20 @@ from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.replicas import check_replicas
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
-from seglog_broker.listeners.kafka.topic_names import plain_name
+from seglog_broker.listeners.kafka.topic_names import TopicNames
 from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.messages import AlterTopicRequest, CreateTopicReply, CreateTopicRequest, DeleteTopicRequest
+from seglog_protocol.messages import (
+    AlterTopicRequest,
+    ConfigValue,
+    CreateTopicReply,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+)
 
 DEFAULT_COUNT: Final = -1
 """Stands for the broker's default number of partitions or replicas."""
@@ -45,12 +51,13 @@ _Deleted = messages.DeleteTopicsResponse.DeletableTopicResult
 async def create_topics(
     caller: Caller, request: messages.CreateTopicsRequest, version: int
 ) -> messages.CreateTopicsResponse:
-    """Topics are created, each with its own result."""
+    """Topics are created together, each with its own result."""
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
     turns = Turns(caller)
-    names = _Names(caller.engine.directory.registry.topics)
+    names = TopicNames(caller.engine.directory.registry.topics)
     too_many = _partitions_made(caller, request.topics) > PARTITIONS_MAX
+    planned: list[tuple[_Created, CreateTopicRequest]] = []
     for wanted in request.topics:
         await turns.work(EFFORT_OF_CHANGE)
         if not times[wanted.name]:
@@ -61,10 +68,31 @@ async def create_topics(
             _check_once("name", times.pop(wanted.name))
             _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
             caller.take(CREATED_BYTES)
-            await _create(caller, wanted, names, result, version, validate_only=request.validate_only)
+            asked = _checked(caller, wanted, names)
+            if request.validate_only:
+                caller.engine.check_new_topic(asked)
+                count = caller.config.num_partitions if asked.partitions is None else asked.partitions
+                _describe(result, version, count, caller.engine.configs.describe_new(asked.config))
+            else:
+                planned.append((result, asked))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreateTopics")
+    for (result, asked), outcome in zip(planned, await _create(caller, [asked for _, asked in planned]), strict=True):
+        await turns.work(EFFORT_OF_CHANGE)
+        if isinstance(outcome, CreateTopicReply):
+            result.topic_id = id_bytes(outcome.topic_id)
+            entries = caller.engine.configs.describe(ResourceType.TOPIC, asked.topic)
+            _describe(result, version, outcome.partitions, entries)
+        else:
+            result.error_code, result.error_message = failure_of(outcome, "CreateTopics")
     return response
+
+
+async def _create(caller: Caller, asked: Sequence[CreateTopicRequest]) -> Sequence[CreateTopicReply | Exception]:
+    try:
+        return await caller.engine.create_topics(asked)
+    except Exception as error:  # noqa: BLE001 - the caller answers it, and logs it where it is a bug
+        return [error] * len(asked)
 
 
 def _check_once(what: str, times: int) -> None:
@@ -77,23 +105,6 @@ def _check_amount(why: str, *, is_too_much: bool) -> None:
         raise Refused(ErrorCode.POLICY_VIOLATION, why)
 
 
-class _Names:
-    """The topics that there are, for collisions with new ones."""
-
-    def __init__(self, topics: Iterable[str]) -> None:
-        self._by_plain_name = {plain_name(topic): topic for topic in topics}
-
-    def check(self, name: str) -> None:
-        """Raise Refused if ``name`` differs from that of a topic in dots and underscores only."""
-        other = self._by_plain_name.get(plain_name(name), name)
-        if other != name:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
-
-    def add(self, name: str) -> None:
-        """There is another topic."""
-        self._by_plain_name[plain_name(name)] = name
-
-
 def _partitions_made(caller: Caller, topics: Iterable[_Wanted]) -> int:
     return sum(
         len(topic.assignments)
@@ -102,11 +113,10 @@ def _partitions_made(caller: Caller, topics: Iterable[_Wanted]) -> int:
     )
 
 
-async def _create(
-    caller: Caller, wanted: _Wanted, names: _Names, result: _Created, version: int, *, validate_only: bool
-) -> None:
+def _checked(caller: Caller, wanted: _Wanted, names: TopicNames) -> CreateTopicRequest:
+    """The topic as the broker is asked for it. Raises Refused."""
     count = _partition_count(caller, wanted)
-    config: dict[str, str] = {}
+    config: dict[str, ConfigValue] = {}
     for item in wanted.configs:
         if item.value is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {item.name}")
@@ -114,19 +124,14 @@ async def _create(
     why = why_invalid_topic(wanted.name)
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
-    names.check(wanted.name)
-    asked = CreateTopicRequest(wanted.name, count, dict(config))
-    if validate_only:
-        caller.engine.check_new_topic(asked)
-        count = caller.config.num_partitions if count is None else count
-        entries = caller.engine.configs.describe_new(config)
-    else:
-        reply, _ = await caller.engine.answer(asked)
-        assert isinstance(reply, CreateTopicReply)
-        result.topic_id = id_bytes(reply.topic_id)
-        count = reply.partitions
-        entries = caller.engine.configs.describe(ResourceType.TOPIC, wanted.name)
+    other = names.colliding(wanted.name)
+    if other is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{wanted.name}' collides with existing topic: {other}")
     names.add(wanted.name)
+    return CreateTopicRequest(wanted.name, count, config)
+
+
+def _describe(result: _Created, version: int, count: int, entries: Iterable[ConfigEntry]) -> None:
     if version >= _WITH_CONFIGS_VERSION_MIN:
         result.num_partitions, result.replication_factor = count, 1
         result.configs = [_config(entry) for entry in entries]

@@ -3,14 +3,22 @@
 from collections.abc import Iterable
 
 
-def colliding_topic(name: str, topics: Iterable[str]) -> str | None:
-    """A topic whose name differs from ``name`` in dots and underscores only."""
-    if "." not in name and "_" not in name:
-        return None
-    same = plain_name(name)
-    return next((other for other in topics if other != name and plain_name(other) == same), None)
+class TopicNames:
+    """Names of topics, to be searched for one that differs from another in dots and underscores only."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._by_plain_name = {_plain(topic): topic for topic in topics}
+
+    def colliding(self, name: str) -> str | None:
+        """The topic whose name collides with ``name``, or None."""
+        other = self._by_plain_name.get(_plain(name), name)
+        return None if other == name else other
+
+    def add(self, name: str) -> None:
+        """There is another topic."""
+        self._by_plain_name[_plain(name)] = name
 
 
-def plain_name(name: str) -> str:
+def _plain(name: str) -> str:
     """The name that all colliding ones have in common."""
     return name.replace(".", "_")

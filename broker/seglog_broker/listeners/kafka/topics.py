@@ -7,8 +7,8 @@ from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKE
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
-from seglog_broker.listeners.kafka.topic_names import colliding_topic
-from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
+from seglog_broker.listeners.kafka.topic_names import TopicNames
+from seglog_broker.listeners.kafka.turns import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
@@ -72,10 +72,14 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
         else:
             response.topics.append(item)
     may_create = caller.config.auto_create_topics_enable and request.allow_auto_topic_creation
+    failures = await _create(caller, missing) if may_create else {}
     for name in missing:
-        await turns.work(EFFORT_OF_CHANGE if may_create else 0)
+        topic = topics.get(name)
+        await turns.work(1 if topic is None else topic.partitions)
         response.topics.append(
-            await _created(caller, name) if may_create else _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            _failed(name, failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if topic is None
+            else _described(caller, topic)
         )
     operations = topic_operations(asked=request.include_topic_authorized_operations)
     for described in response.topics:
@@ -115,19 +119,27 @@ def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
     return _MetadataTopic(error_code=code, name=name, is_internal=name is not None and is_internal(name))
 
 
-async def _created(caller: Caller, name: str) -> _MetadataTopic:
-    if is_internal(name):
-        return _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # it will be there when it is needed
-    if colliding_topic(name, caller.engine.directory.registry.topics) is not None:
-        return _failed(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+async def _create(caller: Caller, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
+    failed: dict[str, ErrorCode] = {}
+    wanted: dict[str, CreateTopicRequest] = {}
+    others = TopicNames(caller.engine.directory.registry.topics)
+    for name in names:
+        if is_internal(name):
+            continue
+        if others.colliding(name) is not None:
+            failed[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        else:
+            others.add(name)
+            wanted[name] = CreateTopicRequest(name)
     try:
-        await caller.engine.answer(CreateTopicRequest(name))
-    except TopicExistsError:
-        pass  # another connection was first
+        outcomes: Sequence[object] = await caller.engine.create_topics(list(wanted.values()))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        return _failed(name, failure_of(error, "Metadata").code)
-    topic = caller.engine.directory.registry.topics.get(name)
-    return _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else _described(caller, topic)
+        outcomes = [error] * len(wanted)
+    for name, outcome in zip(wanted, outcomes, strict=True):
+        if isinstance(outcome, Exception) and not isinstance(outcome, TopicExistsError):
+            failed[name] = failure_of(outcome, "Metadata").code
+    return failed
 
 
 def _described(caller: Caller, topic: Topic) -> _MetadataTopic:

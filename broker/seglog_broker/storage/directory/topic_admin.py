@@ -2,14 +2,14 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
-from seglog_broker.storage.directory.topic_creation import TopicCreation
+from seglog_broker.storage.directory.topic_creation import NewPartitions, TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
@@ -51,11 +51,10 @@ class TopicAdmin:
         self._handles = handles
         self._new_uuid = new_uuid
 
-    def plan_topic(self, name: str, partitions: int, config: dict[str, str]) -> TopicCreation:
-        """Check that a topic can be created, and return the work to do.
+    def new_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
+        """A topic that can be created, with an id of its own; nothing is done.
 
-        Call the result's ``run`` (many fsyncs, so in a thread), then ``finish_topic``. No other topic may be created or
-        deleted meanwhile. Raises InvalidTopicError, TopicExistsError or InvalidPartitionsError.
+        Raises InvalidTopicError, TopicExistsError or InvalidPartitionsError.
         """
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
@@ -64,36 +63,45 @@ class TopicAdmin:
             raise TopicExistsError(f"topic {name} exists already", topic=name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
-        return self._planned(Topic(name, filenames.new_id(self._new_uuid()), partitions, config), 0)
+        return Topic(name, filenames.new_id(self._new_uuid()), partitions, config)
 
-    def _planned(self, topic: Topic, first_partition: int) -> TopicCreation:
-        registry = self.registry.content(adding=topic)
-        return TopicCreation(self._fs, self._path, topic, first_partition, self.registry.path, registry)
+    def plan_creation(self, topics: Iterable[Topic]) -> TopicCreation:
+        """The work of creating these topics, which have different names.
 
-    def finish_topic(self, creation: TopicCreation, error: OSError | None) -> Topic:
-        """Put a topic into service whose files were made. StorageError if they were not: then nothing of it is left."""
-        topic = creation.topic
+        Call the result's ``run`` (many fsyncs, so in a thread), then ``finish_creation``. No other topic may be created
+        or deleted in between.
+        """
+        return self._planned([NewPartitions(topic, 0) for topic in topics])
+
+    def _planned(self, parts: Sequence[NewPartitions]) -> TopicCreation:
+        registry = self.registry.content(adding={part.topic.name: part.topic for part in parts})
+        return TopicCreation(self._fs, self._path, parts, self.registry.path, registry)
+
+    def finish_creation(self, creation: TopicCreation, error: OSError | None) -> None:
+        """Put topics into service whose files were made. StorageError if they were not: nothing of them is left."""
+        topics = [part.topic for part in creation.parts]
         try:
             logs = self._opened(creation, error)
         except OSError as failure:
-            self._undo_creation(topic)
-            raise storage_error(f"topic {topic.name} could not be created: {why(failure)}", failure) from failure
-        self.registry.topics[topic.name] = topic
+            self.registry.deleting += [topic.id for topic in topics]
+            self._undo(creation)  # so that the next start does not find it
+            names = topics[0].name if len(topics) == 1 else f"{topics[0].name} and {len(topics) - 1} with it"
+            raise storage_error(f"topic {names} could not be created: {why(failure)}", failure) from failure
+        for topic in topics:
+            self.registry.topics[topic.name] = topic
         self._partitions.logs |= logs
-        return topic
 
     def opening(self, creation: TopicCreation) -> Iterator[None]:
         """Open the logs of new partitions, one per step, since many of them take the loop a long time.
 
-        An OSError is to be passed to ``finish_topic`` or ``finish_alteration``, which open the remaining logs.
+        An OSError is to be passed to ``finish_creation`` or ``finish_alteration``, which open the remaining logs.
         """
-        topic = creation.topic
-        config = self._partitions.config.topic_config(topic.config)
-        for partition in range(creation.first_partition, topic.partitions):
-            key = (topic.name, partition)
-            if key not in creation.logs:
-                creation.logs[key] = self._partitions.new_log(key, config)
-                yield
+        for part in creation.parts:
+            config = self._partitions.config.topic_config(part.topic.config)
+            for key in part.keys:
+                if key not in creation.logs:
+                    creation.logs[key] = self._partitions.new_log(key, config)
+                    yield
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
         """The logs of the new partitions. Raises ``error`` if given, or what opening them raises."""
@@ -111,22 +119,22 @@ class TopicAdmin:
     def plan_alteration(self, topic: Topic, partitions: int, config: dict[str, str]) -> TopicCreation:
         """The work of changing a topic's configuration and adding partitions; then call ``finish_alteration``.
 
-        The rules of ``plan_topic`` apply. Raises InvalidPartitionsError for fewer partitions.
+        The rules of ``plan_creation`` apply. Raises InvalidPartitionsError for fewer partitions.
         """
         if not topic.partitions <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(
                 f"topic {topic.name} has {topic.partitions} partitions and can have up to {PARTITIONS_MAX}, not "
                 f"{partitions}: partitions cannot be removed"
             )
-        return self._planned(replace(topic, partitions=partitions, config=config), topic.partitions)
+        return self._planned([NewPartitions(replace(topic, partitions=partitions, config=config), topic.partitions)])
 
     def finish_alteration(self, before: Topic, alteration: TopicCreation, error: OSError | None) -> Topic:
         """Put an alteration in force. StorageError if it could not be written: then nothing has changed."""
-        altered = alteration.topic
+        [(altered, _)] = alteration.parts
         try:
             logs = self._opened(alteration, error)
         except OSError as failure:
-            self._undo_partitions(altered, alteration.first_partition)
+            self._undo(alteration)
             raise storage_error(f"topic {before.name} could not be altered: {why(failure)}", failure) from failure
         self.registry.topics[altered.name] = altered
         self._partitions.logs |= logs
@@ -138,36 +146,35 @@ class TopicAdmin:
         return altered
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
-        """``plan_topic``, ``run`` and ``finish_topic``, in line."""
-        creation = self.plan_topic(name, partitions, config)
+        """``plan_creation``, ``run`` and ``finish_creation`` for one topic, in line."""
+        topic = self.new_topic(name, partitions, config)
+        creation = self.plan_creation([topic])
+        failure = None
         try:
             creation.run()
         except OSError as error:
-            return self.finish_topic(creation, error)
-        return self.finish_topic(creation, None)
+            failure = error
+        self.finish_creation(creation, failure)
+        return topic
 
-    def _undo_creation(self, topic: Topic) -> None:
-        """Undo an unfinished creation, so that the next start does not find it."""
-        self.registry.deleting.append(topic.id)
-        self._undo_partitions(topic, 0)
-
-    def _undo_partitions(self, topic: Topic, first: int) -> None:
-        """Remove the directories from partition ``first`` on, then write the previous registry.
+    def _undo(self, creation: TopicCreation) -> None:
+        """Remove the directories of new partitions, then write the previous registry.
 
         In this order a crash in between leaves directories that the next start completes, not unknown ones, and a full
         disk has room for the registry. If writing it fails, the next start follows the registry on disk. A directory
         that cannot be removed, which takes more descriptors than making it, is renamed and added to ``half_made``, so
         that another attempt can succeed.
         """
-        for partition in range(first, topic.partitions):
-            path = self._partitions.path_of((topic.name, partition))
-            self._handles.forget_in(path)
+        keys = [key for part in creation.parts for key in part.keys]
+        self._handles.forget_in(*map(self._partitions.path_of, keys))
+        for key in keys:
+            path = self._partitions.path_of(key)
             try:
                 if self._fs.exists(path):
                     self._fs.remove_tree(path)
             except OSError:
                 with contextlib.suppress(OSError):
-                    self.half_made.append(self._mark_partition(topic, partition))
+                    self.half_made.append(self._mark_partition(key))
         with contextlib.suppress(OSError):
             self._space.with_ballast(self.registry.save)
             # Last: until then a start completes the partitions.
@@ -254,15 +261,15 @@ class TopicAdmin:
         deleted = [path for path in self.unrecorded if filenames.deleted_topic_id(path) == topic.id]
         for partition in range(topic.partitions):
             with contextlib.suppress(OSError):
-                deleted.append(self._mark_partition(topic, partition))
+                deleted.append(self._mark_partition((topic.name, partition)))
         with contextlib.suppress(OSError):
             self._fs.sync_directory(self._path)
         return deleted
 
-    def _mark_partition(self, topic: Topic, partition: int) -> str:
+    def _mark_partition(self, key: TopicPartition) -> str:
         """Rename a partition's directory to ``…-delete``, for removal; return its path."""
-        path = self._partitions.path_of((topic.name, partition))
-        name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
+        path = self._partitions.path_of(key)
+        name = filenames.marked_directory_name(*key, self._new_uuid(), filenames.DELETE_MARKER)
         marked = f"{self._path}/{name}"
         self._space.with_ballast(partial(self._fs.rename, path, marked))
         return marked

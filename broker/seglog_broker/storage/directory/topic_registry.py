@@ -118,9 +118,9 @@ class TopicRegistry:
         """Replace the file; returns when it survives a power cut."""
         write_file_atomically(self._fs, self.path, self.content())
 
-    def content(self, *, adding: Topic | None = None) -> bytes:
-        """The content of the file, with ``adding`` as a new or changed topic; for writing it in a thread."""
-        topics = {**self.topics, adding.name: adding} if adding else self.topics
+    def content(self, *, adding: Mapping[str, Topic] | None = None) -> bytes:
+        """The content of the file, with new or changed topics ``adding``, by name; for writing it in a thread."""
+        topics = {**self.topics, **adding} if adding else self.topics
         known = self._texts
         texts = {}
         for name in sorted(topics):  # there may be ten thousand, of which one has changed

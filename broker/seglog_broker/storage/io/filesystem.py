@@ -297,28 +297,51 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
     """Replace ``path`` so that after a crash at any point it has the whole old content or the whole new one.
 
-    Writes ``<path>.tmp``, syncs it, renames it, syncs the directory. A ``.tmp`` that an earlier crash left is
-    overwritten; after an OSError it is removed, because on a full disk its space is needed.
-    Without ``sync`` this is true of a crash of the process only: after a power cut the path may have any content or be
+    See ``write_files_atomically``.
+    """
+    write_files_atomically(fs, [(path, content)], sync=sync)
+
+
+def write_files_atomically(fs: FileSystem, contents: Sequence[tuple[str, bytes]], *, sync: bool = True) -> None:
+    """Replace each path so that after a crash at any point it has its whole old content or its whole new one.
+
+    Writes each ``<path>.tmp``, syncs all of them together, renames them, syncs their directories together; so the
+    number of paths is bounded by that of open files. A ``.tmp`` that an earlier crash left is overwritten; after an
+    OSError those still there are removed, because on a full disk their space is needed, and each path may have either
+    content.
+    Without ``sync`` this is true of a crash of the process only: after a power cut a path may have any content or be
     missing. That is for content that has a checksum and can be rebuilt.
     """
-    temporary = f"{path}.tmp"
-    file = fs.open(temporary, create=True)
+    written: list[tuple[str, File]] = []
+    renamed = 0
     try:
         try:
-            file.truncate(0)
-            write_all(file, [content], 0)
+            for path, content in contents:
+                file = fs.open(f"{path}.tmp", create=True)
+                written.append((path, file))
+                file.truncate(0)
+                write_all(file, [content], 0)
             if sync:
-                file.fdatasync()
+                _raise_first(fs.sync_files([file for _, file in written]))
         finally:
-            file.close()
-        fs.rename(temporary, path)
+            for _, file in written:
+                file.close()
+        for path, _ in written:
+            fs.rename(f"{path}.tmp", path)
+            renamed += 1
     except OSError:
-        with contextlib.suppress(OSError):
-            fs.unlink(temporary)
+        for path, _ in written[renamed:]:
+            with contextlib.suppress(OSError):
+                fs.unlink(f"{path}.tmp")
         raise
     if sync:
-        fs.sync_directory(parent(path))
+        _raise_first(fs.sync_directories(list(dict.fromkeys(parent(path) for path, _ in contents))))
+
+
+def _raise_first(outcomes: Sequence[OSError | None]) -> None:
+    for error in outcomes:
+        if error is not None:
+            raise error
 
 
 def parent(path: str) -> str:

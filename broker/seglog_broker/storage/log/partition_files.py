@@ -1,36 +1,58 @@
-"""Creates a partition's directory with the files of an empty log, and detects an unfinished creation."""
+"""Creates partitions' directories with the files of empty logs, and detects an unfinished creation."""
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
 from seglog_broker.storage.io.filenames import (
     PARTITION_METADATA_FILE,
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.log.leader_epochs import LeaderEpochs
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_files_atomically
+from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_protocol import segment_files as names
+
+PARTITIONS_AT_A_TIME: Final = 64
+"""Partitions whose files are made and synced together; each has one file open."""
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
-    """Make the directory of a new partition with the files of an empty log; returns when they are on the disk.
+    """Make the directory of one new partition, see ``make_partitions``."""
+    make_partitions(fs, [(directory, topic_id)])
 
-    The caller syncs the parent directory. An unfinished attempt is completed. ``partition.metadata`` is written last:
-    without it the directory is not yet a partition, see ``make_is_incomplete``.
+
+def make_partitions(fs: FileSystem, wanted: Sequence[tuple[str, str]]) -> None:
+    """Make the directories of new partitions with the files of empty logs; returns when they are on the disk.
+
+    ``wanted`` are directories, each with its topic's id. The caller syncs the parent directory. Unfinished attempts are
+    completed. ``partition.metadata`` is written last: without it a directory is not yet a partition, see
+    ``make_is_incomplete``. Raises OSError; then any number of them may have been made.
     """
-    if not fs.exists(directory):
-        fs.make_directory(directory)
-    elif PARTITION_METADATA_FILE in fs.list_directory(directory):
-        found = decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
-        if found != topic_id:
-            raise FileExistsError(errno.EEXIST, f"it belongs to an earlier topic, {found}", directory)
-    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
-        fs.open(f"{directory}/{names.segment_file_name(0, suffix)}", create=True).close()
-    epochs = LeaderEpochs(fs, directory)
-    epochs.assign(0, 0)
-    epochs.save()
-    write_file_atomically(fs, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
+    for first in range(0, len(wanted), PARTITIONS_AT_A_TIME):
+        _make_together(fs, wanted[first : first + PARTITIONS_AT_A_TIME])
+
+
+def _make_together(fs: FileSystem, wanted: Sequence[tuple[str, str]]) -> None:
+    for directory, topic_id in wanted:
+        if not fs.exists(directory):
+            fs.make_directory(directory)
+        elif PARTITION_METADATA_FILE in fs.list_directory(directory):
+            found = decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
+            if found != topic_id:
+                raise FileExistsError(errno.EEXIST, f"it belongs to an earlier topic, {found}", directory)
+        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+            fs.open(f"{directory}/{names.segment_file_name(0, suffix)}", create=True).close()
+    epochs = encode_checkpoint([EpochEntry(0, 0)])
+    write_files_atomically(fs, [(f"{directory}/{LEADER_EPOCH_CHECKPOINT}", epochs) for directory, _ in wanted])
+    write_files_atomically(
+        fs,
+        [
+            (f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
+            for directory, topic_id in wanted
+        ],
+    )
 
 
 def topic_id_in(fs: FileSystem, directory: str) -> str | None:

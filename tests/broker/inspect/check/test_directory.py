@@ -284,7 +284,7 @@ def test_a_partition_that_was_never_made_is_no_loss() -> None:
     assert codes(check(fs)) == [(Severity.DAMAGE, Code.PARTITION_GONE)]
     registry = TopicRegistry(fs, f"{DATA}/seglog-topics.json")
     registry.load()
-    PendingCreation(registry.topics["commits"].id, 0).save(fs, DATA)
+    PendingCreation({registry.topics["commits"].id: 0}).save(fs, DATA)
     assert codes(check(fs)) == [(Severity.NOTE, Code.PARTITION_NOT_MADE)]
 
 

@@ -38,7 +38,7 @@ def test_topics_are_read_back_after_a_power_cut() -> None:
 
 def test_the_content_with_one_topic_more_changes_nothing() -> None:
     registry = TopicRegistry(ForgetfulFileSystem(), _PATH)
-    content = registry.content(adding=Topic("a", _ID, 2))
+    content = registry.content(adding={"a": Topic("a", _ID, 2)})
     assert registry.topics == {}
     assert [topic["name"] for topic in json.loads(content)["topics"]] == ["a"]
     assert _loaded(content).topics == {"a": Topic("a", _ID, 2)}
