@@ -172,9 +172,8 @@ class AppendService:
         """Create topics with the broker's defaults. Returns topic -> error for those that failed, for ``append``."""
         refused: dict[str, SeglogError] = {}
         missing = list(dict.fromkeys(self.missing_topics(request)))
-        for name, outcome in zip(
-            missing, await self._topics.create_all(list(map(CreateTopicRequest, missing))), strict=True
-        ):
+        outcomes = await self._topics.create_all([CreateTopicRequest(name) for name in missing])
+        for name, outcome in zip(missing, outcomes, strict=True):
             # A topic that exists by now was made for another connection.
             if isinstance(outcome, SeglogError) and not isinstance(outcome, TopicExistsError):
                 log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=outcome.message)

@@ -366,11 +366,11 @@ async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(monke
     async with real() as served:
         peer = await served.greeted()
 
-        async def broken(_topics: TopicService, _request: CreateTopicRequest) -> None:
+        async def broken(_topics: TopicService, _requests: list[CreateTopicRequest]) -> None:
             await trio.lowlevel.checkpoint()
             raise ZeroDivisionError("oops")
 
-        monkeypatch.setattr(TopicService, "create", broken)
+        monkeypatch.setattr(TopicService, "create_all", broken)
         encoded = batch(b"v")
         with capture_logs() as logged:
             await peer.send(1, append_of(encoded, "events"), encoded)

@@ -72,7 +72,7 @@ async def create_topics(
             if request.validate_only:
                 caller.engine.check_new_topic(asked)
                 count = caller.config.num_partitions if asked.partitions is None else asked.partitions
-                _describe(result, version, count, caller.engine.configs.describe_new(asked.config))
+                _describe(result, version, count, caller.engine.configs.describe_new(_settings(wanted)))
             else:
                 planned.append((result, asked))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -116,11 +116,7 @@ def _partitions_made(caller: Caller, topics: Iterable[_Wanted]) -> int:
 def _checked(caller: Caller, wanted: _Wanted, names: TopicNames) -> CreateTopicRequest:
     """The topic as the broker is asked for it. Raises Refused."""
     count = _partition_count(caller, wanted)
-    config: dict[str, ConfigValue] = {}
-    for item in wanted.configs:
-        if item.value is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {item.name}")
-        config[item.name] = item.value
+    config: dict[str, ConfigValue] = {**_settings(wanted)}
     why = why_invalid_topic(wanted.name)
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
@@ -129,6 +125,15 @@ def _checked(caller: Caller, wanted: _Wanted, names: TopicNames) -> CreateTopicR
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{wanted.name}' collides with existing topic: {other}")
     names.add(wanted.name)
     return CreateTopicRequest(wanted.name, count, config)
+
+
+def _settings(wanted: _Wanted) -> dict[str, str]:
+    config: dict[str, str] = {}
+    for item in wanted.configs:
+        if item.value is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {item.name}")
+        config[item.name] = item.value
+    return config
 
 
 def _describe(result: _Created, version: int, count: int, entries: Iterable[ConfigEntry]) -> None:
