@@ -4,6 +4,7 @@ It belongs to one loop, so locks are needed only for files that are written in t
 and borrow its replies; storage below is synchronous. This module puts the services together; they handle the requests.
 """
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -190,7 +191,7 @@ class Broker:
         topics.note_changes(self.groups.note_topic)
 
         self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())
-        self.partitions.serve(directory.logs)
+        self.partitions.serve(itertools.starmap(self.partitions.partition_of, directory.logs.items()))
 
     @property
     def config(self) -> BrokerConfig:

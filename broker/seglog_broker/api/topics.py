@@ -1,7 +1,6 @@
 """Topics: described in pages, created, altered, deleted."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -60,6 +59,9 @@ DESCRIBED_MAX: Final = 500
 
 LOGS_A_TURN: Final = 16
 """Logs of new partitions that are opened before other tasks run."""
+
+DELETED_A_TURN: Final = 250
+"""Partitions of a deleted topic that are taken out of service before other tasks run."""
 
 
 class TopicService:
@@ -234,7 +236,6 @@ class TopicService:
             self._directory.partitions.checkpoints.note_written()
         creation = self._directory.topics.plan_creation(topics)
         await self._make(creation, partial(self._directory.topics.finish_creation, creation))
-        self._serve_partitions(creation)
 
     async def alter(self, request: AlterTopicRequest) -> AlterTopicReply:
         """Change a topic's configuration and add partitions; returns when that is in force and survives a power cut.
@@ -300,7 +301,6 @@ class TopicService:
         if alteration.makes_partitions:
             self._directory.space.check(0)
         altered = await self._make(alteration, partial(self._directory.topics.finish_alteration, topic, alteration))
-        self._serve_partitions(alteration)
         if alteration.makes_partitions:
             self._table.wake_waiters(altered)
         self._note_change(altered.name, False)
@@ -310,12 +310,16 @@ class TopicService:
     async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], T]) -> T:
         """Do the work of a creation and return ``finish`` of its error. Left-over directories are removed later."""
         error = await self._make_files(creation)
+        made: list[Partition] = []
         try:
             if error is None:
-                error = await self._open_logs(creation)
-            return finish(error)
+                error = await self._open_logs(creation, made)
+            finished = finish(error)
         except DiskFullError as full:
             raise self._directory.space.refusal_now(full.message) from full.__cause__
+        else:
+            self._table.serve(made)
+            return finished
         finally:
             self.remove_later(self._directory.topics.take_half_made())
 
@@ -332,21 +336,20 @@ class TopicService:
                 return error
         return None
 
-    async def _open_logs(self, creation: TopicCreation) -> OSError | None:
-        """Open the logs of new partitions, some in a turn of the loop. Returns an error as ``_make_files`` does."""
-        opened = 0
+    async def _open_logs(self, creation: TopicCreation, made: list[Partition]) -> OSError | None:
+        """Open the logs of new partitions, which are added to ``made``, some in a turn of the loop.
+
+        Returns an error as ``_make_files`` does.
+        """
         with trio.CancelScope(shield=True):
             try:
-                for _ in self._directory.topics.opening(creation):
-                    opened += 1
-                    if opened % LOGS_A_TURN == 0:
+                for key, partition_log in self._directory.topics.opening(creation):
+                    made.append(self._table.partition_of(key, partition_log))
+                    if len(made) % LOGS_A_TURN == 0:
                         await self._reads.turn()
             except OSError as error:
                 return error
         return None
-
-    def _serve_partitions(self, creation: TopicCreation) -> None:
-        self._table.serve({key: self._directory.logs[key] for part in creation.parts for key in part.keys})
 
     def _topic_key(self, name: str) -> str:
         """The key for a name or a synonym. Raises InvalidConfigError with the nearest name if there is none."""
@@ -363,30 +366,37 @@ class TopicService:
             topic = self._table.topic(request.topic)
             keys = [(topic.name, number) for number in range(topic.partitions)]
             partitions: list[Partition] = []
-            async with AsyncExitStack() as held:
+            held: list[trio.Lock] = []
+            try:
                 try:
                     await self._recoveries.hold(keys)
                     partitions += [p for key in keys if (p := self._table.get(key)) is not None]
                     for partition in partitions:  # no task may use paths in a directory that is renamed
                         await partition.stop_cleaning()
-                        await held.enter_async_context(partition.maintenance)
-                    self._directory.topics.forget_topic(topic)
+                        await partition.maintenance.acquire()
+                        held.append(partition.maintenance)
+                    self._directory.topics.record_deletion(topic)
                 except BaseException:  # the client may have closed the connection: then the topic stays
                     for partition in partitions:
                         partition.may_be_cleaned = True
                     self._recoveries.let_go(keys)
                     raise
-                self._recoveries.forget(keys)
-                self._views.end(keys, is_deleted=True)
                 for partition in partitions:
                     self._table.remove((partition.topic, partition.number))
                     partition.note_deleted()
-                self._deletions.forget(partitions)
-                with trio.CancelScope(shield=True):  # there may be thousands of directories
+                with trio.CancelScope(shield=True):
+                    await self._release(keys)
+                    self._deletions.forget(partitions)
                     deleted = await self._offload.maintenance(self._directory.topics.mark_for_deletion, topic)
+            finally:
+                for lock in held:
+                    lock.release()
             log.info("topic_deleted", topic=topic.name)
             self._note_change(topic.name, True)
-            self.remove_later(deleted)
+            with trio.CancelScope(shield=True):
+                for first in range(0, len(deleted), DELETED_A_TURN):
+                    self.remove_later(deleted[first : first + DELETED_A_TURN])
+                    await self._reads.turn()
             if self._directory.topics.unrecorded:
                 await self._expiry.remove_now()
                 await self._record_deletions()
@@ -394,6 +404,15 @@ class TopicService:
             await self._checkpoints.write()
         await self._expiry.remove_now()
         return DeleteTopicReply(topic.name)
+
+    async def _release(self, keys: Sequence[tuple[str, int]]) -> None:
+        """Take the partitions of a deleted topic out of all that knows them, some in a turn of the loop."""
+        for first in range(0, len(keys), DELETED_A_TURN):
+            some = keys[first : first + DELETED_A_TURN]
+            self._recoveries.forget(some)
+            self._views.end(some, is_deleted=True)
+            self._directory.topics.release(some)
+            await self._reads.turn()
 
     async def record_deletions(self) -> None:
         """Write deletions to the registry for which the disk had no room; if there is still none, a later call does."""

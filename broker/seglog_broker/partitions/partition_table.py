@@ -1,6 +1,6 @@
 """The partitions in service, found by topic and number."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.group_commit import GroupCommit
@@ -55,16 +55,18 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
     def __len__(self) -> int:
         return len(self._served)
 
-    def serve(self, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
+    def partition_of(self, key: tuple[str, int], partition_log: PartitionLog) -> Partition:
+        """A partition for ``serve``."""
+        return Partition(*key, partition_log, self._offload, self._metrics, self._commits)
+
+    def serve(self, partitions: Iterable[Partition]) -> None:
         """Take partitions into service."""
-        for (topic, number), partition_log in logs.items():
-            self._served[topic, number] = Partition(
-                topic, number, partition_log, self._offload, self._metrics, self._commits
-            )
+        for partition in partitions:
+            self._served[partition.topic, partition.number] = partition
 
     def serve_view(self, key: tuple[str, int], view: ReadOnlyView) -> None:
         """Serve a partition read-only while its recovery waits for room."""
-        self._views.serve(Partition(*key, view.log, self._offload, self._metrics, self._commits), view)
+        self._views.serve(self.partition_of(key, view.log), view)
 
     def remove(self, key: tuple[str, int]) -> None:
         """Take a partition that is being deleted out of service."""

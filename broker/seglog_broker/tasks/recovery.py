@@ -212,7 +212,7 @@ async def _serve(broker: Services, recovery: Recovery, outcome: RecoveryOutcome)
     broker.recoveries.done(recovery)
     broker.metrics.partitions_recovered += 1
     log_recovered(recovery.key, outcome)
-    broker.partitions.serve({recovery.key: partition_log})
+    broker.partitions.serve([broker.partitions.partition_of(recovery.key, partition_log)])
     broker.views.end([recovery.key])
 
 

@@ -91,7 +91,7 @@ class TopicAdmin:
             self.registry.topics[topic.name] = topic
         self._partitions.logs |= logs
 
-    def opening(self, creation: TopicCreation) -> Iterator[None]:
+    def opening(self, creation: TopicCreation) -> Iterator[tuple[TopicPartition, PartitionLog]]:
         """Open the logs of new partitions, one per step, since many of them take the loop a long time.
 
         An OSError is to be passed to ``finish_creation`` or ``finish_alteration``, which open the remaining logs.
@@ -101,7 +101,7 @@ class TopicAdmin:
             for key in part.keys:
                 if key not in creation.logs:
                     creation.logs[key] = self._partitions.new_log(key, config)
-                    yield
+                    yield key, creation.logs[key]
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
         """The logs of the new partitions. Raises ``error`` if given, or what opening them raises."""
@@ -187,12 +187,13 @@ class TopicAdmin:
         return taken
 
     def delete_topic(self, topic: Topic) -> list[str]:
-        """``forget_topic`` and ``mark_for_deletion``, in line."""
-        self.forget_topic(topic)
+        """``record_deletion``, ``release`` and ``mark_for_deletion``, in line."""
+        self.record_deletion(topic)
+        self.release([(topic.name, partition) for partition in range(topic.partitions)])
         return self.mark_for_deletion(topic)
 
-    def forget_topic(self, topic: Topic) -> None:
-        """Take a topic out of service; then mark its directories.
+    def record_deletion(self, topic: Topic) -> None:
+        """Take a topic out of the registry; then ``release`` its partitions and mark its directories.
 
         The registry is written first: after a crash, or if a directory could not be renamed, the next start removes
         what is left. On a disk without room for it a directory's name records the deletion, see ``_record_by_name``.
@@ -209,9 +210,12 @@ class TopicAdmin:
                 with contextlib.suppress(OSError):
                     self.registry.save()  # the new one may be in place already, but not synced
                 raise storage_error(f"topic {topic.name} could not be deleted: {why(error)}", error) from error
+
+    def release(self, keys: Iterable[TopicPartition]) -> None:
+        """Take partitions of a deleted topic out of service."""
         directories = []
-        for partition in range(topic.partitions):
-            log = self._partitions.forget((topic.name, partition))
+        for key in keys:
+            log = self._partitions.forget(key)
             if log is not None:
                 log.release_writers()
                 directories.append(log.directory)

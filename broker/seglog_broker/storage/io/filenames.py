@@ -70,8 +70,8 @@ def marked_directory_name(topic: str, partition: int, unique: uuid.UUID, marker:
 def deleted_topic_id(name: str) -> str | None:
     """The id in the name of a directory that is marked ``-delete``; None for any other name.
 
-    It is the topic's id if the name is the record of the topic's deletion (``TopicAdmin.forget_topic``). Otherwise it
-    is a random id, which no topic has.
+    It is the topic's id if the name is the record of the topic's deletion (``TopicAdmin.record_deletion``). Otherwise
+    it is a random id, which no topic has.
     """
     found = _DELETED.search(name)
     return None if found is None else new_id(uuid.UUID(hex=found[1]))

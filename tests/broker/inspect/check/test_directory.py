@@ -390,7 +390,7 @@ def test_a_topic_deleted_only_by_the_name_of_a_directory_is_no_loss_and_stays_de
     topic = directory.topics.create_topic("gone", 3, {})
     append(directory.logs["gone", 1], 0)
     fs.limit_free_bytes(0)
-    directory.topics.forget_topic(topic)
+    directory.topics.record_deletion(topic)
     directory.abandon()
     fs.limit_free_bytes(None)
     for repair in (False, True, False):
