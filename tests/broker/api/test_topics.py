@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.topics import DELETED_A_TURN
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -28,7 +30,9 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,
     AppendResult,
+    CreateTopicReply,
     CreateTopicRequest,
+    DeleteTopicRequest,
     ExplainReply,
     ExplainRequest,
     FetchPartition,
@@ -97,6 +101,69 @@ async def described(broker: Broker) -> dict[str, Any]:
     [topic] = decode_value(payload, "topics")
     assert isinstance(topic, dict)
     return topic
+
+
+# --- create_topics ----------------------------------------------------------------------------------------------------
+
+
+async def test_of_topics_created_together_each_has_its_own_outcome(broker: Broker) -> None:
+    asked = [
+        CreateTopicRequest("a", 2),
+        CreateTopicRequest("no/name", 1),
+        CreateTopicRequest("t", 1),
+        CreateTopicRequest("b", 1, {"retention.ms": "5000"}),
+        CreateTopicRequest("c", 1, {"retention.mss": "5000"}),
+    ]
+    a, invalid, there, b, unknown = await broker.create_topics(asked)
+    assert isinstance(a, CreateTopicReply)
+    assert isinstance(b, CreateTopicReply)
+    assert (a.partitions, b.partitions) == (2, 1)
+    assert isinstance(invalid, errors.InvalidTopicError)
+    assert isinstance(there, errors.TopicExistsError)
+    assert isinstance(unknown, errors.InvalidConfigError)
+    assert {topic for topic, _ in broker.partitions} == {"t", "a", "b"}
+    assert broker.partitions["b", 0].log.config.retention_ms == 5000
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(broker: Broker, error: int) -> None:
+    fs = fs_of(broker)
+    fs.inject(Fault("make_directory", lambda path: "/bad-0" in path, error=error, sticky=True))
+    first, bad, last = await broker.create_topics([CreateTopicRequest(name, 2) for name in ("first", "bad", "last")])
+    fs.heal()
+    assert isinstance(first, CreateTopicReply)
+    assert isinstance(bad, errors.StorageError)
+    assert "topic bad could not be created" in bad.message
+    is_full = error == errno.ENOSPC
+    assert isinstance(last, errors.StorageError if is_full else CreateTopicReply), "a full disk is not tried again"
+    made = {"t", "first"} if is_full else {"t", "first", "last"}
+    assert {topic for topic, _ in broker.partitions} == made
+    for policy in (PROCESS_KILL, POWER_LOSS):
+        found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
+        assert (found.report.offline, found.report.problems) == ({}, [])
+        assert set(found.registry.topics) == made
+        assert found.registry.topics["first"].id == first.topic_id
+        found.close()
+
+
+async def test_a_topic_of_many_partitions_is_deleted_while_others_are_served(broker: Broker) -> None:
+    count = 3 * DELETED_A_TURN
+    await broker.create_topic(CreateTopicRequest("many", count))
+    turns = 0
+    async with trio.open_nursery() as nursery:
+
+        async def delete() -> None:
+            await broker.delete_topic(DeleteTopicRequest("many"))
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(delete)
+        while True:
+            before = len(broker.directory.logs)
+            await append(broker, b"v")
+            turns += before != len(broker.directory.logs)
+            assert before - len(broker.directory.logs) <= 2 * DELETED_A_TURN
+    assert turns >= 2
+    assert set(broker.directory.logs) == {("t", 0), ("t", 1)}
 
 
 # --- alter_topic: configuration ---------------------------------------------------------------------------------------

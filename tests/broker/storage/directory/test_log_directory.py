@@ -4,6 +4,7 @@ import errno
 import os
 import struct
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
-from seglog_broker.storage.io.filesystem import PosixFileSystem, outcome_of, write_file_atomically
+from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of, write_file_atomically
 from seglog_broker.storage.log.appender import Appended
-from seglog_broker.storage.log.partition_files import empty_directory
+from seglog_broker.storage.log.partition_files import PARTITIONS_AT_A_TIME, empty_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidPartitionsError,
@@ -340,13 +341,22 @@ def test_a_topic_cannot_be_created_under_a_wrong_or_used_name_or_with_a_wrong_co
     assert set(directory.registry.topics) == {"orders"}
 
 
-def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start() -> None:
+def _create(directory: LogDirectory, topics: dict[str, int]) -> None:
+    """Create topics with these numbers of partitions together."""
+    new = [directory.topics.new_topic(name, partitions, {}) for name, partitions in topics.items()]
+    creation = directory.topics.plan_creation(new)
+    directory.topics.finish_creation(creation, outcome_of(creation.run))
+
+
+@pytest.mark.parametrize("topics", [{"orders": 3}, {"orders": 1, "clicks": 2}], ids=["one topic", "two topics"])
+def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start(topics: dict[str, int]) -> None:
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
     found: list[ForgetfulFileSystem] = []
-    fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
-    directory.topics.create_topic("orders", 3, {})
-    assert len(found) > 40
+    policies = (PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(3)))
+    fs.on_operation = lambda _: found.extend(map(fs.found_after, policies))
+    _create(directory, topics)
+    assert len(found) > 100
     outcomes = set()
     for crashed in found:
         again = _opened(crashed)
@@ -354,10 +364,36 @@ def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start
         outcomes.add(len(again.logs))
         for log in again.logs.values():
             assert _append(log).base_offset == 0
-        for _, partition in again.logs:
-            metadata = crashed.snapshot()[f"/data/orders-{partition}/partition.metadata"]
-            assert again.registry.topics["orders"].id.encode() in metadata
+        for topic, partition in again.logs:
+            metadata = crashed.snapshot()[f"/data/{topic}-{partition}/partition.metadata"]
+            assert again.registry.topics[topic].id.encode() in metadata
     assert outcomes == {0, 3}, "all of its partitions or none"
+
+
+def test_topics_created_together_are_synced_in_a_few_rounds() -> None:
+    """Not file by file: creating 100 topics of 4 partitions would take seconds."""
+    rounds: list[int] = []
+
+    class Counted(ForgetfulFileSystem):
+        def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+            rounds.append(len(files))
+            return super().sync_files(files)
+
+        def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
+            rounds.append(len(paths))
+            return super().sync_directories(paths)
+
+        def sync_directory(self, path: str) -> None:
+            rounds.append(1)
+            super().sync_directory(path)
+
+    directory = _opened(Counted())
+    rounds.clear()
+    _create(directory, {f"topic-{number}": 4 for number in range(100)})
+    assert len(directory.logs) == 400
+    alone = [count for count in rounds if count == 1]
+    assert len([count for count in rounds if count > 1]) <= 4 * (400 // PARTITIONS_AT_A_TIME + 1)
+    assert sum(rounds) - len(alone) == 4 * 400, "two files and twice the directory, of each partition"
 
 
 @pytest.mark.parametrize("clean", [True, False])
