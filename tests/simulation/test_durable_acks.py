@@ -300,8 +300,13 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
 def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
-    """A round that does nothing and reports success."""
-    patch.setattr(ForgetfulFileSystem, "sync_files", lambda _fs, files: [None] * len(files))
+    """A round that does nothing for logs and reports success."""
+    sync_files = ForgetfulFileSystem.sync_files
+
+    def sync(fs: ForgetfulFileSystem, files: Sequence[File]) -> list[OSError | None]:
+        return sync_files(fs, [file for file in files if not fs.handles[file].endswith(".log")]) or [None] * len(files)
+
+    patch.setattr(ForgetfulFileSystem, "sync_files", sync)
 
 
 def round_without_a_thread_left_out(patch: pytest.MonkeyPatch) -> None:
@@ -311,7 +316,13 @@ def round_without_a_thread_left_out(patch: pytest.MonkeyPatch) -> None:
 
 def fsync_of_the_directory_left_out(patch: pytest.MonkeyPatch) -> None:
     """The bytes of a new segment are on the disk, its name is not."""
-    patch.setattr(ForgetfulFileSystem, "sync_directories", lambda _fs, paths: [None] * len(paths))
+    sync_directories = ForgetfulFileSystem.sync_directories
+
+    def sync(fs: ForgetfulFileSystem, paths: Sequence[str]) -> list[OSError | None]:
+        new = [path for path in paths if sum(name.endswith(".log") for name in fs.list_directory(path)) > 1]
+        return sync_directories(fs, [path for path in paths if path not in new]) or [None] * len(paths)
+
+    patch.setattr(ForgetfulFileSystem, "sync_directories", sync)
 
 
 def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
