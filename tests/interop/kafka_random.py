@@ -72,7 +72,7 @@ _CHANGED: Final = _Pool(CHANGING, ("nope", "a b", ""))
 _ID: Final = _Pool(tuple(f"{{id of {name}}}" for name in (*KEPT, *CHANGING)), (UNKNOWN_ID, NO_ID))
 _OFFSET: Final = _Pool((0, 1, 2, 5), (-1, -2, 99_999))
 _GROUP: Final = _Pool((*CLASSIC, *CONSUMER, *EMPTY), ("none",))
-_CONFIG_KEYS: Final = ("retention.ms", "segment.bytes", "cleanup.policy", "min.insync.replicas", "flush.messages")
+_CONFIG_KEYS: Final = ("retention.bytes", "segment.bytes", "cleanup.policy", "min.insync.replicas", "flush.messages")
 
 _POOLS: Final[Mapping[str, _Pool]] = {
     "name": _TOPIC,
@@ -167,7 +167,7 @@ _SPECIAL: Final[Mapping[tuple[str, str], _Pool]] = {
     ("CreateTopics", "name"): _CHANGED,
     ("CreateTopics", "assignments"): _Pool(([],)),
     ("CreateTopics", "configs"): _Pool(
-        ([], [{"name": "retention.ms", "value": "9999999999"}], [{"name": "cleanup.policy", "value": "compact"}]),
+        ([], [{"name": "retention.ms", "value": "9999999999999"}], [{"name": "cleanup.policy", "value": "compact"}]),
         ([{"name": "nope", "value": "1"}], [{"name": "retention.ms", "value": "soon"}]),
     ),
     ("CreatePartitions", "name"): _CHANGED,

@@ -109,7 +109,7 @@ REASONS: Final = (
     Reason(
         "Kafka answers UNKNOWN_SERVER_ERROR to an empty name",
         "DescribeTopicPartitions",
-        r"topics.*",
+        r"(topics|next_cursor).*",
         lambda place: -1 in {topic["error_code"] for topic in place.answers[0]["topics"]},
     ),
     Reason("nothing is asked for, in a way that there is not", "ElectLeaders", "error_code", _codes((0, 42))),
@@ -133,6 +133,7 @@ REASONS: Final = (
         _CODE,
         _codes((3, 25), (3, 22), (3, 113), (69, 22), (69, 25), (25, 22)),
     ),
+    Reason("of two mistakes in a request each names one", "DeleteRecords", _CODE, _codes((44, 1))),
     Reason("bytes that are no batch: each has its own name for them", "Produce", _CODE, _codes((2, 87), (2, 3))),
     Reason(
         "the batch of a producer without sequence may have bad records as well",
