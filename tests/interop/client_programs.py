@@ -115,9 +115,9 @@ class Client:
         )
         return None if offset is None else int(offset)
 
-    def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
-        """``count`` records from ``offset`` on."""
-        found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count)
+    def consume(self, topic: str, partition: int, offset: int, count: int, **isolation: str) -> list[Consumed]:
+        """``count`` records from ``offset`` on; ``isolation`` for clients in Python alone."""
+        found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count, **isolation)
         return [unpack_consumed(record) for record in found]
 
     def offset_for_time(self, topic: str, partition: int, time: int) -> int | None:
@@ -125,9 +125,9 @@ class Client:
         found = self._ask("offset_for_time", topic=topic, partition=partition, time=time)
         return None if found is None else int(found)
 
-    def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """The earliest and the latest offset."""
-        earliest, latest = self._ask("ends", topic=topic, partition=partition)
+    def ends(self, topic: str, partition: int, **isolation: str) -> tuple[int, int]:
+        """The earliest and the latest offset; ``isolation`` for clients in Python alone."""
+        earliest, latest = self._ask("ends", topic=topic, partition=partition, **isolation)
         return earliest, latest
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:

@@ -34,8 +34,10 @@ async def produce(
         return None if acks == "0" else int(first.offset)
 
 
-async def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
-    async with AIOKafkaConsumer(bootstrap_servers=SERVER) as consumer:
+async def consume(
+    topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted"
+) -> list[Consumed]:
+    async with AIOKafkaConsumer(bootstrap_servers=SERVER, isolation_level=isolation) as consumer:
         place = TopicPartition(topic, partition)
         consumer.assign([place])
         consumer.seek(place, offset)
@@ -53,8 +55,8 @@ async def offset_for_time(topic: str, partition: int, time: int) -> int | None:
         return None if found is None else int(found.offset)
 
 
-async def ends(topic: str, partition: int) -> list[int]:
-    async with AIOKafkaConsumer(bootstrap_servers=SERVER) as consumer:
+async def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
+    async with AIOKafkaConsumer(bootstrap_servers=SERVER, isolation_level=isolation) as consumer:
         place = TopicPartition(topic, partition)
         return [(await consumer.beginning_offsets([place]))[place], (await consumer.end_offsets([place]))[place]]
 

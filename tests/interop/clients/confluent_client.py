@@ -32,13 +32,14 @@ def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool,
     return None if acks == "0" else min(offsets)
 
 
-def _consumer(group: str = "none", start: str = "error") -> Any:
+def _consumer(group: str = "none", start: str = "error", isolation: str = "read_uncommitted") -> Any:
     """A consumer; librdkafka wants the name of a group even if there is none."""
-    return Consumer(SERVER | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": start})
+    settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": start}
+    return Consumer(SERVER | settings | {"isolation.level": isolation})
 
 
-def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
-    consumer = _consumer()
+def consume(topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Consumed]:
+    consumer = _consumer(isolation=isolation)
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
         found: list[Consumed] = []
@@ -75,8 +76,8 @@ def offset_for_time(topic: str, partition: int, time: int) -> int | None:
         consumer.close()
 
 
-def ends(topic: str, partition: int) -> list[int]:
-    consumer = _consumer()
+def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
+    consumer = _consumer(isolation=isolation)
     try:
         return list(consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_SECONDS))
     finally:

@@ -17,6 +17,7 @@ delete                    topic                                                 
 group                     topic, group, count                                         [partition, offset] of each
 ========================  ==========================================================  =============================
 
+``consume`` and ``ends`` of those in Python also take ``isolation``, which is "read_uncommitted" unless it is given.
 ``acks`` is "0", "1" or "all"; the result of ``produce`` is null with "0". ``codec`` is none, gzip, snappy, lz4 or zstd.
 ``group`` joins a consumer group, reads ``count`` records from where the group is, commits, and leaves.
 

@@ -31,12 +31,14 @@ def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool,
         producer.close()
 
 
-def _consumer() -> Any:
-    return KafkaConsumer(bootstrap_servers=SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000)
+def _consumer(isolation: str = "read_uncommitted") -> Any:
+    return KafkaConsumer(
+        bootstrap_servers=SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000, isolation_level=isolation
+    )
 
 
-def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
-    consumer = _consumer()
+def consume(topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Consumed]:
+    consumer = _consumer(isolation)
     try:
         place = TopicPartition(topic, partition)
         consumer.assign([place])
@@ -61,8 +63,8 @@ def offset_for_time(topic: str, partition: int, time: int) -> int | None:
         consumer.close()
 
 
-def ends(topic: str, partition: int) -> list[int]:
-    consumer = _consumer()
+def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
+    consumer = _consumer(isolation)
     try:
         place = TopicPartition(topic, partition)
         return [consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]]

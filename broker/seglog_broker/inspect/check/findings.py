@@ -99,7 +99,7 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.CHECKSUM_FILE_WRONG: "--repair rewrites it if every batch of its segment is valid",
     Code.CHECKSUM_OUTDATED: f"{_NO_ACTION}: a start removes it, the scrub or --repair writes a new one",
     Code.SNAPSHOT_WRONG: "--repair removes it; the state of the producers is then read from the log",
-    Code.TXN_INDEX_WRONG: "delete it; Kafka rebuilds it with its segment, seglog does not read it",
+    Code.TXN_INDEX_WRONG: "--repair rebuilds it from the log",
     Code.EPOCHS_MALFORMED: "--repair rewrites it from the batches",
     Code.EPOCHS_WRONG: "--repair writes it as the last stop left it, as does a start unless it has a higher epoch",
     Code.EPOCHS_EMPTY: f"{_NO_ACTION}: it was emptied, or never filled; the next start continues from the batches",

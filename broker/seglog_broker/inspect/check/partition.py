@@ -15,6 +15,7 @@ from seglog_broker.inspect.check.plan import PartitionContext, RepairPlan, Repla
 from seglog_broker.inspect.check.result import CheckResult
 from seglog_broker.inspect.check.segment_walk import SegmentWalk
 from seglog_broker.inspect.check.small_files import SmallFiles
+from seglog_broker.inspect.check.transactions import TransactionCheck
 from seglog_broker.inspect.log_walk import DamagedBytes, InvalidBytes, LogWalk
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
@@ -82,6 +83,8 @@ class _PartitionCheck:
         self._epochs = EpochsSeen()
         self._checksums: dict[int, _Checksums] = {}
         self._held_end = 0  # everything below this offset was once on the disk
+        self._transactions = TransactionCheck(fs, path, ())  # replaced in ``run``
+        self._has_whole_indexes: dict[int, bool] = {}  # by base offset: no start will build them again
         self._names: list[str] = []
         self._bases: list[int] = []
 
@@ -103,6 +106,7 @@ class _PartitionCheck:
             self._add_finding(
                 Severity.DAMAGE, Code.SEGMENTS_GONE, self._path, "has no .log file, and every partition has one"
             )
+        self._transactions = TransactionCheck(self._fs, self._path, self._bases)
         for number, base in enumerate(self._bases):
             self._check_segment(base, self._bases[number + 1] if number + 1 < len(self._bases) else None)
         self._walk.finish()
@@ -112,7 +116,8 @@ class _PartitionCheck:
         self._judge_checksums()
         small.check_epochs(self._epochs)
         small.check_topic_id()
-        small.check_transaction_files()
+        small.check_snapshots()
+        self._judge_transactions()
         small.check_names()
         small.check_read_only_mark()
         self._plan_lifting()
@@ -181,12 +186,14 @@ class _PartitionCheck:
             self.out.plan.cover.append(base)
         # Above the recovery point a start rebuilds the indexes, and a killed Kafka leaves them untrimmed.
         is_below_recovery_point = following is not None and following <= self._context.recovery_point
+        self._has_whole_indexes[base] = self._context.is_clean or is_below_recovery_point
         is_live = not self._context.is_clean and (is_last or (self._context.is_adopted and not is_below_recovery_point))
         walk = SegmentWalk(self._fs, self._path, base, self._context, is_live=is_live)
         for found in walk.batches(self._walk_segment(base, following)):
             counts.batches += 1
             counts.records += found.header.record_count
             self._epochs.add(base, found)
+            self._transactions.add(base, found)
         findings, replacements = walk.judge_indexes(size)
         self.out.findings += findings
         self.out.plan.replace += replacements
@@ -340,6 +347,19 @@ class _PartitionCheck:
         assert state is not None, "the state is read before"
         state.damaged.append(lost)
         self.out.plan.saves_state = True
+
+    def _judge_transactions(self) -> None:
+        """Compare the transaction indexes, unless batches are damaged: then the markers that are gone are there."""
+        state = self.out.plan.state
+        if self._walk.damaged or self._walk.tails or self._walk.torn or self._walk.holes:
+            return
+        compacted_before = max(self._context.compacted_before, 0 if state is None else state.compacted_before)
+        judged = self._transactions.judge(
+            self._names, compacted_before=compacted_before, is_checked=lambda base: self._has_whole_indexes[base]
+        )
+        for finding, replacement in judged:
+            self.out.findings.append(finding)
+            self.out.plan.replace.append(replacement)
 
     def _judge_checksums(self) -> None:
         damaged = {lost.segment for lost, _ in (*self._walk.damaged, *self._walk.tails, *self._walk.torn)}

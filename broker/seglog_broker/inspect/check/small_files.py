@@ -10,7 +10,7 @@ from seglog_broker.inspect.check.plan import PartitionContext, Replacement
 from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
 from seglog_broker.inspect.check.result import CheckResult
 from seglog_broker.inspect.dump.facts import Damage, Fact
-from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot, txn_index_reader
+from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot
 from seglog_broker.inspect.log_walk import DamagedBytes
 from seglog_broker.storage.directory.kafka_signs import KafkaOffsets, state_after_kafka
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
@@ -254,8 +254,8 @@ class SmallFiles:
             self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
             self._out.plan.replace.append(Replacement(path, content, "written as Kafka writes it"))
 
-    def check_transaction_files(self) -> None:
-        """Check producer snapshots and transaction indexes."""
+    def check_snapshots(self) -> None:
+        """Check the producer snapshots."""
         for name in self._names:
             parsed = names.parse_segment_file_name(name)
             if parsed is None:
@@ -265,9 +265,6 @@ class SmallFiles:
                 for fact in _damage(read_snapshot(self._fs, path)):
                     self._derived(Code.SNAPSHOT_WRONG, path, fact.reason)
                     self._out.plan.remove.append(path)
-            elif parsed[1] == names.TXN_INDEX_SUFFIX:
-                for fact in _damage(txn_index_reader(parsed[0])(self._fs, path)):
-                    self._derived(Code.TXN_INDEX_WRONG, path, fact.reason)
 
     def check_names(self) -> None:
         """Report files that do not belong to a segment, and segments that are gone but for their index files."""

@@ -8,15 +8,10 @@ import pytest
 
 from seglog_broker.inspect.check.directory import RefusedError
 from seglog_broker.inspect.check.findings import Code, Severity
-from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.transaction_files import (
-    AbortedTransaction,
-    ProducerEntry,
-    encode_aborted_transaction,
-    encode_snapshot,
-)
+from seglog_protocol.transaction_files import ProducerEntry, encode_snapshot
 from tests.broker.inspect.check.support import (
     DATA,
     PARTITION,
@@ -31,7 +26,8 @@ from tests.broker.inspect.check.support import (
     written,
 )
 from tests.broker.inspect.dump.support import create
-from tests.logs import flip_bit
+from tests.broker.storage.log.transactions import Batch
+from tests.logs import add_bytes, flip_bit
 from tests.support import REPOSITORY
 
 _PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
@@ -151,12 +147,28 @@ def test_every_bit_of_a_snapshot_is_watched() -> None:
         assert codes(check(fs)) == [(Severity.DERIVED, Code.SNAPSHOT_WRONG)], position
 
 
-def test_a_transaction_index_which_only_kafka_writes_has_no_checksum() -> None:
+def test_every_bit_of_a_transaction_index_is_watched_by_the_log() -> None:
     fs = written(11, covered=True)
-    path = path_of(0, ".txnindex")
-    create(fs, path, encode_aborted_transaction(AbortedTransaction(0, 7, 3, 5, 6)))
-    unseen = {position for position, _ in _flips(fs, path) if not findings(check(fs))}
-    assert _on_the_page("any, with a `.txnindex`") == f"of its entry {_ranges(unseen)}"
+    logs = opened(fs)
+    log = logs.logs["commits", 0]
+    end, base, epoch = log.log_end_offset, log.active.base_offset, log.leader_epoch
+    logs.abandon()
+    for item in (Batch(end, 3, 7), Batch(end + 3, 1, 8), Batch(end + 4, 1, 7, "ABORT"), Batch(end + 5, 1, 8, "ABORT")):
+        add_bytes(fs, path_of(base), item.encoded(0, epoch))
+    assert opened(fs).close() == []
+    assert findings(check(fs)) == []
+    path = path_of(base, ".txnindex")
+    for position, _ in _flips(fs, path):
+        assert codes(check(fs)) == [(Severity.DERIVED, Code.TXN_INDEX_WRONG)], position
+    right = read_file(fs, path)
+    for spoilt in (None, right[:34], right + right[34:], right + b"half an entry"):
+        fs.unlink(path)
+        if spoilt is not None:
+            create(fs, path, spoilt)
+        assert codes(check(fs)) == [(Severity.DERIVED, Code.TXN_INDEX_WRONG)]
+        check(fs, repair=True)
+        assert read_file(fs, path) == right
+        assert findings(check(fs)) == []
 
 
 # --- Small files ------------------------------------------------------------------------------------------------------
