@@ -182,3 +182,21 @@ async def test_at_the_last_stable_offset_a_fetch_of_committed_records_waits_what
             assert trio.current_time() - began == pytest.approx(5)
     assert (await natively(broker, 162, None, max_wait_ms=5_000))[1]
     broker.close()
+
+
+async def test_an_answer_names_a_bounded_number_of_aborted_transactions(
+    ledgers: KafkaServed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that its header fits a frame: behind the partition that makes it up, no other is read in this answer."""
+    asked = FetchRequest(
+        [FetchPartition("ledger", 0, 0), FetchPartition("ledger", 1, 0)], max_wait_ms=0, isolation="read_committed"
+    )
+    sizes = []
+    for most in (10_000, 0):
+        monkeypatch.setattr("seglog_broker.api.fetch._ABORTED_MAX", most)
+        with await ledgers.broker.fetch(asked) as answer:
+            sizes.append([result.size > 0 for result in answer.reply.partitions])
+    assert sizes == [[True, True], [True, False]]
+    monkeypatch.setattr("seglog_broker.api.fetch._BYTES_WITH_ABORTED_MAX", 1000)
+    assert (await natively(ledgers.broker, 0, "read_committed"))[0].size <= 1000
+    assert (await natively(ledgers.broker, 0, None))[0].size > 1000
