@@ -3,6 +3,7 @@
 Sentences of errors are each broker's own.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -30,6 +31,15 @@ class Reason(NamedTuple):
     apis: str
     path: str
     holds: Callable[[Place], bool] = lambda _: True
+
+
+def _partitions(responses: list[dict[str, Plain]]) -> list[str]:
+    """The results of all partitions, each with its topic."""
+    return sorted(
+        json.dumps([topic["topic"], topic["topic_id"], partition])
+        for topic in responses
+        for partition in topic["partitions"]
+    )
 
 
 def _codes(*pairs: tuple[int, int]) -> Callable[[Place], bool]:
@@ -134,6 +144,18 @@ REASONS: Final = (
         _codes((3, 25), (3, 22), (3, 113), (69, 22), (69, 25), (25, 22)),
     ),
     Reason("of two mistakes in a request each names one", "DeleteRecords", _CODE, _codes((44, 1))),
+    Reason(
+        "Kafka answers UNKNOWN_SERVER_ERROR to a topic without an id",
+        "Fetch",
+        r"error_code|responses",
+        lambda place: place.answers[0]["error_code"] == -1,
+    ),
+    Reason(
+        "Kafka may name a topic once for its errors and once for its records",
+        "Fetch",
+        "responses",
+        lambda place: _partitions(place.kafka) == _partitions(place.ours),
+    ),
     Reason("bytes that are no batch: each has its own name for them", "Produce", _CODE, _codes((2, 87), (2, 3))),
     Reason(
         "the batch of a producer without sequence may have bad records as well",
