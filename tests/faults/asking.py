@@ -29,6 +29,17 @@ class Asking:
         assert "error" not in frame.header, frame.header
         return frame.header, len(frame.payload)
 
+    def answer_size(self, frame: bytes) -> int:
+        """Send a request and return the bytes of its reply, which may be an error."""
+        self._sock.sendall(frame)
+        size = 0
+        while self._reader.next_frame() is None:
+            data = self._sock.recv(65536)
+            assert data, "the broker hung up"
+            size += len(data)
+            self._reader.receive_data(data)
+        return size
+
     def close(self) -> None:
         """Close the connection."""
         self._sock.close()

@@ -334,6 +334,8 @@ class Peer:
         self.port = port
         self.connections = 0
         self.answers: Counter[str] = Counter()
+        self.received = 0  # bytes
+        self.largest = 0  # bytes of a response
         self._sock: socket.socket | None = None
         self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
         # Of requests that get a response, by correlation id, which a mutated one may share with another: api and
@@ -375,6 +377,7 @@ class Peer:
         while self._sock is not None:
             while (frame := self._reader.next_frame()) is not None:
                 got = int.from_bytes(frame[:4], "big", signed=True)
+                self.largest = max(self.largest, len(frame))
                 response = self._understood(got, frame)
                 if got == correlation_id:
                     return [response]
@@ -385,6 +388,7 @@ class Peer:
             if not data:
                 self.close()
                 return []
+            self.received += len(data)
             self._reader.receive_data(data)
         return []
 

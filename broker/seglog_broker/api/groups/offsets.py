@@ -250,8 +250,10 @@ class OffsetService:
         """Forget offsets; as ``Groups.delete_offsets``, for a group that is loaded and known."""
         read = self.retention(group)
         results: list[SeglogError | None] = []
-        forgotten: list[Key] = []
+        forgotten: dict[Key, None] = {}
         for topic, number in partitions:
+            if len(results) % OFFSETS_A_WRITE == OFFSETS_A_WRITE - 1:
+                await self._reads.turn()
             if read.may_be_read(topic):
                 results.append(
                     GroupSubscribedError(
@@ -261,8 +263,8 @@ class OffsetService:
                 continue
             results.append(None)
             if (topic, number) in self.committed.of(group):
-                forgotten.append((topic, number))
-        await self.forget(group, forgotten)
+                forgotten[topic, number] = None
+        await self.forget(group, list(forgotten))
         return results
 
     async def forget(self, group: str, keys: Sequence[Key], more: Sequence[Encoded] = ()) -> None:

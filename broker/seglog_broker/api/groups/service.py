@@ -20,7 +20,7 @@ from seglog_broker.api.topics import TopicService
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription, as_classic
 from seglog_broker.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
-from seglog_broker.groups.membership import GroupDescription
+from seglog_broker.groups.membership import GroupDescription, LeaveResult, LeavingMember
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
@@ -34,8 +34,13 @@ from seglog_protocol.errors import (
     UnknownGroupError,
 )
 
-GROUPS_A_TURN: Final = 50
-"""Groups that are listed before other tasks run."""
+EFFORT_A_TURN: Final = 5_000
+"""Committed offsets of groups that are listed before other tasks run; a group counts as a hundred of them."""
+
+_EFFORT_OF_GROUP: Final = 100
+
+MEMBERS_A_TURN: Final = 200
+"""Memberships that end before other tasks run."""
 
 
 class GroupService:
@@ -72,7 +77,7 @@ class GroupService:
         self.join = members.join
         self.sync = members.sync
         self.heartbeat = members.heartbeat
-        self.leave = members.leave
+        self._leave = members.leave
         self.consumer_heartbeat = members.consumer_heartbeat
         self.end_waits = self._runner.end_waits
 
@@ -94,6 +99,14 @@ class GroupService:
         """As ``Groups.commit``."""
         self.check(group)
         return await self._offsets.commit(group, committer, offsets)
+
+    async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """As ``Groups.leave``."""
+        results = await self._leave(group, members[:MEMBERS_A_TURN])
+        for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
+            await self._reads.turn()
+            results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
+        return results
 
     def committed_topics(self, group: str, committer: Committer | None = None) -> dict[str, list[int]]:
         """As ``Groups.committed_topics``."""
@@ -130,8 +143,11 @@ class GroupService:
             )
         names = sorted(name for name in {*self._runner.groups, *self._offsets.committed} if name > after)
         listed = []
-        for number, group in enumerate(names if limit is None else names[:limit], start=1):
-            if number % GROUPS_A_TURN == 0:
+        effort = 0
+        for group in names if limit is None else names[:limit]:
+            effort += _EFFORT_OF_GROUP + len(self._offsets.committed.of(group))
+            if effort > EFFORT_A_TURN:
+                effort = 0
                 await self._reads.turn()
             listed.append(self._listed(group))
         return listed

@@ -19,12 +19,16 @@ ENTRY_BYTES: Final = 16
 RESOURCES_MAX: Final = 10_000
 """The most resources that one request alters."""
 
+KEYS_MAX: Final = 1_000
+"""The most keys of one resource that a request alters: there are not half as many."""
+
 _Described = messages.DescribeConfigsResponse.DescribeConfigsResult
 _Entry = messages.DescribeConfigsResponse.DescribeConfigsResourceResult
 _Synonym = messages.DescribeConfigsResponse.DescribeConfigsSynonym
 _Resource = messages.ListConfigResourcesResponse.ConfigResource
 _Replaced = messages.AlterConfigsResponse.AlterConfigsResourceResponse
 _Changed = messages.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+_Config = messages.AlterConfigsRequest.AlterableConfig | messages.IncrementalAlterConfigsRequest.AlterableConfig
 _AlteredT = TypeVar("_AlteredT", _Replaced, _Changed)
 
 
@@ -133,16 +137,9 @@ async def alter_configs(
 ) -> messages.AlterConfigsResponse:
     """Settings of resources are replaced: what is not named gets its default."""
     del version
-    asked = [
-        _Asked(
-            item.resource_type,
-            item.resource_name,
-            [Alteration(config.name, Operation.SET, config.value) for config in item.configs],
-        )
-        for item in request.resources
-    ]
+    asked = [_Asked(item.resource_type, item.resource_name, item.configs) for item in request.resources]
     failures = await _alter(caller, asked, "AlterConfigs", replaces=True, validate_only=request.validate_only)
-    return messages.AlterConfigsResponse(responses=_results(_Replaced, asked, failures))
+    return messages.AlterConfigsResponse(responses=await _results(caller, _Replaced, asked, failures))
 
 
 async def incremental_alter_configs(
@@ -150,18 +147,11 @@ async def incremental_alter_configs(
 ) -> messages.IncrementalAlterConfigsResponse:
     """Settings of resources are set, deleted, appended to, subtracted from; others stay."""
     del version
-    asked = [
-        _Asked(
-            item.resource_type,
-            item.resource_name,
-            [Alteration(config.name, config.config_operation, config.value) for config in item.configs],
-        )
-        for item in request.resources
-    ]
+    asked = [_Asked(item.resource_type, item.resource_name, item.configs) for item in request.resources]
     failures = await _alter(
         caller, asked, "IncrementalAlterConfigs", replaces=False, validate_only=request.validate_only
     )
-    return messages.IncrementalAlterConfigsResponse(responses=_results(_Changed, asked, failures))
+    return messages.IncrementalAlterConfigsResponse(responses=await _results(caller, _Changed, asked, failures))
 
 
 class _Asked(NamedTuple):
@@ -169,10 +159,12 @@ class _Asked(NamedTuple):
 
     resource: int
     name: str
-    alterations: list[Alteration]
+    configs: Sequence[_Config]
 
 
-def _results(kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[Failure]) -> list[_AlteredT]:
+async def _results(
+    caller: Caller, kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[Failure]
+) -> list[_AlteredT]:
     """The results of all resources, as the response of one of the two apis has them."""
     return [
         kind(
@@ -181,7 +173,7 @@ def _results(kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[
             resource_type=item.resource,
             resource_name=item.name,
         )
-        for item, failure in zip(asked, failures, strict=True)
+        async for item, failure in in_turns(caller, zip(asked, failures, strict=True))
     ]
 
 
@@ -197,10 +189,16 @@ async def _alter(
             failures.append(Failure(ErrorCode.INVALID_REQUEST, f"one request alters at most {RESOURCES_MAX} resources"))
         elif times[item.resource, item.name] > 1:
             failures.append(Failure(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."))
+        elif len(item.configs) > KEYS_MAX:
+            failures.append(Failure(ErrorCode.INVALID_REQUEST, f"at most {KEYS_MAX} keys of a resource are altered"))
         else:
+            alterations = [
+                Alteration(config.name, getattr(config, "config_operation", Operation.SET), config.value)
+                for config in item.configs
+            ]
             try:
                 await caller.engine.configs.alter(
-                    item.resource, item.name, item.alterations, replaces=replaces, validate_only=validate_only
+                    item.resource, item.name, alterations, replaces=replaces, validate_only=validate_only
                 )
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 failures.append(failure_of(error, api))

@@ -49,7 +49,8 @@ def update_features(
 ) -> messages.UpdateFeaturesResponse:
     """A feature stays as it is; every other level is refused, and with it the request."""
     response = messages.UpdateFeaturesResponse(error_message=None)
-    for update in request.feature_updates:
+    updates = {update.feature: update for update in request.feature_updates}
+    for update in updates.values():
         levels = FEATURES.get(update.feature)
         if levels is not None and update.max_version_level == levels.in_force:
             continue
@@ -70,6 +71,6 @@ def update_features(
     if version in _WITH_RESULTS:
         response.results = [
             messages.UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
-            for update in request.feature_updates
+            for update in updates.values()
         ]
     return response

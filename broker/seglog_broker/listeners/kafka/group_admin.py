@@ -8,7 +8,7 @@ from seglog_broker.listeners.kafka.cluster import group_operations
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.group_errors import group_code, group_failure
-from seglog_broker.listeners.kafka.turns import Turns
+from seglog_broker.listeners.kafka.turns import Turns, in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import UnknownGroupError
 from seglog_protocol.kafka import messages
@@ -122,6 +122,6 @@ async def delete_groups(
     return messages.DeleteGroupsResponse(
         results=[
             _Deleted(group_id=name, error_code=group_code(error, "DeleteGroups"))
-            for name, error in zip(names, errors, strict=True)
+            async for name, error in in_turns(caller, zip(names, errors, strict=True))
         ]
     )

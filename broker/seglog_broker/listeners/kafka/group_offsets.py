@@ -7,7 +7,7 @@ from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_errors import group_code
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
-from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, in_turns_of, run_out
+from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, Turns, in_turns, in_turns_of, run_out
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
@@ -45,14 +45,16 @@ async def offset_commit(
     response = messages.OffsetCommitResponse()
     wanted: list[OffsetToCommit] = []
     places: list[_CommittedPartition] = []
+    turns = Turns(caller)
     for asked in request.topics:
+        await turns.work(0)
         answered = _CommittedTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
         name: str | None = asked.name
         if version >= _TOPIC_ID_VERSION_MIN:
             topic = topic_with_id(caller.engine.directory.registry.topics, asked.topic_id)
             name = None if topic is None else topic.name
-        for item in asked.partitions:
+        async for item in in_turns(caller, asked.partitions):
             place = _CommittedPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
             if name is None:
@@ -75,7 +77,7 @@ async def offset_commit(
         errors: Sequence[Exception | None] = await caller.groups.commit(request.group_id, committer, wanted)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         errors = [error] * len(wanted)
-    for place, why in zip(places, errors, strict=True):
+    async for place, why in in_turns(caller, zip(places, errors, strict=True)):
         place.error_code = _commit_code(why, version)
     return response
 
@@ -240,6 +242,7 @@ def _look_up(
 def _fetch_all(caller: Caller, group: _FoundGroup, asker: _Asker, version: int) -> Iterator[None]:
     """All that was committed; where topics have to have ids, without those that have been deleted."""
     topics = caller.engine.directory.registry.topics
+    yield
     for name, numbers in caller.groups.committed_topics(group.group_id, asker.committer).items():
         topic = topics.get(name)
         if topic is None and version >= _TOPIC_ID_VERSION_MIN:
@@ -294,11 +297,13 @@ async def offset_delete(
     topics = caller.engine.directory.registry.topics
     wanted: list[tuple[str, int]] = []
     places: list[_DeletedPartition] = []
+    turns = Turns(caller)
     for asked in request.topics:
+        await turns.work(0)
         answered = _DeletedTopic(name=asked.name)
         response.topics.append(answered)
         topic = topics.get(asked.name)
-        for item in asked.partitions:
+        async for item in in_turns(caller, asked.partitions):
             place = _DeletedPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
             if topic is None or not 0 <= item.partition_index < topic.partitions:
@@ -310,6 +315,6 @@ async def offset_delete(
         errors = await caller.groups.delete_offsets(request.group_id, wanted)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.OffsetDeleteResponse(error_code=group_code(error, "OffsetDelete"))
-    for place, why in zip(places, errors, strict=True):
+    async for place, why in in_turns(caller, zip(places, errors, strict=True)):
         place.error_code = group_code(why, "OffsetDelete")
     return response

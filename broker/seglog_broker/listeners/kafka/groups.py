@@ -5,6 +5,7 @@ from typing import Final
 from seglog_broker.groups.membership import JoinRequest, JoinResult, LeaveResult, LeavingMember, SyncRequest, SyncResult
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_errors import group_code
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.replies import as_seglog_error
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
@@ -149,7 +150,7 @@ async def leave_group(caller: Caller, request: messages.LeaveGroupRequest, versi
     if version >= _LEAVE_OF_SEVERAL_VERSION_MIN:
         leaving = [
             LeavingMember(member.member_id, member.group_instance_id, _shortened(member.reason))
-            for member in request.members
+            async for member in in_turns(caller, request.members)
         ]
     else:
         leaving = [LeavingMember(request.member_id)]
@@ -168,7 +169,7 @@ async def leave_group(caller: Caller, request: messages.LeaveGroupRequest, versi
                 group_instance_id=result.instance_id,
                 error_code=group_code(result.error, "LeaveGroup"),
             )
-            for result in results
+            async for result in in_turns(caller, results)
         ]
     )
 
