@@ -15,7 +15,7 @@ from seglog_protocol.kafka.definitions import Definition, Field, StructDefinitio
 from seglog_protocol.kafka.errors import Malformed
 from seglog_protocol.kafka.source import ReaderSource, Run, WriterSource
 from seglog_protocol.kafka.structs import Struct, default_text, message_class, struct_classes
-from seglog_protocol.kafka.varints import Refused
+from seglog_protocol.kafka.varints import ELEMENTS_IN_ALL_MAX, Refused
 from seglog_protocol.kafka.wire_types import (
     FIXED,
     HELPERS,
@@ -60,6 +60,8 @@ def _reader(out: ReaderSource, name: str, version: int) -> Any:
     with out.block("def generated(frame, p):"):
         with out.block("try:"):
             out("end = len(frame)")
+            if out.in_pieces:
+                out(f"left = {ELEMENTS_IN_ALL_MAX}")
             out.begin_pieces()
             structure(name, version).read(out, "message")
             out("return message, p")

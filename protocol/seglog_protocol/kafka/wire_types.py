@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka.source import Source
 from seglog_protocol.kafka.varints import (
+    ELEMENTS_IN_ALL_MAX,
     ELEMENTS_MAX,
     bad_count,
     bad_length,
@@ -245,6 +246,9 @@ class Array(WireType):
                 out(f"p += {n} * {self.element.minimum}")
                 return
             element = out.variable("e")
+            if out.in_pieces:
+                out(f"left -= {n}")
+                out(f"if left < 0: raise too_many({ELEMENTS_IN_ALL_MAX} - left, {ELEMENTS_IN_ALL_MAX})")
             out(f"{into} = []")
             with out.block(f"for _ in range({n}):"):
                 self.element.read(out, element)

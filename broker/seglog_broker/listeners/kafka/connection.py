@@ -59,6 +59,9 @@ EFFORT_OF_OTHERS: Final = 4
 READ_AT_ONCE_BYTES: Final = 16 * 1024
 """A larger request, if it is not to produce, is read in turns."""
 
+APART_BYTES: Final = 1024 * 1024
+"""Of a response that are freed before other tasks run."""
+
 APPENDS_AT_ONCE: Final = 64
 """Partitions of a Produce request that are written before other connections have their turn."""
 
@@ -580,9 +583,23 @@ class KafkaConnection:
             if chunks is None:
                 self._engine.metrics.request_errors["INVALID_REQUEST"] += 1
                 chunks = write_response(header.correlation_id, apis.too_large(response, header.version), header.version)
+            await self._take_apart(response)
             await self._send_large(chunks)
         finally:
             self._room.close()
+
+    async def _take_apart(self, response: Response) -> None:
+        """Free the parts of a large response in turns: all at once holds up others as long as making them."""
+        if self._room.used <= APART_BYTES:
+            return
+        fields: Sequence[str] = response.__slots__
+        for field in fields:
+            parts = getattr(response, field)
+            if isinstance(parts, list):
+                at_once = 1 + APART_BYTES * len(parts) // self._room.used
+                while parts:
+                    del parts[-at_once:]
+                    await self._engine.turn()
 
     async def _written(self, writing: Generator[int, None, Sequence[Chunk]]) -> Sequence[Chunk] | None:
         """The frame of a response, written in turns; None if it is too large."""

@@ -1,0 +1,124 @@
+"""Large messages in pieces: the same as at once, and no piece is long."""
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import pytest
+
+from seglog_protocol.kafka import (
+    Malformed,
+    Request,
+    Response,
+    messages,
+    read_request,
+    read_request_header,
+    read_request_in_pieces,
+    read_response,
+    write_request,
+    write_response,
+    write_response_in_pieces,
+)
+from seglog_protocol.kafka.definitions import apis
+from seglog_protocol.kafka.source import PIECE_BYTES
+from seglog_protocol.kafka.varints import ELEMENTS_IN_ALL_MAX, ELEMENTS_MAX, TAGS_MAX, varint
+from tests.protocol.kafka.instances import Instances
+
+ResultT = TypeVar("ResultT")
+
+FETCH = messages.OffsetFetchRequest
+FOUND = messages.OffsetFetchResponse
+
+
+def run(pieces: Generator[int, None, ResultT]) -> tuple[ResultT, list[int]]:
+    """The result, and how far it was before each piece."""
+    places: list[int] = []
+    while True:
+        try:
+            places.append(next(pieces))
+        except StopIteration as done:
+            return done.value, places
+
+
+def frame_of(request: Request, version: int) -> memoryview:
+    return memoryview(b"".join(write_request(1, "me", request, version)))[4:]
+
+
+def test_in_pieces_a_message_is_what_it_is_at_once() -> None:
+    for key, api in apis().items():
+        for version in api.versions:
+            request = Instances(version).message(api.request, version)
+            assert isinstance(request, Request)
+            frame = frame_of(request, version)
+            header = read_request_header(frame)
+            assert run(read_request_in_pieces(header, frame))[0] == read_request(header, frame) == request
+            response = Instances(version).message(api.response, version)
+            assert isinstance(response, Response)
+            written = b"".join(run(write_response_in_pieces(7, response, version))[0])
+            assert written == b"".join(write_response(7, response, version))
+            assert read_response(key, version, memoryview(written)[4:]) == (7, response)
+
+
+@pytest.mark.parametrize("version", [5, 8])
+def test_no_piece_is_long(version: int) -> None:
+    topics = [FETCH.OffsetFetchRequestTopic(name="t", partition_indexes=[1, 2]) for _ in range(ELEMENTS_MAX)]
+    groups = [FETCH.OffsetFetchRequestGroup(group_id="g", topics=[]) for _ in range(ELEMENTS_MAX)]
+    frame = frame_of(FETCH(group_id="g", topics=topics, groups=groups), version)
+    header = read_request_header(frame)
+    _, places = run(read_request_in_pieces(header, frame))
+    assert longest(places, len(frame)) <= PIECE_BYTES + 100
+    partition = FOUND.OffsetFetchResponsePartitions(metadata="x" * 50)
+    topic = FOUND.OffsetFetchResponseTopics(name="t", partitions=[partition] * 2_000)
+    old = FOUND.OffsetFetchResponseTopic(partitions=[FOUND.OffsetFetchResponsePartition(metadata="x" * 50)] * 2_000)
+    group = FOUND.OffsetFetchResponseGroup(group_id="g", topics=[topic] * 5)
+    chunks, places = run(write_response_in_pieces(1, FOUND(topics=[old] * 15, groups=[group] * 3), version))
+    assert longest(places, sum(map(len, chunks))) <= PIECE_BYTES + 200
+
+
+def longest(places: list[int], end: int) -> int:
+    return max(behind - place for place, behind in zip(places, [*places[1:], end], strict=True))
+
+
+def test_records_which_are_not_copied_count_for_a_piece() -> None:
+    cls = messages.FetchResponse
+    partitions = [cls.PartitionData(records=b"records") for _ in range(5_000)]
+    response = cls(responses=[cls.FetchableTopicResponse(topic="t", partitions=partitions)])
+    assert 5 <= len(run(write_response_in_pieces(1, response, 12))[1]) <= 50
+
+
+def nested(topics: int, partitions: int) -> Request:
+    cls = messages.DeleteRecordsRequest
+    named = [
+        cls.DeleteRecordsTopic(name="t", partitions=[cls.DeleteRecordsPartition() for _ in range(partitions)])
+        for _ in range(topics)
+    ]
+    return cls(topics=named)
+
+
+def test_all_arrays_of_a_large_message_together_have_a_bounded_number_of_elements() -> None:
+    fits, too_many = nested(50, ELEMENTS_IN_ALL_MAX // 50 - 1), nested(50, ELEMENTS_IN_ALL_MAX // 50)
+    frame = frame_of(fits, 2)
+    assert run(read_request_in_pieces(read_request_header(frame), frame))[0] == fits
+    frame = frame_of(too_many, 2)
+    with pytest.raises(Malformed, match=f"a count of {ELEMENTS_IN_ALL_MAX + 50}, which may be {ELEMENTS_IN_ALL_MAX}"):
+        run(read_request_in_pieces(read_request_header(frame), frame))
+
+
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [(messages.HeartbeatRequest(), 4), (messages.FetchRequest(), 15)],
+    ids=["plain", "known tags"],
+)
+@pytest.mark.parametrize("read", [read_request, lambda *asked: run(read_request_in_pieces(*asked))[0]])
+def test_a_struct_has_a_bounded_number_of_tagged_fields(
+    message: Request, version: int, read: Callable[..., Any]
+) -> None:
+    frame = bytes(frame_of(message, version))
+    assert frame.endswith(b"\0")
+    for count, fits in ((TAGS_MAX, True), (TAGS_MAX + 1, False)):
+        longer = memoryview(frame[:-1] + varint(count) + b"\x7f\0" * count)
+        header = read_request_header(longer)
+        if fits:
+            assert read(header, longer) == message
+        else:
+            with pytest.raises(Malformed, match=f"{count} tagged fields, of which there may be {TAGS_MAX}"):
+                read(header, longer)
