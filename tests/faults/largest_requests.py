@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
 
 def prepare(running: Daemon, partitions: int) -> Prepared:
     """Make what is asked for."""
-    with seglog.connect(running.address) as client:
+    with seglog.connect(running.address, request_timeout=600) as client:
         for name in ("wide-a", "wide-b"):
             client.create_topic(name, partitions=partitions // 2)
         for number in range(50):
