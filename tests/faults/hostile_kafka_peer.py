@@ -319,9 +319,67 @@ def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
             topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name=item) for item in names]
         ),
         lambda: m.ApiVersionsRequest(client_software_name="x" * many(dice), client_software_version="-"),
+        *one_thing_many_times(dice),
     ]
     request = dice.choice(choices)()
     return request, dice.choice(list(APIS[request.API_KEY].versions))
+
+
+def one_thing_many_times(dice: random.Random) -> list[Callable[[], Request]]:
+    """Requests that name the same group, topic or partition again and again."""
+    m = messages
+    times = many(dice) * 2
+    group = dice.choice(["readers", "members", "nobody"])
+    fetch = m.OffsetFetchRequest
+    asked = fetch.OffsetFetchRequestTopics(name="target", partition_indexes=[0] * times)
+    commit = m.OffsetCommitRequest
+    place = commit.OffsetCommitRequestPartition(partition_index=0, committed_metadata="x" * 40)
+    described = m.DescribeConfigsRequest.DescribeConfigsResource
+    altered = m.IncrementalAlterConfigsRequest
+    change = altered.AlterableConfig(name="retention.ms", value="700000000")
+    log_dirs = m.DescribeLogDirsRequest.DescribableLogDirTopic(topic="target", partitions=[0] * times)
+    return [
+        lambda: commit(
+            group_id="readers",
+            topics=[commit.OffsetCommitRequestTopic(name="target", partitions=[place] * min(times, 4_000))],
+        ),
+        lambda: fetch(
+            group_id=group, topics=None, groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=None)] * times
+        ),
+        lambda: fetch(topics=[], groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=[asked])] * 5),
+        lambda: m.DescribeGroupsRequest(groups=[group] * times),
+        lambda: m.ConsumerGroupDescribeRequest(group_ids=[group] * times),
+        lambda: m.DeleteGroupsRequest(groups_names=["nobody"] * times),
+        lambda: m.FindCoordinatorRequest(coordinator_keys=[group] * times),
+        lambda: m.LeaveGroupRequest(
+            group_id=group, members=[m.LeaveGroupRequest.MemberIdentity(member_id="m")] * times
+        ),
+        lambda: m.ConsumerGroupHeartbeatRequest(
+            group_id="members",
+            member_id=f"m{dice.randrange(20)}",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=[name(dice) for _ in range(min(times, 1_000))],
+            topic_partitions=[],
+        ),
+        lambda: m.DescribeConfigsRequest(
+            resources=[described(resource_type=2, resource_name="target", configuration_keys=None)] * times,
+            include_documentation=True,
+        ),
+        lambda: m.DescribeConfigsRequest(
+            resources=[
+                described(resource_type=2, resource_name="target", configuration_keys=["retention.ms", str(number)])
+                for number in range(min(times, 3_000))
+            ],
+            include_synonyms=True,
+        ),
+        lambda: altered(
+            resources=[altered.AlterConfigsResource(resource_type=2, resource_name="target", configs=[change])] * times,
+            validate_only=True,
+        ),
+        lambda: m.DescribeLogDirsRequest(topics=[log_dirs]),
+        m.ListGroupsRequest,
+    ]
 
 
 # --- The peer ---------------------------------------------------------------------------------------------------------
@@ -480,7 +538,7 @@ def main() -> None:
     send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
     sent = send(peer, count, random.Random(seed))
     peer.close()
-    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers}))
+    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers, "largest": peer.largest}))
 
 
 if __name__ == "__main__":

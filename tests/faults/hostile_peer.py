@@ -224,6 +224,18 @@ def hostile(dice: random.Random) -> Iterator[Sent]:
         lambda: ({"api": "topics", "names": [[[[]]]] * min(many(dice) * 3, 100_000)}, b""),
         lambda: ({"api": name(dice) * many(dice)}, b""),
         lambda: ({"api": "append", "partitions": [{}] * many(dice), "ack": name(dice)}, b""),
+        lambda: ({"api": "topics", "names": ["target"] * many(dice)}, b""),
+        lambda: (
+            {"api": "commit_offsets", "group": "readers", "offsets": partitions(dice, offset=0, metadata="x" * 40)},
+            b"",
+        ),
+        lambda: ({"api": "committed_offsets", "group": "readers", "partitions": partitions(dice)}, b""),
+        lambda: ({"api": "committed_offsets", "group": "readers"}, b""),
+        lambda: ({"api": "delete_offsets", "group": "readers", "partitions": partitions(dice)}, b""),
+        lambda: ({"api": "describe_group", "group": dice.choice(["readers", "nobody"])}, b""),
+        lambda: ({"api": "delete_groups", "groups": ["nobody"] * many(dice)}, b""),
+        lambda: ({"api": "leave_group", "group": "readers", "members": [{"member_id": "m"}] * many(dice)}, b""),
+        lambda: ({"api": "list_groups"}, b""),
     ]
     while True:
         yield dice.choice(long_lists)()
@@ -248,6 +260,7 @@ class Peer:
         self.port = port
         self.connections = 0
         self.answers: Counter[str] = Counter()
+        self.largest = 0  # bytes of a reply
         self._sock: socket.socket | None = None
         self._reader = FrameReader()
 
@@ -272,6 +285,7 @@ class Peer:
         """Read until a reply; False if the broker closed the connection. Raises TimeoutError if it hangs."""
         while self._sock is not None:
             while (frame := self._reader.next_frame()) is not None:
+                self.largest = max(self.largest, len(frame.packed) + len(frame.payload))
                 error = frame.header.get("error")
                 self.answers["fine" if error is None else str(error.get("code"))] += 1
                 if frame.header.get("id") == request_id:
@@ -365,7 +379,7 @@ def main() -> None:
     send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
     sent = send(peer, count, random.Random(seed))
     peer.close()
-    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers}))
+    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers, "largest": peer.largest}))
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ def kafka_requests(prepared: Prepared) -> Iterator[tuple[str, Request, int]]:
         configs(
             resources=[
                 resource(resource_type=2, resource_name="wide-a", configuration_keys=["retention.ms", f"x{n}"])
-                for n in many
+                for n in many[:10_000]
             ],
             **every,
         ),
@@ -334,7 +334,8 @@ def kafka_requests(prepared: Prepared) -> Iterator[tuple[str, Request, int]]:
         "DescribeConfigs: the broker, many lists of keys",
         configs(
             resources=[
-                resource(resource_type=4, resource_name="1", configuration_keys=["log.dir", f"x{n}"]) for n in many
+                resource(resource_type=4, resource_name="1", configuration_keys=["log.dir", f"x{n}"])
+                for n in many[:10_000]
             ],
             **every,
         ),
