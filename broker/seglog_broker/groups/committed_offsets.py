@@ -7,12 +7,15 @@ from seglog_broker.groups.group_memory import GROUP_BYTES, OFFSET_BYTES
 
 NO_EXPIRY: Final = -1
 
+NO_TOPIC: Final = "-"
+"""The topic id of a commit for a topic that did not exist at the start. It is no id of a topic."""
+
 
 class CommittedOffset(NamedTuple):
     """The offset of the next record to be read. Times are ms of the wall clock.
 
     ``leader_epoch`` is -1 if unknown; ``expires_ms`` is a moment of its own, which old clients of Kafka could ask for,
-    -1 without one. ``topic_id`` is "" in records of before Kafka wrote it.
+    -1 without one. ``topic_id`` is "" where the topic is not known by its id.
     """
 
     offset: int
@@ -68,6 +71,12 @@ class CommittedOffsets:
         self.drop(group, key, keeps_group=True)
         self.size += self.size_of(group, committed)
         self._by_group.setdefault(group, {})[key] = committed
+
+    def add(self, loaded: "CommittedOffsets") -> None:
+        """Take over what was loaded, of groups that have committed nothing here."""
+        self._by_group.update(loaded._by_group)  # noqa: SLF001 - its own class
+        self._unstable.update(loaded._unstable)  # noqa: SLF001
+        self.size += loaded.size
 
     def drop(self, group: str, key: Key, *, keeps_group: bool = False) -> None:
         """Forget a commit, if there is one, and what an open transaction has committed."""

@@ -5,10 +5,10 @@ counted, and skipped: a newer Kafka may have written it.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets
+from seglog_broker.groups.committed_offsets import NO_TOPIC, CommittedOffset, CommittedOffsets
 from seglog_broker.groups.records import CLASSIC_GROUP, ReadRecord, UnknownRecordError, decode_record
 from seglog_broker.groups.topic_ids import NO_ID, id_text
 from seglog_protocol.kafka import messages
@@ -27,9 +27,10 @@ _ABOUT_MEMBERS: Final = (
 class Replay:
     """What the records read so far add up to."""
 
-    def __init__(self, offsets: CommittedOffsets) -> None:
-        """What is committed goes into ``offsets``."""
-        self.offsets = offsets
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
+        """``topic_ids``, by name: which topic a commit is for that does not say it, as old versions of Kafka wrote."""
+        self.offsets = CommittedOffsets()
+        self._topic_ids = topic_ids
         self.classic: dict[str, messages.GroupMetadataValue] = {}
         """By group."""
         self.consumer: dict[str, dict[tuple[int, str], ReadRecord]] = {}
@@ -116,6 +117,6 @@ class Replay:
                 value.metadata,
                 value.commit_timestamp,
                 value.expire_timestamp,
-                "" if value.topic_id == NO_ID else id_text(value.topic_id),
+                self._topic_ids.get(key.topic, NO_TOPIC) if value.topic_id == NO_ID else id_text(value.topic_id),
             ),
         )

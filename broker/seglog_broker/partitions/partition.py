@@ -47,6 +47,8 @@ class Partition:
         self.topic = topic
         self.number = number
         self.log = log
+        self.end_offset_at_start: Final = log.log_end_offset
+        """The log end when the partition came into service: after a start, a recovery, or its creation."""
         self.waiters: set[Waiter] = set()
         self.recent_answer: RecentAnswer | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from seglog_broker.groups.committed_offsets import CommittedOffsets
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Matching, TopicSize
@@ -176,7 +175,7 @@ class ConsumerCoordinator:
 
 def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:
     """What a log of records adds up to."""
-    replay = Replay(CommittedOffsets())
+    replay = Replay({})
     for number, (key, value) in enumerate(log):
         batch = encode_batch([(0, key, value, ())], base_offset=number)
         header = parse_header(batch)

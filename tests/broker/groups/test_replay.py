@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.groups.classic_records import tombstone
-from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
+from seglog_broker.groups.committed_offsets import CommittedOffset, Retention
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.membership import Effects, Limits, Now
@@ -54,7 +54,7 @@ def test_commits_of_older_kafkas_are_read(version: int) -> None:
     value = messages.OffsetCommitValue(offset=3, leader_epoch=2, metadata="é", commit_timestamp=5, expire_timestamp=9)
     written = version.to_bytes(2, "big") + write_message(value, version)
     (committed,) = replayed([(KEY, written)]).offsets.of("classic-group").values()
-    assert committed == CommittedOffset(3, 2 if version >= 3 else -1, "é", 5, 9 if version == 1 else -1)
+    assert committed == CommittedOffset(3, 2 if version >= 3 else -1, "é", 5, 9 if version == 1 else -1, "id-of-orders")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
 
 
 def replay_of(batches: Sequence[bytes]) -> Replay:
-    replay = Replay(CommittedOffsets())
+    replay = Replay({"orders": "id-of-orders"})
     for batch in batches:
         header = parse_header(batch)
         replay.read(header, decode_records(header, batch))

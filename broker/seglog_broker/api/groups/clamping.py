@@ -4,7 +4,7 @@ A power cut may have taken records that were read, and committed, before they we
 the log end when it came (``beyond_end``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -13,13 +13,11 @@ import trio
 
 from seglog_broker.api.groups.offsets import OFFSETS_A_WRITE, OffsetService
 from seglog_broker.api.groups.offsets_topic import OffsetsTopic
-from seglog_broker.groups.committed_offsets import CommittedOffset, Key
+from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key
 from seglog_broker.groups.records import encode_commit
 from seglog_broker.partitions.cold_reads import ColdReads
-from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_protocol.errors import SeglogError
 
 RECOVERY_POLL_SECONDS: Final = 0.05
@@ -42,62 +40,62 @@ class _Clamped(NamedTuple):
 
 
 class OffsetClamp:
-    """The task that looks at all that is committed once, each partition as soon as it is recovered."""
+    """Compares each offset that is loaded with the end of its log, once, before the offset is answered."""
 
     def __init__(
         self,
         offsets: OffsetService,
         topic: OffsetsTopic,
         table: PartitionTable,
-        directory: LogDirectory,
         recoveries: Recoveries,
         reads: ColdReads,
     ) -> None:
         self._offsets = offsets
         self._topic = topic
         self._table = table
-        self._directory = directory
         self._recoveries = recoveries
         self._reads = reads
         self._groups = self._partitions = 0
 
-    async def run(self) -> None:
-        """Look at everything that is committed now, and end."""
-        loaded = {group: dict(self._offsets.committed.of(group)) for group in self._offsets.committed}
-        while loaded:
-            for number, group in enumerate(list(loaded), start=1):
+    async def settle(self, loaded: CommittedOffsets) -> None:
+        """Compare what was loaded, before requests reach its groups.
+
+        Offsets of logs that are still being recovered become ``OffsetService.unsettled``: ``run`` compares them.
+        """
+        for number, group in enumerate(loaded, start=1):
+            if number % GROUPS_A_TURN == 0:
+                await self._reads.turn()
+            self._settle(group, loaded.of(group))
+
+    async def run(self, is_loading: Callable[[], bool]) -> None:
+        """Compare what is unsettled, each partition as soon as it is recovered. Ends when all is loaded and settled."""
+        while is_loading() or self._offsets.unsettled:
+            for number, group in enumerate(list(self._offsets.unsettled), start=1):
                 if number % GROUPS_A_TURN == 0:
                     await self._reads.turn()
-                kept = loaded[group]
-                ready = [key for key in kept if self._recoveries.refusal(*key) is None]
-                clamped = [found for key in ready if (found := self._clamp(group, key, kept.pop(key))) is not None]
-                if clamped:
-                    self._write(group, clamped)
-                if not kept:
-                    del loaded[group]
-            if loaded:
-                await trio.sleep(RECOVERY_POLL_SECONDS)
+                self._settle(group, self._offsets.unsettled.pop(group))
+            await trio.sleep(RECOVERY_POLL_SECONDS)
         if self._groups > GROUP_LINES_MAX:
             log.warning("committed_offsets_clamped_in_all", groups=self._groups, partitions=self._partitions)
 
-    def _clamp(self, group: str, key: Key, loaded: CommittedOffset) -> _Clamped | None:
-        partition = self._table.find(*key)
-        topic = self._directory.registry.topics.get(key[0])
-        if partition is None or topic is None or self._offsets.committed.of(group).get(key) is not loaded:
-            return None
-        end = self._end_before_start(partition)
-        if loaded.offset <= end:
-            return None
-        clamped = loaded._replace(offset=end, leader_epoch=-1, topic_id=topic.id)
-        self._offsets.committed.put(group, key, clamped)
-        return _Clamped(key, loaded.offset, clamped)
-
-    def _end_before_start(self, partition: Partition) -> int:
-        """Where the log ended when the broker started: after an unclean stop, what came since has another epoch."""
-        entries = partition.log.epochs.entries
-        if not self._directory.report.clean and entries and entries[-1].epoch == partition.log.leader_epoch:
-            return max(entries[-1].start_offset, partition.log.log_start_offset)
-        return partition.log.log_end_offset
+    def _settle(self, group: str, loaded: Mapping[Key, CommittedOffset]) -> None:
+        clamped: list[_Clamped] = []
+        later: dict[Key, CommittedOffset] = {}
+        for key, stored in loaded.items():
+            if self._offsets.committed.of(group).get(key) is not stored or self._offsets.is_gone(key[0], stored):
+                continue  # a commit or a deletion came after it
+            partition = self._table.find_readable(*key)  # a view ends where the recovery is going to leave the log
+            if self._offsets.is_under_way(group, key) or (partition is None and self._recoveries.refusal(*key)):
+                later[key] = stored
+            elif partition is not None and stored.offset > partition.end_offset_at_start:
+                end = max(partition.end_offset_at_start, partition.log.log_start_offset)
+                clamped.append(_Clamped(key, stored.offset, stored._replace(offset=end, leader_epoch=-1)))
+        for key, _, now in clamped:
+            self._offsets.committed.put(group, key, now)
+        if clamped:
+            self._write(group, clamped)
+        if later:
+            self._offsets.unsettled[group] = later
 
     def _write(self, group: str, clamped: Sequence[_Clamped]) -> None:
         for begin in range(0, len(clamped), OFFSETS_A_WRITE):

@@ -1,13 +1,13 @@
 """Forgets committed offsets when their time is over, and groups that have nothing left; says so before, and then."""
 
-from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
 import trio
 
-from seglog_broker.api.groups.offsets import OffsetService
+from seglog_broker.api.groups.offsets import OFFSETS_A_WRITE, OffsetService
 from seglog_broker.api.groups.runner import GroupRunner
 from seglog_broker.groups.committed_offsets import Key
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -83,28 +83,36 @@ class OffsetExpiry:
     async def _check_group(self, group: str, *, forgets: bool) -> None:
         now_ms = self._clock.now_ms()
         retention = self._offsets.retention(group)
-        kept = self._offsets.committed.of(group)
-        moments = {key: retention.expires_ms(key[0], stored) for key, stored in kept.items()}
-        if forgets:
-            over = [
-                key
-                for key, moment in moments.items()
-                if moment is not None and moment <= now_ms and not self._offsets.is_under_way(group, key)
-            ]
-            if await self._forget(group, over):
-                return
-        self._warn(group, [moment for moment in moments.values() if moment is not None and moment > now_ms], now_ms)
+        if forgets and await self._forget(group, now_ms):
+            return
+        moments = [retention.expires_ms(key[0], stored) for key, stored in self._offsets.committed.of(group).items()]
+        self._warn(group, [moment for moment in moments if moment is not None and moment > now_ms], now_ms)
 
-    async def _forget(self, group: str, over: Sequence[Key]) -> bool:
-        """Forget these offsets; and the group, if it has nothing left: then True."""
+    def _over(self, group: str, now_ms: int) -> list[Key]:
+        """Some offsets whose time is over, without those that are being committed again."""
+        retention = self._offsets.retention(group)
+        over = (
+            key
+            for key, stored in self._offsets.committed.of(group).items()
+            if (moment := retention.expires_ms(key[0], stored)) is not None
+            and moment <= now_ms
+            and not self._offsets.is_under_way(group, key)
+        )
+        return list(islice(over, OFFSETS_A_WRITE))
+
+    async def _forget(self, group: str, now_ms: int) -> bool:
+        """Forget what is over; and the group, if it has nothing left: then True."""
         known = self._runner.groups.get(group)
-        if over:
+        forgotten: list[Key] = []
+        while over := self._over(group, now_ms):  # looked at for each write: a commit may have come in between
             await self._offsets.forget(group, over)
+            forgotten += over
+        if forgotten:
             log.info(
                 "committed_offsets_expired",
                 group=group,
-                topics=sorted({topic for topic, _ in over}),
-                partitions=len(over),
+                topics=sorted({topic for topic, _ in forgotten}),
+                partitions=len(forgotten),
                 retention_minutes=self._config.current.offsets_retention_minutes,
             )
         if known is not None and known.is_empty and not self._offsets.committed.of(group):

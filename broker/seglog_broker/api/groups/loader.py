@@ -1,5 +1,6 @@
 """Loads groups and committed offsets after a start, and holds them against the logs that there are."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -48,7 +49,9 @@ class GroupLoader:
         offload: Offload,
         clamp: OffsetClamp,
         gone: GoneTopics,
+        topic_ids: Mapping[str, str],
     ) -> None:
+        """``topic_ids``: by name, of the topics that there are at the start."""
         self._runner = runner
         self._offsets = offsets
         self._topic = topic
@@ -58,6 +61,7 @@ class GroupLoader:
         self._offload = offload
         self._clamp = clamp
         self._gone = gone
+        self._topic_ids = dict(topic_ids)
         self._unloaded: set[int] = set(range(topic.partitions)) if topic.exists else set()
         self._failed: dict[int, str] = {}  # partition -> why it cannot be loaded
 
@@ -85,25 +89,25 @@ class GroupLoader:
 
     async def run(self) -> None:
         """Load every partition, then end."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._clamp.run, lambda: self.is_loading)
+            await self._load_all()
+
+    async def _load_all(self) -> None:
         began = trio.current_time()
         was_there = self._topic.exists
         for number in sorted(self._unloaded):
-            replay = Replay(self._offsets.committed)
+            replay = Replay(self._topic_ids)
             try:
                 partition = await self._in_service(number)
                 await replay_partition(partition, replay, self._reads, self._offload)
                 replay.end()
             except (SeglogError, OSError) as error:
+                # Of what was read nothing is kept: a later record, which was not read, may have replaced it.
                 self._failed[number] = reason = why(error) if isinstance(error, OSError) else error.message
                 log.error("groups_not_loaded", topic=OFFSETS_TOPIC, partition=number, reason=reason)  # noqa: TRY400
-            for what, count in replay.unknown.items():
-                log.warning("group_records_skipped", topic=OFFSETS_TOPIC, partition=number, records=count, reason=what)
-            for group, value in replay.classic.items():
-                self._runner.restore(group, value)
-                await self._reads.turn()
-            for group, records in replay.consumer.items():
-                self._runner.restore_consumer(group, records.values())
-                await self._reads.turn()
+            else:
+                await self._keep(replay, number)
             self._unloaded.discard(number)
         if was_there:
             log.info(
@@ -113,7 +117,18 @@ class GroupLoader:
                 seconds=round(trio.current_time() - began, 3),
             )
         await self._gone.forget()
-        await self._clamp.run()
+
+    async def _keep(self, replay: Replay, number: int) -> None:
+        for what, count in replay.unknown.items():
+            log.warning("group_records_skipped", topic=OFFSETS_TOPIC, partition=number, records=count, reason=what)
+        for group, value in replay.classic.items():
+            self._runner.restore(group, value)
+            await self._reads.turn()
+        for group, records in replay.consumer.items():
+            self._runner.restore_consumer(group, records.values())
+            await self._reads.turn()
+        self._offsets.committed.add(replay.offsets)
+        await self._clamp.settle(replay.offsets)
 
     async def _in_service(self, number: int) -> Partition:
         """A partition, once it is recovered. Raises PartitionOfflineError."""

@@ -20,6 +20,7 @@ from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import (
+    CoordinatorLoadingError,
     GroupSubscribedError,
     IllegalGenerationError,
     MetadataTooLargeError,
@@ -32,6 +33,8 @@ OFFSETS_A_WRITE: Final = 200
 """Offsets that are written together, and handled before other tasks run."""
 
 
+_NOTHING: Final[dict[Key, CommittedOffset]] = {}
+
 _READER_OF_ANOTHER: Final = "what was read belongs to the former one: read the new one with a new consumer"
 
 
@@ -42,6 +45,8 @@ class OffsetService:
         self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
     ) -> None:
         self.committed = CommittedOffsets()
+        self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
+        """By group: what was loaded for logs that are being recovered, and may be beyond the ends these will have."""
         self._memory = Budget(
             "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
         )
@@ -191,6 +196,7 @@ class OffsetService:
         """What is committed; as ``Groups.committed``, for a group that is loaded."""
         self._check_fetch(group, committer)
         kept = self.committed.of(group)
+        unsettled = self.unsettled.get(group, _NOTHING)
         retention = self.retention(group)
         found: list[Committed] = []
         for topic, number in sorted(kept) if partitions is None else partitions:
@@ -199,6 +205,11 @@ class OffsetService:
             if stored is None or self.is_gone(topic, stored):
                 if partitions is not None:
                     found.append(Committed(topic, number, is_unstable=is_unstable))
+            elif unsettled.get((topic, number)) is stored:
+                raise CoordinatorLoadingError(
+                    f"{topic}-{number} is being recovered, and may end before what group {group} committed: ask again",
+                    group=group,
+                )
             else:
                 expires_ms = retention.expires_ms(topic, stored)
                 found.append(

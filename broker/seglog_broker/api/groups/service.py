@@ -67,9 +67,18 @@ class GroupService:
         self._runner.note_restored = self._matching.note_restored
         self._offsets = OffsetService(self._runner, self._topic, table, config, reads)
         self._gone = GoneTopics(self._offsets, self._topic, reads)
-        clamp = OffsetClamp(self._offsets, self._topic, table, directory, recoveries, reads)
+        clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, reads)
         self._loader = GroupLoader(
-            self._runner, self._offsets, self._topic, table, recoveries, reads, offload, clamp, self._gone
+            self._runner,
+            self._offsets,
+            self._topic,
+            table,
+            recoveries,
+            reads,
+            offload,
+            clamp,
+            self._gone,
+            {name: topic.id for name, topic in directory.registry.topics.items()},
         )
         self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock, reads)
         members = MemberService(self._runner, self._loader.check, self._matching.match_all)

@@ -464,6 +464,39 @@ async def test_a_commit_beyond_the_end_of_a_log_that_lost_records_is_clamped(aut
         assert committed(broker, "g") == 10
 
 
+async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before_its_end_is_known(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    fs = ForgetfulFileSystem()
+    async with running(fs, closes=False) as broker:
+        await with_topic(broker)
+        data = batch(*(b"w" for _ in range(5)))
+        append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(bytearray(data)))
+        await commit(broker, "g", 15)
+    fs = fs.crash(POWER_LOSS)
+    broker = open_broker(fs, ManualClock(NOW))
+    partition = broker.partitions.partition("t", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.partitions, "_served", {k: p for k, p in broker.partitions.items() if k != ("t", 0)})
+        patch.setattr(
+            broker.recoveries,
+            "refusal",
+            lambda *key: errors.PartitionRecoveringError("wait") if broker.partitions.get(key) is None else None,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.groups.run)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(errors.CoordinatorLoadingError, match="t-0 is being recovered"):
+                committed(broker, "g")
+            assert committed(broker, "g", 1) == -1
+            broker.partitions._served["t", 0] = partition
+            await trio.sleep(1)
+            assert committed(broker, "g") == 10
+            nursery.cancel_scope.cancel()
+    broker.close()
+
+
 async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -> None:
     del autojump_clock
     fs = ForgetfulFileSystem()
@@ -480,6 +513,7 @@ async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -
     with capture_logs() as logged:
         async with running(fs) as broker:
             assert {committed(broker, f"g-{group}", number) for group in range(150) for number in range(7)} == {10}
+            await trio.sleep(1)
     lines = [line for line in logged if line["event"] == "committed_offsets_clamped"]
     assert len(lines) == 100
     assert (lines[0]["partitions"], len(lines[0]["first"])) == (7, 5)
