@@ -175,7 +175,7 @@ class ConsumerCoordinator:
 
 def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:
     """What a log of records adds up to."""
-    replay = Replay({})
+    replay = Replay({"orders": "id-of-orders"})
     for number, (key, value) in enumerate(log):
         batch = encode_batch([(0, key, value, ())], base_offset=number)
         header = parse_header(batch)

@@ -108,7 +108,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
 
 
 def replay_of(batches: Sequence[bytes]) -> Replay:
-    replay = Replay({"orders": "id-of-orders"})
+    replay = Replay({})
     for batch in batches:
         header = parse_header(batch)
         replay.read(header, decode_records(header, batch))
