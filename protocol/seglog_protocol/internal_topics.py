@@ -9,7 +9,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 def is_internal(topic: str) -> bool:
-    """Whether the broker alone creates and writes this topic. Clients may read it, alter its settings, delete it."""
+    """Whether the broker alone creates and writes this topic. Clients may read it, and alter some settings."""
     return topic in INTERNAL_TOPICS
 
 

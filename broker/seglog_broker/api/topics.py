@@ -10,6 +10,7 @@ import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
 from seglog_broker.api.turns import EFFORT_A_TURN
+from seglog_broker.config.internal_topic_config import check_settings
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -281,6 +282,7 @@ class TopicService:
         async with self._lock:
             topic = self._table.topic(name)
             config, warnings = self._config.current.validate_topic_config(changed(topic.config))
+            check_settings(name, config)
             if validate_only:
                 altered = replace(topic, config=config)
             else:
@@ -364,6 +366,11 @@ class TopicService:
             raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
         async with self._lock:
             topic = self._table.topic(request.topic)
+            if is_internal(topic.name):
+                raise InvalidTopicError(
+                    f"topic {topic.name} is the broker's own and is not deleted: delete groups or their offsets",
+                    topic=topic.name,
+                )
             keys = [(topic.name, number) for number in range(topic.partitions)]
             partitions: list[Partition] = []
             held: list[trio.Lock] = []

@@ -6,9 +6,11 @@ The order of writes to the disk makes every crash harmless; comments beside the 
 import contextlib
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.internal_topic_config import settings_in_force
 from seglog_broker.storage.directory.adoption import (
     ADOPTED_NOTE,
     REMADE_NOTE,
@@ -195,6 +197,7 @@ class _Opening:
         cluster_id = self._cluster_id(found, has_data=bool(directories) or known)
         if known:
             self._registry.load()
+            self._correct_internal_topics()
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
             adopt_kafka_changes(
@@ -229,6 +232,18 @@ class _Opening:
         return LogDirectory(
             fs, path, lock, cluster_id, self._report, self._space, producer_ids, self.partitions, self._topics, loader
         )
+
+    def _correct_internal_topics(self) -> None:
+        """Use settings of internal topics under which nothing is lost, where an older version let them be altered."""
+        for name, topic in list(self._registry.topics.items()):
+            config = settings_in_force(name, topic.config)
+            if config != topic.config:
+                self._registry.topics[name] = replace(topic, config=config)
+                self._registry.save()
+                self._report.problems.append(
+                    f"settings of {name}, under which it would lose or refuse what groups commit, were corrected: "
+                    f"{', '.join(f'{key}={value}' for key, value in config.items() if topic.config.get(key) != value)}"
+                )
 
     def _cluster_id(self, found: list[str], *, has_data: bool) -> str:
         """The cluster id in ``meta.properties``, which is written if it is absent; if it was lost, report a problem."""

@@ -1,12 +1,14 @@
-"""The topic of committed offsets as clients see it: to be read and deleted; made and written by the broker alone."""
+"""The topic of committed offsets as clients see it: they read it, and alter some settings; the broker writes it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from seglog_protocol.errors import InvalidTopicError, TopicExistsError
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.errors import InvalidConfigError, InvalidTopicError, TopicExistsError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import (
@@ -18,6 +20,8 @@ from seglog_protocol.messages import (
     TruncatePartition,
     TruncateRequest,
 )
+from tests.broker.api.groups.running import commit as commit_offset
+from tests.broker.api.groups.running import committed, running, with_topic
 from tests.broker.listeners.kafka.kafka_peer import (
     KafkaPeer,
     KafkaServed,
@@ -137,9 +141,94 @@ async def test_its_records_are_not_deleted_and_its_partitions_stay_as_many() -> 
             await served.broker.answer(CreateTopicRequest(OFFSETS))
 
 
-async def test_its_settings_are_altered_and_it_is_deleted_as_any_other() -> None:
-    async with with_commits() as (served, _):
+REFUSED: Final = [
+    {"cleanup.policy": "delete"},
+    {"cleanup.policy": "compact,delete"},
+    {"max.message.bytes": "100"},
+    {"segment.bytes": "1000"},
+    {"message.timestamp.before.max.ms": "0"},
+    {"message.timestamp.after.max.ms": "0"},
+]
+
+
+async def altered(peer: KafkaPeer, config: dict[str, str], *, is_incremental: bool) -> int:
+    """The error code of an alteration; the settings that are not named are reset by one that is not incremental."""
+    answer: Any
+    if is_incremental:
+        incremental = messages.IncrementalAlterConfigsRequest
+        entries = [incremental.AlterableConfig(name=name, value=value) for name, value in config.items()]
+        resource = incremental.AlterConfigsResource(resource_type=2, resource_name=OFFSETS, configs=entries)
+        await peer.send(incremental(resources=[resource]), 1)
+        answer = await peer.receive(messages.IncrementalAlterConfigsResponse)
+    else:
+        cls = messages.AlterConfigsRequest
+        whole = [cls.AlterableConfig(name=name, value=value) for name, value in config.items()]
+        asked = cls.AlterConfigsResource(resource_type=2, resource_name=OFFSETS, configs=whole)
+        await peer.send(cls(resources=[asked]), 1)
+        answer = await peer.receive(messages.AlterConfigsResponse)
+    return int(answer.responses[0].error_code)
+
+
+@pytest.mark.parametrize("config", REFUSED)
+async def test_settings_under_which_it_would_lose_or_refuse_records_are_refused(config: dict[str, str]) -> None:
+    (key,) = config
+    async with with_commits() as (served, peer):
+        before = dict(served.broker.directory.registry.topics[OFFSETS].config)
+        with pytest.raises(InvalidConfigError, match=key):
+            await served.broker.answer(AlterTopicRequest(OFFSETS, config=dict(config)))
+        assert await altered(peer, config, is_incremental=True) == ErrorCode.INVALID_CONFIG
+        assert await altered(peer, {"cleanup.policy": "compact"} | config, is_incremental=False) == (
+            ErrorCode.INVALID_CONFIG
+        )
+        assert served.broker.directory.registry.topics[OFFSETS].config == before
+        assert await commit(peer) == 0
+
+
+async def test_it_stays_compacted_when_its_settings_are_reset() -> None:
+    async with with_commits() as (served, peer):
+        with pytest.raises(InvalidConfigError, match=r"cleanup\.policy"):
+            await served.broker.answer(AlterTopicRequest(OFFSETS, reset=["cleanup.policy"]))
+        assert await altered(peer, {"retention.ms": "1000"}, is_incremental=False) == ErrorCode.INVALID_CONFIG
+        assert served.broker.partitions[OFFSETS, 0].log.config.cleanup_policy == ("compact",)
+
+
+async def test_other_settings_are_altered() -> None:
+    async with with_commits() as (served, peer):
         await served.broker.answer(AlterTopicRequest(OFFSETS, config={"segment.bytes": "1048576"}))
         assert served.broker.partitions[OFFSETS, 0].log.config.segment_bytes == 1_048_576
-        await served.broker.answer(DeleteTopicRequest(OFFSETS))
-        assert OFFSETS not in served.broker.directory.registry.topics
+        for config in (
+            {"retention.ms": "1"},
+            {"compression.type": "zstd"},
+            {"message.timestamp.type": "LogAppendTime"},
+        ):
+            assert await altered(peer, config, is_incremental=True) == 0
+            assert await commit(peer) == 0
+
+
+async def test_it_is_not_deleted() -> None:
+    async with with_commits() as (served, peer):
+        with pytest.raises(InvalidTopicError, match="is not deleted"):
+            await served.broker.answer(DeleteTopicRequest(OFFSETS))
+        await peer.send(messages.DeleteTopicsRequest(topic_names=[OFFSETS]), 5)
+        assert codes((await peer.receive(messages.DeleteTopicsResponse)).responses) == [INVALID]
+        assert await commit(peer) == 0
+
+
+async def test_settings_that_an_older_version_let_be_altered_are_corrected_at_the_start() -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs) as broker:
+        await with_topic(broker)
+        await commit_offset(broker, "g", 5)
+        registry = broker.directory.registry
+        altered = {"cleanup.policy": "delete", "max.message.bytes": "100", "retention.ms": "1000"}
+        registry.topics[OFFSETS] = replace(registry.topics[OFFSETS], config=altered)
+        registry.save()
+    async with running(fs) as broker:
+        (problem,) = broker.hello().problems
+        assert "cleanup.policy=compact" in problem
+        config = broker.partitions[OFFSETS, 0].log.config
+        assert (config.cleanup_policy, config.max_message_bytes, config.retention_ms) == (("compact",), 1_048_588, 1000)
+        await commit_offset(broker, "g", 6)
+    async with running(fs) as broker:
+        assert broker.hello().problems == []
+        assert committed(broker, "g") == 6
