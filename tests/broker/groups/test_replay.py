@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.groups.classic_records import tombstone
-from seglog_broker.groups.committed_offsets import CommittedOffset, Retention
+from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.membership import Effects, Limits, Now
@@ -211,7 +211,7 @@ def test_a_key_that_comes_again_is_not_read_again() -> None:
 
 def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) -> CommittedOffsets:
     """What a log adds up to whose batches are end markers, or (producer id or -1, record)."""
-    replay = Replay(CommittedOffsets())
+    replay = Replay({"t": "id"})
     for item in batches:
         if isinstance(item, Batch):
             written = item.encoded()
