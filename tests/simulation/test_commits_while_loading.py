@@ -73,7 +73,7 @@ class Simulation:
             self.ends.update((topic, log.log_end_offset) for (topic, _), log in logs.items())
             serve(logs)
 
-        self.broker.partitions.serve = serve_and_note  # type: ignore[method-assign]
+        vars(self.broker.partitions)["serve"] = serve_and_note
         crashes_early = self.random.random() < 0.3
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.broker.groups.run)
