@@ -8,7 +8,7 @@ be the end that its log had at the start.
 
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 import pytest
@@ -17,7 +17,7 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.groups.groups_api import Committer, OffsetToCommit
-from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.partitions.partition import Partition
 from seglog_broker.tasks.recovery import run_recovery
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
 from seglog_protocol import errors
@@ -69,9 +69,10 @@ class Simulation:
         self.ends = {topic: log.log_end_offset for (topic, _), log in self.broker.directory.logs.items()}
         serve = self.broker.partitions.serve
 
-        def serve_and_note(logs: Mapping[tuple[str, int], PartitionLog]) -> None:
-            self.ends.update((topic, log.log_end_offset) for (topic, _), log in logs.items())
-            serve(logs)
+        def serve_and_note(partitions: Iterable[Partition]) -> None:
+            made = list(partitions)
+            self.ends.update((each.topic, each.log.log_end_offset) for each in made)
+            serve(made)
 
         vars(self.broker.partitions)["serve"] = serve_and_note
         crashes_early = self.random.random() < 0.3
