@@ -25,6 +25,7 @@ from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
@@ -109,6 +110,7 @@ class Broker:
         self.retention_schedule = RetentionSchedule(
             interval_ms=config.log_retention_check_interval_ms, first_ms=config.log_initial_task_delay_ms
         )
+        self.clock_trust = ClockTrust(clock, fs, directory.path)
         self._started_ms = clock.now_ms()
 
         self.recoveries = Recoveries(directory.recovering)
@@ -119,7 +121,7 @@ class Broker:
         self.checkpoints = CheckpointWriter(directory, fs, offload)
         self.deletions = PendingDeletions()
         self.expiry = SegmentExpiry(
-            directory, fs, clock, offload, self.reads, self.checkpoints, self.deletions, self.metrics
+            directory, fs, clock, self.clock_trust, offload, self.reads, self.checkpoints, self.deletions, self.metrics
         )
 
         topics = TopicService(
@@ -152,6 +154,7 @@ class Broker:
         self._explain = ExplainContext(
             self.live_config,
             clock,
+            self.clock_trust,
             self.retention_schedule,
             self.deletions,
             self.reads,
@@ -185,7 +188,16 @@ class Broker:
         self.truncate = TruncateService(self.partitions, directory, self.reads, self.checkpoints, self.expiry).truncate
         self.init_producer = ProducerIdService(directory, self.recoveries, offload).init_producer
         self.groups = GroupService(
-            appends, topics, self.partitions, directory, self.recoveries, self.live_config, clock, self.reads, offload
+            appends,
+            topics,
+            self.partitions,
+            directory,
+            self.recoveries,
+            self.live_config,
+            clock,
+            self.clock_trust,
+            self.reads,
+            offload,
         )
         self._native_groups = NativeGroups(self.groups, clock)
         topics.note_changes(self.groups.note_topic)

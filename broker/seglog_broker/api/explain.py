@@ -18,10 +18,11 @@ import trio
 
 from seglog_broker.api.compaction_preview import CompactionPreviews, DryRun
 from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
-from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, RetentionSchedule
+from seglog_broker.partitions.retention_schedule import RetentionSchedule
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
 from seglog_broker.storage.io.clock import Clock
@@ -118,6 +119,7 @@ class ExplainContext(NamedTuple):
 
     config: LiveConfig
     clock: Clock
+    clock_trust: ClockTrust
     schedule: RetentionSchedule
     deletions: PendingDeletions
     reads: ColdReads
@@ -351,11 +353,13 @@ class _SegmentReport:
         )
 
     def _doubts(self) -> list[str]:
-        doubts, jump = [], self._schedule.jump_ms
-        if jump > CLOCK_JUMP_MS_MAX:
-            doubts.append(f"the clock was set forward by {_span(jump)}: nothing expires by age at the next check")
-        if jump < -CLOCK_JUMP_MS_MAX:
-            doubts.append(f"the clock was set back by {_span(-jump)}: moments count by the clock as it is now")
+        doubts = []
+        ahead, left = self._context.clock_trust.hold
+        if ahead:
+            doubts.append(
+                f"the clock was set forward by {_span(ahead)}: nothing expires by age until it has held for "
+                f"{_span(left)} more"
+            )
         if self._partition.is_being_cleaned:
             doubts.append("it is being compacted: nothing leaves the log before that is done")
         return doubts
@@ -483,8 +487,8 @@ class _SegmentReport:
         soonest, latest = (self._now_ms + left for left in self._schedule.ms_to_next)
         if self._cleanable is not None:
             soonest = self._now_ms  # a round of compaction ends with a check, too
-        if verdict.rule in {None, DeletionRule.TIME} and self._schedule.jump_ms > CLOCK_JUMP_MS_MAX:
-            soonest, latest = soonest + interval, latest + interval
+        if verdict.rule in {None, DeletionRule.TIME} and (held := self._context.clock_trust.hold[1]):
+            soonest, latest = max(soonest, self._now_ms + held), max(latest, self._now_ms + held + interval)
         if due_ms < soonest:
             return _Interval.between(soonest, latest)
         return _Interval.between(due_ms, max(due_ms + interval, latest))

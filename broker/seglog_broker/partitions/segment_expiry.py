@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletion, PendingDeletions
@@ -60,6 +61,7 @@ class SegmentExpiry:
         directory: LogDirectory,
         fs: FileSystem,
         clock: Clock,
+        clock_trust: ClockTrust,
         offload: Offload,
         reads: ColdReads,
         checkpoints: CheckpointWriter,
@@ -69,20 +71,21 @@ class SegmentExpiry:
         self._directory = directory
         self._fs = fs
         self._clock = clock
+        self._clock_trust = clock_trust
         self._offload = offload
         self._reads = reads
         self._checkpoints = checkpoints
         self._deletions = deletions
         self._metrics = metrics
 
-    async def check(self, partitions: Sequence[Partition], boundary: TaskBoundary, *, by_age: bool = True) -> None:
+    async def check(self, partitions: Sequence[Partition], boundary: TaskBoundary) -> None:
         """Check each partition once. Those that are being compacted are skipped: the cleaner checks them afterwards."""
         busy: list[Partition] = []
         for start in range(0, len(partitions), _PARTITIONS_AT_A_TIME):
             await trio.lowlevel.checkpoint()  # where nothing is to be shortened nothing else waits
-            busy += await self.expire(partitions[start : start + _PARTITIONS_AT_A_TIME], boundary, by_age=by_age)
+            busy += await self.expire(partitions[start : start + _PARTITIONS_AT_A_TIME], boundary)
         for partition in busy:  # one at a time: while waiting for one partition no other may be held
-            await self.expire([partition], boundary, by_age=by_age, patience_seconds=BUSY_SECONDS_MAX)
+            await self.expire([partition], boundary, patience_seconds=BUSY_SECONDS_MAX)
 
     async def expire(
         self,
@@ -103,7 +106,10 @@ class SegmentExpiry:
         async def drop_expired(partition: Partition) -> None:
             if partition.log.config.retention_bytes > KEEP_FOR_EVER:
                 await self._reads.learn_sizes([partition.log])
-            found = await self._reads.retry_after_cold_read(lambda: _find_expired(partition, by_age=by_age))
+            # The clock is asked in the step that judges: it may jump while a check is under way.
+            found = await self._reads.retry_after_cold_read(
+                lambda: _find_expired(partition, by_age=by_age and not self._clock_trust.is_held)
+            )
             if found.going:
                 shortened[partition] = self._drop(partition, found.going)
             for segment in found.undated:

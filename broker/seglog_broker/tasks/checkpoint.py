@@ -2,25 +2,32 @@
 
 from typing import Protocol
 
+import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.os_errors import is_no_room
+from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_protocol.errors import StorageError
+
+log = structlog.get_logger()
 
 
 class Services(Protocol):
     """What this task uses of the broker."""
 
     checkpoints: CheckpointWriter
+    clock_trust: ClockTrust
     directory: LogDirectory
     live_config: LiveConfig
+    offload: Offload
     partitions: PartitionTable
 
     @property
@@ -51,5 +58,17 @@ async def run_checkpoints(broker: Services) -> None:
         for partition in list(broker.partitions.values()):
             await boundary.run(partition, work)
         await broker.checkpoints.write()
+        await save_clock(broker)
         with broker.checkpoints.end_round(lacked_room=lacked_room):
             await broker.live_config.sleep(lambda: max(1, broker.config.log_flush_offset_checkpoint_interval_ms) / 1000)
+
+
+async def save_clock(broker: Services) -> None:
+    """Keep the time that things may be deleted by, so that a start notices a clock that has jumped since."""
+    write = broker.clock_trust.prepare_save()
+    if write is None:
+        return
+    try:
+        await broker.offload.maintenance(write)
+    except OSError as error:
+        log.warning("clock_not_saved", reason=why(error))

@@ -10,6 +10,7 @@ changed, broker stopping) leaves no files.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final, Protocol
 
@@ -18,17 +19,16 @@ import trio
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.io.throttle import Pace
@@ -55,7 +55,7 @@ class Services(Protocol):
 
     checkpoints: CheckpointWriter
     cleaning_pace: Pace
-    clock: Clock
+    clock_trust: ClockTrust
     deletions: PendingDeletions
     expiry: SegmentExpiry
     fs: FileSystem
@@ -91,8 +91,6 @@ class Rounds:
         self._retention = TaskBoundary("retention")
         self._failures: dict[Partition, tuple[int, float]] = {}  # consecutive failures, and loop time of the next try
         self._half_done: set[Partition] = set()  # partitions with a swap that could be neither completed nor undone
-        self._watch = ClockWatch(broker.clock)
-        self._by_age_from = 0.0  # loop time before which nothing expires by age here
         self._pace = broker.cleaning_pace
 
     async def run(self) -> None:
@@ -118,19 +116,12 @@ class Rounds:
                     await self._discard(partition)
         if not partition.is_deleted and not scope.cancelled_caught:
             self._note_outcome(partition, succeeded=succeeded)
-            await self._broker.expiry.expire([partition], self._retention, by_age=self._may_expire_by_age())
+            await self._broker.expiry.expire([partition], self._retention)
         return True
 
     @property
     def _backoff(self) -> float:
         return self._broker.config.log_cleaner_backoff_ms / 1000
-
-    def _may_expire_by_age(self) -> bool:
-        """False for one retention interval after a jump of the clock, as retention itself waits then."""
-        if self._watch.jump_ms() > CLOCK_JUMP_MS_MAX:
-            interval = self._broker.config.log_retention_check_interval_ms / 1000
-            self._by_age_from = trio.current_time() + interval
-        return trio.current_time() >= self._by_age_from
 
     async def _choose(self) -> Partition | None:
         """The partition with the highest dirty ratio among those whose compaction is due; None if none is."""
@@ -162,6 +153,7 @@ class Rounds:
                 return
             await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
             job = partition_log.cleaning.plan_cleaning(cleanable, broker.config)
+            job = replace(job, now_ms=min(job.now_ms, broker.clock_trust.now_ms()))  # tombstones are dropped by age
         began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)

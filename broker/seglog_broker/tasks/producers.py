@@ -6,12 +6,11 @@ import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.storage.io.clock import Clock
 
 log = structlog.get_logger()
 
@@ -22,7 +21,7 @@ _PARTITIONS_AT_A_TIME: Final = 20
 class Services(Protocol):
     """What this task uses of the broker."""
 
-    clock: Clock
+    clock_trust: ClockTrust
     live_config: LiveConfig
     partitions: PartitionTable
 
@@ -33,19 +32,17 @@ class Services(Protocol):
 
 
 async def run_producer_expiry(broker: Services) -> None:
-    """Check every ``producer.id.expiration.check.interval.ms``; a check right after a jump of the clock is skipped."""
+    """Check every ``producer.id.expiration.check.interval.ms``."""
     boundary = TaskBoundary("producers")
-    watch = ClockWatch(broker.clock)
 
     async def expire(partition: Partition) -> None:
-        expired = partition.log.producers.expire(broker.clock.now_ms())
+        expired = partition.log.producers.expire(broker.clock_trust.now_ms())
         if expired:
             log.info("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)
 
+    broker.clock_trust.now_ms()  # a jump after this moment is noticed
     while True:
         await broker.live_config.sleep(lambda: broker.config.producer_id_expiration_check_interval_ms / 1000)
-        if watch.jump_ms() > CLOCK_JUMP_MS_MAX:
-            continue
         for number, partition in enumerate(list(broker.partitions.values())):
             await boundary.run(partition, expire)
             if number % _PARTITIONS_AT_A_TIME == 0:

@@ -11,10 +11,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions import segment_expiry
-from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
+from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
 from seglog_broker.storage.log.retention import AgeSource
+from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.testing.forgetful import Fault, Operation
@@ -136,23 +137,105 @@ async def test_expired_segments_are_counted_and_logged(autojump_clock: object) -
 # --- Clocks -----------------------------------------------------------------------------------------------------------
 
 
-async def test_after_a_forward_clock_jump_the_next_check_expires_nothing_by_age_and_the_one_after_does(
+@pytest.mark.parametrize("interval_ms", [100, 60_000, 5_000_000])
+async def test_after_a_forward_clock_jump_nothing_expires_by_age_before_the_time_has_held_for_an_hour(
+    autojump_clock: object, interval_ms: int
+) -> None:
+    clock = LoopClock()
+    check = f"log.retention.check.interval.ms={interval_ms}"
+    async with living(TimedDisk(clock), clock, check, tasks=ONLY) as broker:
+        await expiring(broker, retention_ms=30 * 86_400_000)
+        append(broker, 5)
+        await trio.sleep(60)
+        with capture_logs() as logged:
+            clock.jump_ms = 60 * 86_400_000
+            await trio.sleep(max(interval_ms / 1000, QUARANTINE_SECONDS) - 60)
+            assert bases(broker) == [0, 4]
+            await trio.sleep(QUARANTINE_SECONDS + 2 * interval_ms / 1000)
+        assert bases(broker) == [5]
+        assert [entry["milliseconds"] for entry in events(logged, "clock_jumped")] == [60 * 86_400_000]
+        assert len(events(logged, "clock_trusted")) == 1
+
+
+async def test_while_a_time_is_not_trusted_what_was_due_without_it_still_expires_and_another_jump_begins_anew(
     autojump_clock: object,
 ) -> None:
     clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, retention_ms=3_600_000)
-        append(broker, 5)
-        await trio.sleep(30)
+    async with living(TimedDisk(clock), clock, tasks=[]) as broker:
+        trust = broker.clock_trust
+        assert trust.now_ms() == clock.now_ms()
         clock.jump_ms = 86_400_000
-        with capture_logs() as logged:
-            await trio.sleep(31)
-        assert bases(broker) == [0, 4]
-        assert events(logged, "clock_jumped")[0]["milliseconds"] == 86_400_000
-        with capture_logs() as logged:
-            await trio.sleep(60)
-        assert bases(broker) == [5]
-        assert events(logged, "clock_jumped") == []
+        await trio.sleep(1800)
+        assert trust.now_ms() == clock.now_ms() - 86_400_000, "the former time goes on"
+        await trio.sleep(1800)
+        clock.jump_ms *= 2
+        assert trust.hold == (2 * 86_400_000, 3_600_000)
+        await trio.sleep(3599)
+        assert trust.is_held
+        await trio.sleep(1)
+        assert trust.now_ms() == clock.now_ms()
+        clock.jump_ms = 0
+        assert trust.now_ms() == clock.now_ms(), "a clock that is set back deletes less"
+        clock.jump_ms = 86_400_000
+        assert trust.is_held, "and forward again is a jump"
+        clock.jump_ms = 0
+        assert not trust.is_held, "unless it is corrected"
+
+
+async def test_many_small_jumps_are_one_and_a_clock_that_is_adjusted_slowly_is_trusted(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, tasks=[]) as broker:
+        trust = broker.clock_trust
+        for _ in range(48):
+            clock.jump_ms += 50_000
+            assert trust.now_ms() == clock.now_ms()
+            await trio.sleep(3600)
+        trust.now_ms()
+        for _ in range(3):
+            clock.jump_ms += 50_000
+            trust.now_ms()
+        assert trust.is_held
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_clock_that_jumps_while_the_broker_is_stopped_deletes_nothing_either(
+    autojump_clock: object, clean: bool
+) -> None:
+    clock = LoopClock()
+    disk = TimedDisk(clock)
+    tasks = (*ONLY, run_checkpoints)
+    async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
+        await expiring(broker, retention_ms=30 * 86_400_000)
+        append(broker, 5)
+        await trio.sleep(120)
+    if not clean:
+        disk.unlink("/data/.kafka_cleanshutdown")
+    clock.jump_ms = 60 * 86_400_000
+    for _ in range(2):  # a second start forgets nothing
+        async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
+            await trio.sleep(QUARANTINE_SECONDS - 60)
+            assert bases(broker) == [0, 4]
+    async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
+        await trio.sleep(QUARANTINE_SECONDS + 120)
+        assert len(bases(broker)) == 1
+
+
+async def test_a_stop_of_a_day_is_no_jump(autojump_clock: object) -> None:
+    clock = LoopClock()
+    disk = TimedDisk(clock)
+    async with living(disk, clock, tasks=(run_checkpoints,)):
+        await trio.sleep(120)
+    clock.jump_ms = 80_000_000
+    async with living(disk, clock, tasks=[]) as broker:
+        assert broker.clock_trust.now_ms() == clock.now_ms()
+
+
+async def test_a_clock_file_that_is_not_understood_is_named(autojump_clock: object) -> None:
+    disk = TimedDisk(LoopClock())
+    disk.load({"/data/seglog-clock.json": b"{"})
+    with capture_logs() as logged:
+        assert not ClockTrust(LoopClock(), disk, "/data").is_held
+    assert [entry["event"] for entry in logged] == ["clock_file_ignored"]
 
 
 async def test_a_clock_jump_that_is_corrected_before_the_second_check_loses_no_data(
@@ -179,19 +262,6 @@ async def test_a_clock_jump_does_not_delay_the_size_and_log_start_rules(autojump
         clock.jump_ms = 86_400_000
         await trio.sleep(31)
         assert bases(broker) == [8]
-
-
-@pytest.mark.parametrize("drift", [60_000, -86_400_000])
-async def test_a_minute_forward_and_any_step_back_are_no_clock_jump(autojump_clock: object, drift: int) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=[]) as broker:
-        watch = ClockWatch(broker.clock)
-        await trio.sleep(10)
-        assert watch.jump_ms() == 0
-        clock.jump_ms += drift
-        await trio.sleep(10)
-        assert watch.jump_ms() == drift <= CLOCK_JUMP_MS_MAX
-        assert watch.jump_ms() == 0
 
 
 @pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])

@@ -10,10 +10,9 @@ import trio
 from seglog_broker.api.groups.offsets import OFFSETS_A_WRITE, OffsetService
 from seglog_broker.api.groups.runner import GroupRunner
 from seglog_broker.groups.committed_offsets import Key
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
-from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.texts import time_text
 from seglog_protocol.errors import SeglogError
 
@@ -31,32 +30,29 @@ class OffsetExpiry:
         runner: GroupRunner,
         offsets: OffsetService,
         config: LiveConfig,
-        clock: Clock,
+        clock_trust: ClockTrust,
         reads: ColdReads,
     ) -> None:
         self._runner = runner
         self._offsets = offsets
         self._config = config
-        self._clock = clock
+        self._clock_trust = clock_trust
         self._reads = reads
         self._warned: dict[str, int] = {}  # group -> the moment that the log told
 
     async def run(self) -> None:
-        """Check every ``offsets.retention.check.interval.ms``; a check right after a jump of the clock is skipped.
+        """Check every ``offsets.retention.check.interval.ms``.
 
         Where the retention is so short that offsets could be forgotten before a check has warned of it, looks between
         the checks warn.
         """
-        watch = ClockWatch(self._clock)
+        self._clock_trust.now_ms()  # a jump after this moment is noticed
         checked = trio.current_time()
         while True:
             await self._config.sleep_until(partial(self._next_look, checked, trio.current_time()))
             is_check = trio.current_time() >= checked + self._check_seconds
             if is_check:
                 checked = trio.current_time()
-            jump_ms = watch.jump_ms() if is_check else watch.jump_so_far_ms()
-            if jump_ms > CLOCK_JUMP_MS_MAX:
-                continue
             await self.check(forgets=is_check)
 
     @property
@@ -81,7 +77,7 @@ class OffsetExpiry:
                 log.warning("offsets_not_expired", group=group, reason=error.message)
 
     async def _check_group(self, group: str, *, forgets: bool) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock_trust.now_ms()
         retention = self._offsets.retention(group)
         if forgets and await self._forget(group, now_ms):
             return

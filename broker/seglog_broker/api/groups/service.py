@@ -21,6 +21,7 @@ from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription, as_classic
 from seglog_broker.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
 from seglog_broker.groups.membership import GroupDescription, LeaveResult, LeavingMember
+from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
@@ -55,6 +56,7 @@ class GroupService:
         recoveries: Recoveries,
         config: LiveConfig,
         clock: Clock,
+        clock_trust: ClockTrust,
         reads: ColdReads,
         offload: Offload,
     ) -> None:
@@ -80,7 +82,7 @@ class GroupService:
             self._gone,
             {name: topic.id for name, topic in directory.registry.topics.items()},
         )
-        self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock, reads)
+        self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock_trust, reads)
         members = MemberService(self._runner, self._loader.check, self._matching.match_all)
         self.check = self._loader.check
         self.join = members.join

@@ -53,6 +53,7 @@ _LOG_DIRECTORY_FILES: Final = frozenset(
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
         filenames.PRODUCER_IDS_FILE,
+        filenames.CLOCK_FILE,
         filenames.CREATION_FILE,
         *OFFSET_CHECKPOINTS,
     }

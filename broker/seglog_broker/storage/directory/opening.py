@@ -55,6 +55,7 @@ REPLACED_FILES: Final = frozenset(
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
         filenames.PRODUCER_IDS_FILE,
+        filenames.CLOCK_FILE,
         filenames.CREATION_FILE,
         checkpoints.RECOVERY_POINT_CHECKPOINT,
         checkpoints.LOG_START_CHECKPOINT,

@@ -17,6 +17,7 @@ CREATION_FILE: Final = "seglog-creation.json"
 FORMAT_FILE: Final = "seglog-format"
 BALLAST_FILE: Final = "seglog-ballast"
 PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
+CLOCK_FILE: Final = "seglog-clock.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})

@@ -49,7 +49,6 @@ class ProducerLoadReport:
 
     snapshot: int | None = None  # offset of the one that was read, or None
     corrupt: list[int] = field(default_factory=list)  # offsets of those that could not be
-    expired: int = 0  # producers of it that had been quiet for too long
     replayed: int = 0  # batches
     aborted: list[AbortedTransaction] = field(default_factory=list)  # transactions that ended in them
 
@@ -238,7 +237,6 @@ class ProducerSnapshots:
                 continue
             report.snapshot = offset
             self.state.restart(offset, entries, seen_ms=written_ms)
-            report.expired = self.state.expire(now_ms)
             break
         return Replaying(self, segment_bases, now_ms, report)
 

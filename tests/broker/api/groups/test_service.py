@@ -599,7 +599,7 @@ async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock:
         await with_topic(broker)
         await commit(broker, "g", 1)
         clock.ahead_ms = 3_600_000
-        await trio.sleep(61)
+        await trio.sleep(300)  # five checks
         assert committed(broker, "g") == 1
         clock.ahead_ms = 0
         await trio.sleep(120)
