@@ -154,6 +154,9 @@ async def _written(*, clean: bool, truncated: bool = True) -> Written:
         log.truncate_before(START)
     for path, content in broker.directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
+    save_clock = broker.clock_trust.prepare_save()
+    assert save_clock is not None
+    save_clock()
     kept = {offset: record for offset, record in records.items() if offset >= log.log_start_offset}
     known = producer_id, log.leader_epoch, last_batch
     if clean:
