@@ -4,8 +4,12 @@ from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
+
+RESERVED_TOPIC: Final = "__cluster_metadata"
+"""No topic may have this name: in a log directory ``__cluster_metadata-0`` is Kafka's metadata log."""
 
 
 def is_internal(topic: str) -> bool:

@@ -52,6 +52,10 @@ class MalformedSnapshotError(ValueError):
         self.position = position
 
 
+class UnknownSnapshotError(MalformedSnapshotError):
+    """A snapshot of a version that is not known, which may be whole."""
+
+
 class AbortedTransaction(NamedTuple):
     """One entry of a transaction index."""
 
@@ -113,7 +117,7 @@ def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
         raise MalformedSnapshotError(f"it has {size} bytes, fewer than the {SNAPSHOT_HEADER_SIZE} of its header", 0)
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(content)
     if version != SNAPSHOT_VERSION:
-        raise MalformedSnapshotError(f"its version is {version}, not {SNAPSHOT_VERSION}", 0)
+        raise UnknownSnapshotError(f"its version is {version}, not {SNAPSHOT_VERSION}", 0)
     if crc32c(memoryview(content)[_CHECKSUM_START:]) != crc:
         raise MalformedSnapshotError("its checksum does not match", 2)
     if count < 0 or SNAPSHOT_HEADER_SIZE + count * SNAPSHOT_ENTRY.size != size:

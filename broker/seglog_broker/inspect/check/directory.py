@@ -35,6 +35,7 @@ from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.unreadable_files import UNREADABLE_MARK, keep_copy
 from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
 from seglog_broker.storage.producers.producer_ids import ProducerIds
@@ -162,7 +163,7 @@ class _DirectoryCheck:
 
     def _check_own_files(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         for name in names:
-            if name in directories or name in REPLACED_FILES or name in _OTHER_FILES:
+            if name in directories or name in REPLACED_FILES or name in _OTHER_FILES or UNREADABLE_MARK in name:
                 continue
             if name.removesuffix(TEMPORARY_SUFFIX) in REPLACED_FILES:
                 # First, because a repair writes a file of this name.
@@ -261,6 +262,7 @@ class _DirectoryCheck:
                 finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_MALFORMED, name, problem)
                 yield finding
                 if self._options.repair:
+                    repaired += f"; {keep_copy(self._fs, self._path_of(name))}"
                     content = checkpoints.encode_offsets(self._offsets[name])
                     write_file_atomically(self._fs, self._path_of(name), content)
                     yield self._count_repair(Repaired(self._path_of(name), repaired), finding)

@@ -13,8 +13,11 @@ from typing import Final
 
 from seglog_broker.inspect.check.findings import Repaired
 from seglog_broker.inspect.check.plan import RepairPlan
+from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
+from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_broker.storage.log.recovery import remove_without_log, tidy_directory
 from seglog_broker.storage.segment.checksum import checksum_path, measure_segment, write_segment_checksum
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -23,6 +26,7 @@ from seglog_protocol import segment_files as names
 SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
 """``<stem>.log.damaged-<position>``: a copy of the bytes at that position of the segment."""
 
+_KEPT: Final = (f"/{PARTITION_METADATA_FILE}", f"/{LEADER_EPOCH_CHECKPOINT}")
 _COPY_BYTES: Final = 1024 * 1024
 
 
@@ -48,6 +52,7 @@ def repair_partition(fs: FileSystem, path: str, plan: RepairPlan) -> Iterator[Re
     """Carry out all repairs except lifting a read-only mark. Raises OSError if a step fails; earlier ones stay done."""
     for lost in plan.set_aside:
         yield _set_aside(fs, path, lost)
+    yield from _keep_unreadable(fs, path, plan)
     if plan.saves_state and plan.state is not None:
         plan.state.save(fs, path)
         count = len(plan.state.damaged)
@@ -66,6 +71,19 @@ def repair_partition(fs: FileSystem, path: str, plan: RepairPlan) -> Iterator[Re
         yield Repaired(checksum_path(path, base), "written")
     for base in plan.rewrite or ():
         yield _rewrite(fs, path, base)
+
+
+def _keep_unreadable(fs: FileSystem, path: str, plan: RepairPlan) -> Iterator[Repaired]:
+    """Copy the files that are about to be replaced and that no record gives again."""
+    going = {wanted.path for wanted in plan.replace if wanted.path.endswith(_KEPT)}
+    if plan.saves_state:
+        try:
+            PartitionState.read(fs, path)
+        except MalformedStateError:
+            going.add(f"{path}/{PARTITION_STATE_FILE}")
+    for name in sorted(going):
+        if fs.exists(name):
+            yield Repaired(name, keep_copy(fs, name))
 
 
 def lift_read_only(fs: FileSystem, path: str, batches: int) -> Repaired:

@@ -20,6 +20,7 @@ from seglog_broker.storage.io.filenames import (
     encode_partition_metadata,
 )
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.unreadable_files import UNREADABLE_MARK
 from seglog_broker.storage.log.end_marks import bases_without_log
 from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from seglog_broker.storage.log.log_start import records_gone
@@ -286,7 +287,11 @@ class SmallFiles:
                     self._out.plan.remove.append(path)
                 elif parsed[0] not in self._bases:
                     self._note(Code.LEFT_OVER, path, "is without its .log, a start removes it")
-            elif name not in _OWN_FILES and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX):
+            elif (
+                name not in _OWN_FILES
+                and UNREADABLE_MARK not in name
+                and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX)
+            ):
                 self._note(Code.UNKNOWN_FILE, path, "is not a file of seglog or Kafka")
 
     def _derived(self, code: Code, path: str, what: str, offsets: tuple[int, int] | None = None) -> None:

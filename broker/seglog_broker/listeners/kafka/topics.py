@@ -13,7 +13,7 @@ from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import TopicExistsError
-from seglog_protocol.internal_topics import is_internal
+from seglog_protocol.internal_topics import RESERVED_TOPIC, is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import CreateTopicRequest
@@ -125,7 +125,7 @@ async def _create(caller: Caller, names: Iterable[str]) -> dict[str, ErrorCode]:
     wanted: dict[str, CreateTopicRequest] = {}
     others = TopicNames(caller.engine.directory.registry.topics)
     for name in names:
-        if is_internal(name):
+        if is_internal(name) or name == RESERVED_TOPIC:
             continue
         if others.colliding(name) is not None:
             failed[name] = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -21,6 +21,9 @@ from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import iter_records
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
+METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""The topic id of the metadata log itself, the same in every cluster."""
+
 SNAPSHOT_SUFFIX: Final = ".checkpoint"
 
 _FRAME: Final = 1

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.log.partition_log import PartitionLog
 
 TopicPartition = tuple[str, int]
@@ -31,11 +32,11 @@ class OffsetCheckpoints:
     # --- At a start ---------------------------------------------------------------------------------------------------
 
     def read(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
-        """The offsets in one file; a malformed one counts as empty and is named in ``problems``."""
+        """The offsets in one file; a malformed one counts as empty, is named in ``problems``, and kept."""
         try:
             return checkpoints.read_offsets(self._fs, self._file(name))
         except checkpoints.MalformedCheckpointError as error:
-            problems.append(f"{name} is taken as empty: {error}")
+            problems.append(f"{name} is taken as empty: {error}; {keep_copy(self._fs, self._file(name))}")
             return {}
 
     def load(self, found: Collection[str], problems: list[str], *, is_clean: bool) -> None:

@@ -23,6 +23,7 @@ from seglog_broker.storage.directory.adoption import (
 from seglog_broker.storage.directory.directory_lock import DirectoryLock
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
+from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID
 from seglog_broker.storage.directory.kafka_signs import (
     CLEAN_MARKER,
     expected_partitions,
@@ -44,6 +45,7 @@ from seglog_broker.storage.io.os_errors import suppress_no_room, why
 from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol.errors import LogDirectoryError, StorageError
+from seglog_protocol.internal_topics import RESERVED_TOPIC
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
@@ -64,6 +66,9 @@ REPLACED_FILES: Final = frozenset(
     }
 )
 """Files that are replaced through a ``.tmp``; other ``.tmp`` files are left alone, like every unknown file."""
+
+RENAMED_TOPIC: Final = f"renamed.{RESERVED_TOPIC}"
+"""The name of a topic that an earlier version made under the reserved one."""
 
 Directories = Mapping[str, filenames.PartitionDirectory]
 """The partition directories of a log directory, by name."""
@@ -198,6 +203,7 @@ class _Opening:
         cluster_id = self._cluster_id(found, has_data=bool(directories) or known)
         if known:
             self._registry.load()
+            self._give_up_reserved_name(found, directories)
             self._correct_internal_topics()
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
@@ -250,6 +256,10 @@ class _Opening:
         """The cluster id in ``meta.properties``, which is written if it is absent; if it was lost, report a problem."""
         cluster_id = read_cluster_id(self._fs, self._path, found)
         if cluster_id is not None:
+            if not cluster_id:
+                self._report.problems.append(
+                    f"{filenames.META_PROPERTIES_FILE} names no cluster id: put it back from a backup"
+                )
             return cluster_id
         cluster_id = write_identity(self._fs, self._path, self._new_uuid)
         if has_data:
@@ -258,6 +268,44 @@ class _Opening:
                 "broker and put the file back from a backup to have the former one"
             )
         return cluster_id
+
+    def _give_up_reserved_name(self, found: list[str], directories: dict[str, filenames.PartitionDirectory]) -> None:
+        """Rename a topic that an earlier version made under the name of Kafka's metadata log.
+
+        The registry first: a start after a crash finds the remaining directories by the topic id in them, which is not
+        that of Kafka's metadata log. Such a version may also have dropped the topic from the registry.
+        """
+        topics = self._registry.topics
+        old = {}
+        for name in (name for name in found if name.startswith(f"{RESERVED_TOPIC}-")):
+            parsed = filenames.parse_partition_directory(name)
+            topic_id = topic_id_in(self._fs, self._file(name))
+            if parsed[0] == RESERVED_TOPIC and topic_id not in (None, METADATA_TOPIC_ID):
+                old[name] = parsed[1], topic_id
+        topic = topics.get(RESERVED_TOPIC)
+        if topic is None and not old:
+            return
+        if topic is None:
+            topic = topics.get(RENAMED_TOPIC) or adopted_topic(
+                RENAMED_TOPIC, dict(old.values()), self._new_id, REMADE_NOTE
+            )
+        else:
+            del topics[RESERVED_TOPIC]
+        topics[RENAMED_TOPIC] = replace(topic, name=RENAMED_TOPIC)
+        self._registry.save()
+        for name, (partition, _) in old.items():
+            renamed = filenames.partition_directory_name(RENAMED_TOPIC, partition)
+            self._fs.rename(self._file(name), self._file(renamed))
+            found[found.index(name)] = renamed
+            directories.pop(name, None)
+            directories[renamed] = filenames.PartitionDirectory(RENAMED_TOPIC, partition)
+        self._fs.sync_directory(self._path)
+        self._registry.kafka_metadata = metadata_files(self._fs, self._path)
+        self._registry.save()
+        self._report.problems.append(
+            f"topic {RESERVED_TOPIC} has been renamed to {RENAMED_TOPIC}, with all its records: Apache Kafka keeps its "
+            "metadata log under that name"
+        )
 
     def _adopt(self, directories: Directories, *, is_own: bool) -> None:
         """Without a registry, make it from the directories: of a new directory, or one that Kafka wrote.

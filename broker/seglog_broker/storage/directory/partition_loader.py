@@ -14,6 +14,7 @@ from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
+from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition, topic_id_in
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
@@ -48,6 +49,9 @@ class PartitionLoader:
         self._checkpoints.load(found, self._report.problems, is_clean=self._report.clean)
         jobs: dict[TopicPartition, RecoveryJob] = {}
         being_made = PendingCreation.read(self._fs, self._path)
+        if being_made is None and filenames.CREATION_FILE in found:
+            copied = keep_copy(self._fs, f"{self._path}/{filenames.CREATION_FILE}")
+            self._report.problems.append(f"{filenames.CREATION_FILE} is ignored, it cannot be understood; {copied}")
         total = sum(topic.partitions for topic in self._registry.topics.values())
         done = itertools.count()
         for topic in list(self._registry.topics.values()):
@@ -210,6 +214,11 @@ class PartitionLoader:
         path = f"{self._path}/{name}/{filenames.PARTITION_METADATA_FILE}"
         found = topic_id_in(self._fs, f"{self._path}/{name}")
         if found is None:
+            if self._fs.exists(path):
+                self._report.problems.append(
+                    f"{name}: {filenames.PARTITION_METADATA_FILE} names no topic id and is replaced, with {topic.id}; "
+                    f"{keep_copy(self._fs, path)}"
+                )
             write_file_atomically(self._fs, path, filenames.encode_partition_metadata(topic.id))
         elif found != topic.id:
             raise StorageError(f"{path} names topic id {found}, the topic {topic.name} has {topic.id}")

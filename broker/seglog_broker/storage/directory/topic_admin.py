@@ -17,7 +17,13 @@ from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, TopicExistsError
+from seglog_protocol.errors import (
+    InvalidPartitionsError,
+    InvalidRequestError,
+    InvalidTopicError,
+    TopicExistsError,
+)
+from seglog_protocol.internal_topics import RESERVED_TOPIC
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic: each costs a directory, three open files and their fsyncs at creation."""
@@ -54,11 +60,15 @@ class TopicAdmin:
     def new_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
         """A topic that can be created, with an id of its own; nothing is done.
 
-        Raises InvalidTopicError, TopicExistsError or InvalidPartitionsError.
+        Raises InvalidTopicError, InvalidRequestError for a reserved name, TopicExistsError or InvalidPartitionsError.
         """
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
             raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
+        if name == RESERVED_TOPIC:
+            raise InvalidRequestError(
+                f"topic {name} cannot be created: Apache Kafka keeps its metadata log under this name", field="topic"
+            )
         if name in self.registry.topics:
             raise TopicExistsError(f"topic {name} exists already", topic=name)
         if not 1 <= partitions <= PARTITIONS_MAX:

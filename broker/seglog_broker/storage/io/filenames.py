@@ -115,9 +115,9 @@ def encode_partition_metadata(topic_id: str) -> bytes:
 
 
 def decode_partition_metadata(content: bytes) -> str:
-    """The topic id in a ``partition.metadata``. ValueError when there is none."""
+    """The topic id in a ``partition.metadata``, padded or not, as Java reads it. ValueError when there is none."""
     fields = dict(re.split(r":\s+", line, maxsplit=1) for line in content.decode().splitlines() if ":" in line)
-    topic_id = fields.get("topic_id", "")
+    topic_id = fields.get("topic_id", "").removesuffix("==")
     if not is_id(topic_id):
         raise ValueError(f"topic_id {topic_id!r} is not an id")
-    return topic_id
+    return new_id(uuid_of(topic_id))

@@ -14,6 +14,7 @@ from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, LOG_ST
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.log.active_segment import CHECKSUM_CATCH_UP_BYTES, restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.end_marks import LogMarks
@@ -192,7 +193,8 @@ class _Loader:
         self._stopped = state.stopped  # the ends of the log at the last clean stop, if known
         self._epoch_before = self._load_epochs(compacted_before)
         if self._epochs.problem is not None:
-            self._problems.append(f"{LEADER_EPOCH_CHECKPOINT} is ignored: {self._epochs.problem}")
+            copied = keep_copy(files.fs, f"{files.directory}/{LEADER_EPOCH_CHECKPOINT}")
+            self._problems.append(f"{LEADER_EPOCH_CHECKPOINT} is ignored: {self._epochs.problem}; {copied}")
         if problem is not None:
             self._problems.append(problem)
         self._producers = ProducerState(expiration_ms=producer_expiration_ms)
@@ -359,7 +361,7 @@ class _Loader:
                 now_ms=self._clock.now_ms(),
                 replay=partial(replay, segments),
             )
-        self._problems += marks.problems(offsets.end)
+        self._problems += [*marks.problems(offsets.end), *producers.problems]
         self._load_transaction_indexes(producers, rebuilt if is_whole else [*rebuilt, active.base_offset])
         return OpenReport(recovery, len(rebuilt), self._problems, producers)
 
@@ -553,4 +555,5 @@ def _read_state(files: LogFiles) -> tuple[PartitionState, str | None]:
     try:
         return PartitionState.read(files.fs, files.directory), None
     except MalformedStateError as error:
-        return PartitionState(), f"{PARTITION_STATE_FILE} is ignored: {error}"
+        copied = keep_copy(files.fs, f"{files.directory}/{PARTITION_STATE_FILE}")
+        return PartitionState(), f"{PARTITION_STATE_FILE} is ignored: {error}; {copied}"

@@ -39,9 +39,9 @@ def _make_together(fs: FileSystem, wanted: Sequence[tuple[str, str]]) -> None:
         if not fs.exists(directory):
             fs.make_directory(directory)
         elif PARTITION_METADATA_FILE in fs.list_directory(directory):
-            found = decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
+            found = topic_id_in(fs, directory)
             if found != topic_id:
-                raise FileExistsError(errno.EEXIST, f"it belongs to an earlier topic, {found}", directory)
+                raise FileExistsError(errno.EEXIST, f"it is of another topic, {found or 'of unknown id'}", directory)
         for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
             fs.open(f"{directory}/{names.segment_file_name(0, suffix)}", create=True).close()
     epochs = encode_checkpoint([EpochEntry(0, 0)])

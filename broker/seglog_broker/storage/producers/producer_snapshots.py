@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
@@ -24,6 +25,7 @@ from seglog_protocol.transaction_files import (
     EndMarker,
     MalformedSnapshotError,
     ProducerEntry,
+    UnknownSnapshotError,
     decode_snapshot,
     encode_snapshot,
 )
@@ -49,6 +51,7 @@ class ProducerLoadReport:
 
     snapshot: int | None = None  # offset of the one that was read, or None
     corrupt: list[int] = field(default_factory=list)  # offsets of those that could not be
+    problems: list[str] = field(default_factory=list)  # those of another version, a sentence each
     replayed: int = 0  # batches
     aborted: list[AbortedTransaction] = field(default_factory=list)  # transactions that ended in them
 
@@ -231,8 +234,11 @@ class ProducerSnapshots:
             try:
                 entries = decode_snapshot(read_file(self._fs, self._path(offset)))
                 written_ms = self._fs.stat(self._path(offset)).mtime_ms
-            except MalformedSnapshotError:
+            except MalformedSnapshotError as error:
                 report.corrupt.append(offset)
+                if isinstance(error, UnknownSnapshotError):
+                    name = segment_file_name(offset, SNAPSHOT_SUFFIX)
+                    report.problems.append(f"{name} is ignored: {error}; {keep_copy(self._fs, self._path(offset))}")
                 self._remove(offset)
                 continue
             report.snapshot = offset

@@ -288,8 +288,12 @@ def test_files_derived_from_the_log_are_rebuilt(hurt: Callable[[ForgetfulFileSys
     assert (Severity.DERIVED, code) in codes(check(fs))
     assert left(check(fs, repair=True)) == []
     assert findings(check(fs)) == []
-    after = {path: data for path, data in fs.snapshot().items() if not path.endswith((".json", "checkpoint"))}
+    changing = (".json", "checkpoint")
+    kept = {path: data for path, data in fs.snapshot().items() if not path.endswith(changing)}
+    after = {path: data for path, data in kept.items() if ".unreadable-" not in path}
     assert after == {path: before[path] for path in after}
+    copied = code in {Code.EPOCHS_MALFORMED, Code.TOPIC_ID_MISSING, Code.STATE_MALFORMED, Code.CHECKPOINT_MALFORMED}
+    assert len(kept) - len(after) == copied
     assert _offsets(fs) == list(range(23))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.errors import InvalidConfigError, InvalidTopicError, TopicExistsError
+from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, InvalidTopicError, TopicExistsError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import (
@@ -75,7 +75,7 @@ async def created(peer: KafkaPeer, name: str, *, validate_only: bool = False) ->
 async def test_it_is_not_made_by_clients() -> None:
     async with kafka() as served:
         peer = await served.connect()
-        for name in (OFFSETS, "__transaction_state"):
+        for name in (OFFSETS, "__transaction_state", "__share_group_state"):
             described = await metadata(peer, name, create=True)
             assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
             assert await created(peer, name) == INVALID
@@ -89,6 +89,23 @@ async def test_it_is_not_made_by_clients() -> None:
             )
             assert isinstance(refused[name], InvalidTopicError)
             assert name not in served.broker.directory.registry.topics
+
+
+async def test_the_name_of_kafkas_metadata_log_is_no_topics_name() -> None:
+    name = "__cluster_metadata"
+    async with kafka() as served:
+        peer = await served.connect()
+        described = await metadata(peer, name, create=True)
+        assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)
+        assert await created(peer, name) == ErrorCode.INVALID_REQUEST
+        assert await created(peer, name, validate_only=True) == ErrorCode.INVALID_REQUEST
+        await peer.send(produce((name, 0, BATCH)), 9)
+        assert results(await peer.receive(messages.ProduceResponse)) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+        with pytest.raises(InvalidRequestError, match="metadata log"):
+            await served.broker.answer(CreateTopicRequest(name))
+        refused = await served.broker.create_missing(AppendRequest([AppendPartition(name, 0, len(BATCH))], create=True))
+        assert isinstance(refused[name], InvalidRequestError)
+        assert name not in served.broker.directory.registry.topics
 
 
 async def test_it_is_shown_as_internal_and_can_be_read() -> None:

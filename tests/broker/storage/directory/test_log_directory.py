@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.directory.kafka_signs import metadata_files
 from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io import filesystem
+from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
+from seglog_broker.storage.io import filenames, filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of, write_file_atomically
 from seglog_broker.storage.log.appender import Appended
@@ -24,6 +25,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fa
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidPartitionsError,
+    InvalidRequestError,
     InvalidTopicError,
     LogDirectoryError,
     OutOfResourcesError,
@@ -1095,3 +1097,164 @@ def test_what_a_checkpoint_says_of_a_topic_that_is_gone_is_not_said_of_a_later_o
     logs.topics.create_topic("fleeting", 1, {})
     assert dict(logs.partitions.encoded_checkpoints())[point] == encode_offsets({("commits", 0): 5})
     logs.abandon()
+
+
+# --- Files that are not understood ------------------------------------------------------------------------------------
+
+
+def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
+    if fs.exists(path):
+        fs.unlink(path)
+        fs.sync_directory(path.rpartition("/")[0])
+    fs.load({path: content})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("orders-0/partition.metadata", b"version: 0\ntopic_id: of a later version"),
+        ("orders-0/leader-epoch-checkpoint", b"1\n1\n0 0 more\n"),
+        ("orders-0/seglog-partition.json", b'{"version": 1, "damaged": "all"}'),
+        ("orders-0/00000000000000000005.snapshot", b"\0\2of a later version"),
+        ("recovery-point-offset-checkpoint", b"1\n1\norders 0 5 more\n"),
+        ("log-start-offset-checkpoint", b"1\n1\norders 0 5 more\n"),
+        ("replication-offset-checkpoint", b"1\n1\norders 0 5 more\n"),
+        ("cleaner-offset-checkpoint", b"1\n1\norders 0 5 more\n"),
+        ("seglog-creation.json", b'{"version": 2}'),
+    ],
+)
+def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named(name: str, content: bytes) -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    path = f"/data/{name}"
+    _put(fs, path, content)
+    directory = _opened(fs)
+    [problem] = directory.report.problems
+    folder, _, file = path.rpartition("/")
+    [copy] = [found for found in fs.list_directory(folder) if found.startswith(f"{file}.unreadable-")]
+    assert file in problem
+    assert copy in problem
+    assert [len(read_all(log)) for log in directory.logs.values()] == [5, 5]
+    assert directory.close() == []
+    survived = fs.found_after(POWER_LOSS)
+    assert survived.snapshot()[f"{folder}/{copy}"] == content
+    again = _opened(survived)
+    assert again.report.problems == []
+    again.close()
+
+
+@pytest.mark.parametrize("name", ["seglog-topics.json", "seglog-producer-ids.json", "seglog-format", "meta.properties"])
+def test_without_a_file_that_nothing_replaces_the_start_is_refused_and_it_stays(name: str) -> None:
+    fs, directory = _with_topic()
+    directory.producer_ids.next_block().run()
+    directory.close()
+    _put(fs, f"/data/{name}", b"version=7\nof a later version\n")
+    before = fs.snapshot()
+    with pytest.raises(LogDirectoryError, match=name):
+        _opened(fs)
+    assert fs.snapshot()[f"/data/{name}"] == before[f"/data/{name}"]
+
+
+def test_a_padded_topic_id_is_read_as_java_reads_it_and_stays() -> None:
+    fs, directory = _with_topic()
+    topic_id = directory.registry.topics["orders"].id
+    directory.close()
+    content = f"version: 0\ntopic_id: {topic_id}==".encode()
+    _put(fs, "/data/orders-0/partition.metadata", content)
+    directory = _opened(fs)
+    assert directory.report.problems == []
+    assert set(directory.logs) == {("orders", 0), ("orders", 1)}
+    assert fs.snapshot()["/data/orders-0/partition.metadata"] == content
+
+
+def test_on_a_full_disk_a_file_that_is_not_understood_is_named_all_the_same() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    _put(fs, "/data/recovery-point-offset-checkpoint", b"garbage")
+    fs.inject(Fault("pwritev", "recovery-point-offset-checkpoint.unreadable-b84cf34d.tmp", error=errno.ENOSPC))
+    assert "the disk has no room for a copy of it" in _opened(fs).report.problems[0]
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *sorted(filenames.SKIPPED_DIRECTORIES),
+        *sorted(REPLACED_FILES),
+        "a.b-delete",
+        "t-stray",
+        "t-future",
+        "x-0.0123456789abcdef0123456789abcdef-delete",
+        "x-0.0123456789abcdef0123456789abcdef-stray",
+        "__remote_log_metadata",
+        "__cluster_metadata.x",
+    ],
+)
+def test_a_topic_with_the_name_of_another_file_is_there_after_a_restart(name: str) -> None:
+    fs, directory = _with_topic(partitions=1)
+    directory.topics.create_topic(name, 2, {})
+    _append(directory.logs[name, 1])
+    directory.close()
+    again = _opened(fs)
+    assert (again.report.problems, again.report.kafka_signs) == ([], [])
+    assert len(read_all(again.logs[name, 1])) == 1
+    assert len(read_all(again.logs["orders", 0])) == 5
+
+
+def test_no_topic_gets_the_name_of_kafkas_metadata_log() -> None:
+    fs, directory = _with_topic()
+    before = fs.snapshot()
+    with pytest.raises(InvalidRequestError, match="metadata log"):
+        directory.topics.create_topic("__cluster_metadata", 1, {})
+    assert fs.snapshot() == before
+
+
+def _of_an_earlier_version(*, is_known: bool) -> ForgetfulFileSystem:
+    """A topic under the reserved name with 5 records in each of 2 partitions; the registry may have lost it."""
+    fs, directory = _with_topic()
+    registry = directory.registry
+    topic = replace(registry.topics["orders"], name="__cluster_metadata")
+    del registry.topics["orders"]
+    directory.close()
+    if is_known:
+        registry.topics[topic.name] = topic
+    for number in (0, 1):
+        fs.rename(f"/data/orders-{number}", f"/data/__cluster_metadata-{number}")
+    fs.sync_directory("/data")
+    registry.kafka_metadata = metadata_files(fs, "/data") if is_known else {}
+    registry.save()
+    return fs
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_topic_that_an_earlier_version_made_under_the_reserved_name_is_renamed_and_named(is_known: bool) -> None:
+    fs = _of_an_earlier_version(is_known=is_known)
+    points = 0
+
+    def crash_here(operation: object) -> None:
+        nonlocal points
+        points += 1
+        found = fs.found_after(PROCESS_KILL)
+        assert [len(read_all(log)) for log in _opened(found).logs.values()] == [5, 5], operation
+
+    fs.on_operation = crash_here
+    directory = _opened(fs)
+    fs.on_operation = None
+    assert points > 10
+    assert set(directory.logs) == {("renamed.__cluster_metadata", 0), ("renamed.__cluster_metadata", 1)}
+    assert "renamed.__cluster_metadata" in directory.report.problems[0]
+    assert [len(read_all(log)) for log in directory.logs.values()] == [5, 5]
+    assert directory.close() == []
+    again = _opened(fs)
+    assert (again.report.problems, again.report.kafka_signs) == ([], [])
+
+
+def test_kafkas_own_metadata_log_is_left_alone() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.load({"/data/__cluster_metadata-0/partition.metadata": b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"})
+    directory = _opened(fs)
+    assert set(directory.registry.topics) == {"orders"}
+    assert fs.exists("/data/__cluster_metadata-0/partition.metadata")

@@ -22,6 +22,7 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     SimulatedCrash,
 )
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, segment_file_name
 from seglog_protocol.transaction_files import (
     AbortedTransaction,
@@ -148,13 +149,25 @@ def test_batches_after_the_newest_snapshot_are_replayed() -> None:
     assert decode_snapshot(read_file(partition.fs, _path(5))) == partition.state.entries()
 
 
-@pytest.mark.parametrize("content", [b"", SPOILT, SNAPSHOT[:-1], SNAPSHOT + b"\0", b"\0\2" + SNAPSHOT[2:], b"rubbish"])
+@pytest.mark.parametrize("content", [b"", SPOILT, SNAPSHOT[:-1], SNAPSHOT + b"\0", b"\0\1rubbish"])
 def test_a_corrupt_snapshot_is_removed_and_an_older_one_read(content: bytes) -> None:
     partition = Partition(*counting(5), bases=[0, 2])
     partition.put(2, encode_snapshot([ProducerEntry(1, 0, 1, 1, 0, NOW, -1, -1)]))
     partition.put(5, content)
     assert partition.load() == ProducerLoadReport(snapshot=2, corrupt=[5], replayed=3)
     assert decode_snapshot(read_file(partition.fs, _path(5))) == partition.state.entries()
+
+
+@pytest.mark.parametrize("content", [b"\0\2" + SNAPSHOT[2:], b"rubbish, rubbish"])
+def test_a_snapshot_of_another_version_is_kept_aside_and_named(content: bytes) -> None:
+    partition = Partition(*counting(5), bases=[0, 2])
+    partition.put(5, content)
+    report = partition.load()
+    copy = f"{_path(5)}.unreadable-{crc32c(content):08x}"
+    assert (report.corrupt, report.replayed) == ([5], 5)
+    [problem] = report.problems
+    assert copy.rpartition("/")[2] in problem
+    assert read_file(partition.fs, copy) == content
 
 
 def test_without_a_readable_snapshot_the_whole_log_is_replayed() -> None:
