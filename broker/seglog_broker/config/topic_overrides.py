@@ -56,6 +56,18 @@ def validate_topic_config(
     return {name: chosen[name][0].text(chosen[name][2]) for name in sorted(chosen)}, warnings
 
 
+def usable(overrides: Mapping[str, Raw]) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings that others made: those that can be used, as they are stored, and why each of the others cannot."""
+    problems = {}
+    for name, raw in overrides.items():
+        try:
+            _read({name: raw})
+        except InvalidConfigError as error:
+            problems[name] = error.message
+    chosen = _read({name: raw for name, raw in overrides.items() if name not in problems})
+    return {name: chosen[name][0].text(chosen[name][2]) for name in sorted(chosen)}, problems
+
+
 def check_together(config: TopicConfig) -> None:
     """Raise InvalidConfigError when values contradict each other."""
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:

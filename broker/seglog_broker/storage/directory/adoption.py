@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from seglog_broker.config.topic_overrides import usable
+from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import DELETE_MARKER, PartitionDirectory, partition_directory_name
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
@@ -18,8 +20,13 @@ INTERNAL_NOTE: Final = (
 )
 
 ADOPTED_NOTE: Final = (
-    "adopted from a directory that Apache Kafka wrote: its configuration is not in there, so this topic keeps "
-    "everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
+    "adopted from a directory that Apache Kafka wrote, without its metadata log, which has the configuration: so this "
+    "topic keeps everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
+)
+CONFIGURED_NOTE: Final = (
+    "adopted from a directory that Apache Kafka wrote, with the topic's own configuration; Kafka's defaults for other "
+    "topics are not in there, so of cleanup.policy=delete, retention.ms=-1 and retention.bytes=-1 it has what it did "
+    "not set itself"
 )
 REMADE_NOTE: Final = (
     "seglog-topics.json was missing, and with it this topic's configuration: made from its directories, it keeps "
@@ -28,6 +35,10 @@ REMADE_NOTE: Final = (
 SHARED_NOTE: Final = (
     "Apache Kafka had the log directory for a while, and may have written, compacted or expired records"
 )
+
+_UNUSED: Final = "kept from Apache Kafka, without effect:"
+_VALUE_MAX: Final = 100
+"""Characters of a value in a note."""
 
 _NAMED_MAX: Final = 10
 """Partitions that a message lists."""
@@ -46,18 +57,57 @@ def topic_ids(directories: Mapping[str, PartitionDirectory], read_id: Callable[[
 
 
 def adopted_topic(
-    name: str, partitions: Mapping[int, str | None], new_id: Callable[[], str], note: str = ADOPTED_NOTE
+    name: str,
+    partitions: Mapping[int, str | None],
+    new_id: Callable[[], str],
+    note: str = ADOPTED_NOTE,
+    metadata: KafkaMetadata | None = None,
 ) -> Topic:
-    """A topic made from its directories; its partition count includes numbers without a directory."""
-    topic_id = next((partitions[number] for number in sorted(partitions) if partitions[number]), None)
-    is_internal = name in INTERNAL_TOPICS
-    return Topic(
-        name,
-        topic_id or new_id(),
-        max(partitions) + 1,
-        dict(INTERNAL_CONFIG if is_internal else ADOPTED_CONFIG),
-        [INTERNAL_NOTE if is_internal else note],
-    )
+    """A topic made from its directories; its partition count includes numbers without a directory.
+
+    Its configuration is that of Kafka's ``metadata``, if it is there, and its id, if no directory has one.
+    """
+    metadata = metadata or KafkaMetadata()
+    found = next((partitions[number] for number in sorted(partitions) if partitions[number]), None)
+    topic_id = found or metadata.topic_ids.get(name) or new_id()
+    config = dict(INTERNAL_CONFIG if name in INTERNAL_TOPICS else ADOPTED_CONFIG)
+    topic = Topic(name, topic_id, max(partitions) + 1, config, [INTERNAL_NOTE if name in INTERNAL_TOPICS else note])
+    settings = metadata.configs_of(name, topic_id)
+    if settings is None:
+        return topic
+    notes = topic.notes if name in INTERNAL_TOPICS else [CONFIGURED_NOTE]
+    return _with_kafka_config(replace(topic, notes=notes), settings)[0]
+
+
+def _with_kafka_config(topic: Topic, settings: Mapping[str, str]) -> tuple[Topic, list[str]]:
+    """The topic with what Kafka changed of its settings since seglog last looked, and each change as a phrase.
+
+    What was altered in seglog, and not in Kafka, stays. Where Kafka removed a setting of ADOPTED_CONFIG, its default is
+    not known, and the topic keeps everything. The topic of committed offsets stays compacted.
+    """
+    before, _ = usable(topic.kafka_config)
+    now, problems = usable(settings)
+    config = dict(topic.config)
+    changes = []
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) == now.get(key):
+            continue
+        default = ADOPTED_CONFIG.get(key)
+        value = now.get(key, default)
+        if key == "cleanup.policy" and topic.name in INTERNAL_TOPICS:
+            value = INTERNAL_CONFIG[key]
+        if value is None:
+            config.pop(key, None)
+        else:
+            config[key] = value
+        changes.append(f"{key} is {'not set' if value is None else value}, it was {topic.config.get(key, 'not set')}")
+    unused = [_unused(key, settings[key], why) for key, why in sorted(problems.items())]
+    notes = [*(note for note in topic.notes if not note.startswith(_UNUSED)), *unused]
+    return replace(topic, config=config, notes=notes, kafka_config=dict(settings)), changes
+
+
+def _unused(key: str, value: str, why: str) -> str:
+    return f"{_UNUSED} {key}={value[:_VALUE_MAX]}: {why}"
 
 
 def missing_partitions(
@@ -97,8 +147,13 @@ class Reconciled:
     changes: list[str] = field(default_factory=list)
 
 
-def reconcile(known: Mapping[str, Topic], ids: TopicIds, new_id: Callable[[], str]) -> Reconciled:
-    """Adopt topics that Kafka created, and drop those it deleted; the others keep their configuration."""
+def reconcile(
+    known: Mapping[str, Topic], ids: TopicIds, new_id: Callable[[], str], metadata: KafkaMetadata
+) -> Reconciled:
+    """Adopt topics that Kafka created, drop those it deleted, and take over what it changed of their settings.
+
+    Of ``metadata`` that could not be read to its end no changes of settings are taken.
+    """
     out = Reconciled({})
     for name, topic in known.items():
         if name not in ids:
@@ -107,15 +162,19 @@ def reconcile(known: Mapping[str, Topic], ids: TopicIds, new_id: Callable[[], st
         before = known.get(name)
         found = {topic_id for topic_id in there.values() if topic_id is not None}
         if before is None:
-            after = adopted_topic(name, there, new_id)
+            after = adopted_topic(name, there, new_id, metadata=metadata)
             out.changes.append(f"topic {name} was created, with {_count(after.partitions)}")
         elif not found or before.id in found:
             own = [number for number, topic_id in there.items() if topic_id in {None, before.id}]
             after = replace(before, partitions=max(before.partitions, *(number + 1 for number in own)))
             if after.partitions > before.partitions:
                 out.changes.append(f"topic {name} has {_count(after.partitions)}, it had {before.partitions}")
+            settings = metadata.configs_of(name, before.id)
+            if settings is not None and metadata.problem is None and settings != before.kafka_config:
+                after, changes = _with_kafka_config(after, settings)
+                out.changes += [f"topic {name}: {change}" for change in changes]
         elif len(found) == 1:
-            after = adopted_topic(name, there, new_id)
+            after = adopted_topic(name, there, new_id, metadata=metadata)
             out.changes.append(f"topic {name} was deleted and created again, with {_count(after.partitions)}")
         else:
             after = before

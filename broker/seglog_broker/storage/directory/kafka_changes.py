@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 
 from seglog_broker.storage.directory.adoption import reconcile, topic_ids
+from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
 from seglog_broker.storage.directory.kafka_signs import (
     KafkaOffsets,
     cut_by_kafka,
@@ -45,7 +46,11 @@ def adopt_kafka_changes(
         for name, key in directories.items()
         if not is_being_deleted(fs, path, name, registry) and has_partition_files(fs.list_directory(f"{path}/{name}"))
     }
-    out = reconcile(registry.topics, topic_ids(whole, lambda name: topic_id_in(fs, f"{path}/{name}")), new_topic_id)
+    metadata = read_kafka_metadata(fs, path)
+    if metadata.problem is not None:
+        report.problems.append(f"{metadata.problem}: changes of topics' settings are not taken over")
+    ids = topic_ids(whole, lambda name: topic_id_in(fs, f"{path}/{name}"))
+    out = reconcile(registry.topics, ids, new_topic_id, metadata)
     report.kafka_signs = signs
     report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in restored] + out.changes
     points, starts, cleaned = (

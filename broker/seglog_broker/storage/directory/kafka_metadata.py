@@ -1,19 +1,24 @@
-"""Reads topics and partitions from Kafka's metadata log, if it is in the log directory.
+"""Reads topics, partitions and configuration from Kafka's metadata log, if it is in the log directory.
 
 Kafka keeps it in the first of its ``log.dirs``; every broker of a cluster has a full copy. The value of a record is a
-frame: its version (1), the kind of record and its version as unsigned varints, then the fields. Three kinds are read:
+frame: its version (1), the kind of record and its version as unsigned varints, then the fields. Four kinds are read:
 
-    2 TopicRecord         name: length + 1 as unsigned varint, then UTF-8; topic id: 16 bytes
+    2 TopicRecord         name; topic id: 16 bytes
     3 PartitionRecord     partition: int32; topic id: 16 bytes; and more
+    4 ConfigRecord        resource type: int8 (2 a topic, 4 a broker); resource name; key; value, null if it was removed
     9 RemoveTopicRecord   topic id: 16 bytes
 
-A snapshot, ``<offset>-<epoch>.checkpoint``, holds the same records and replaces those of the log below that offset.
+A text is its length + 1 as unsigned varint, 0 for null, then UTF-8. A snapshot, ``<offset>-<epoch>.checkpoint``, holds
+the same records and replaces those of the log below that offset.
 """
 
 import struct
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
+from seglog_broker.storage.io.filenames import new_id
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -27,61 +32,111 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 SNAPSHOT_SUFFIX: Final = ".checkpoint"
 
 _FRAME: Final = 1
-_TOPIC, _PARTITION, _REMOVE_TOPIC = 2, 3, 9
+_TOPIC, _PARTITION, _CONFIG, _REMOVE_TOPIC = 2, 3, 4, 9
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _ID_BYTES: Final = 16
 _INT32 = struct.Struct(">i")
 
 
-def partitions_of_kafka(fs: FileSystem, path: str) -> set[tuple[str, int]]:
-    """All (topic, partition) in the metadata log of the log directory ``path``; empty without one.
+@dataclass(slots=True)
+class KafkaMetadata:
+    """What the metadata log says. ``is_there``: whether there is one; without it everything is empty.
 
-    Unreadable records are skipped: the result only serves to find missing partitions, beside other files.
+    ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
+    id, with an empty one for all brokers. ``problem``: why a part of it could not be read, or None.
     """
+
+    is_there: bool = False
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    problem: str | None = None
+
+    def configs_of(self, topic: str, topic_id: str | None) -> dict[str, str] | None:
+        """The settings of a topic, None if the log does not have it, or has another of that name."""
+        known = self.topic_ids.get(topic)
+        return None if known is None or topic_id not in (None, known) else self.topic_configs.get(topic, {})
+
+
+def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
+    """The metadata log of the log directory ``path``. What follows an invalid batch is not read: see ``problem``."""
     directory = f"{path}/{METADATA_DIRECTORY}"
     if not fs.exists(directory):
-        return set()
+        return KafkaMetadata()
     found = fs.list_directory(directory)
     snapshots = sorted(name for name in found if name.endswith(SNAPSHOT_SUFFIX))
-    topics: dict[bytes, str] = {}
-    partitions: dict[bytes, set[int]] = {}
+    logs = sorted(name for name in found if name.endswith(names.LOG_SUFFIX))
+    image = _Image()
     first = 0
-    if snapshots:
-        first = int(snapshots[-1].partition("-")[0])
-        _apply(_values(read_file(fs, f"{directory}/{snapshots[-1]}"), 0), topics, partitions)
-    for name in sorted(name for name in found if name.endswith(names.LOG_SUFFIX)):
-        _apply(_values(read_file(fs, f"{directory}/{name}"), first), topics, partitions)
-    return {(topics[topic], number) for topic, numbers in partitions.items() if topic in topics for number in numbers}
+    for name in snapshots[-1:]:
+        first = int(name.partition("-")[0])
+        image.apply(name, read_file(fs, f"{directory}/{name}"), 0)
+    for name in logs:
+        image.apply(name, read_file(fs, f"{directory}/{name}"), first)
+    by_name = {name: topic_id for topic_id, name in image.topics.items()}
+    return KafkaMetadata(
+        bool(snapshots or logs),
+        {name: new_id(uuid.UUID(bytes=topic_id)) for name, topic_id in by_name.items()},
+        {(name, number) for name, topic_id in by_name.items() for number in image.partitions.get(topic_id, ())},
+        {name: dict(config) for (kind, name), config in image.configs.items() if kind == _TOPIC_RESOURCE},
+        {name: dict(config) for (kind, name), config in image.configs.items() if kind == _BROKER_RESOURCE and config},
+        image.problem,
+    )
+
+
+class _Image:
+    """The metadata after the records that were applied."""
+
+    def __init__(self) -> None:
+        self.topics: dict[bytes, str] = {}
+        self.partitions: dict[bytes, set[int]] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.problem: str | None = None
+
+    def apply(self, name: str, log: bytes, first: int) -> None:
+        """Apply the records of one file from offset ``first`` on, up to the first invalid batch."""
+        try:
+            for value in _values(log, first):
+                try:
+                    self._apply(value)
+                except (IndexError, ValueError, struct.error):
+                    continue  # of an unknown version
+        except CorruptRecordError as error:
+            self.problem = self.problem or f"{METADATA_DIRECTORY}/{name} cannot be read further: {error}"
+
+    def _apply(self, value: bytes) -> None:
+        frame, at = _varint(value, 0)
+        kind, at = _varint(value, at)
+        _, at = _varint(value, at)
+        if frame != _FRAME:
+            return
+        if kind == _TOPIC:
+            name, at = _text(value, at)
+            self.topics[_id(value, at)] = name or ""
+        elif kind == _PARTITION:
+            [number] = _INT32.unpack_from(value, at)
+            self.partitions.setdefault(_id(value, at + _INT32.size), set()).add(number)
+        elif kind == _CONFIG:
+            resource = value[at]
+            name, at = _text(value, at + 1)
+            key, at = _text(value, at)
+            setting, at = _text(value, at)
+            config = self.configs.setdefault((resource, name or ""), {})
+            if setting is None:
+                config.pop(key or "", None)
+            else:
+                config[key or ""] = setting
+        elif kind == _REMOVE_TOPIC:
+            topic = self.topics.pop(_id(value, at), None)
+            self.configs.pop((_TOPIC_RESOURCE, topic or ""), None)
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:
-    """The values of all records from offset ``first`` on, up to the first invalid batch."""
-    try:
-        for header, batch in iter_batches(log):
-            if not header.is_control:
-                yield from (r.value for r in iter_records(header, batch) if r.offset >= first and r.value is not None)
-    except CorruptRecordError:
-        return
-
-
-def _apply(values: Iterator[bytes], topics: dict[bytes, str], partitions: dict[bytes, set[int]]) -> None:
-    for value in values:
-        try:
-            frame, at = _varint(value, 0)
-            kind, at = _varint(value, at)
-            _, at = _varint(value, at)
-            if frame != _FRAME:
-                continue
-            if kind == _TOPIC:
-                size, at = _varint(value, at)
-                end = at + size - 1
-                topics[_id(value, end)] = value[at:end].decode()
-            elif kind == _PARTITION:
-                [number] = _INT32.unpack_from(value, at)
-                partitions.setdefault(_id(value, at + _INT32.size), set()).add(number)
-            elif kind == _REMOVE_TOPIC:
-                topics.pop(_id(value, at), None)
-        except (IndexError, ValueError, struct.error):
-            continue  # of an unknown version
+    """The values of all records from offset ``first`` on. Raises CorruptRecordError at the first invalid batch."""
+    for header, batch in iter_batches(log):
+        if not header.is_control:
+            yield from (r.value for r in iter_records(header, batch) if r.offset >= first and r.value is not None)
 
 
 def _id(value: bytes, at: int) -> bytes:
@@ -89,6 +144,15 @@ def _id(value: bytes, at: int) -> bytes:
     if len(found) < _ID_BYTES:
         raise ValueError("a record ends within a topic id")
     return found
+
+
+def _text(value: bytes, at: int) -> tuple[str | None, int]:
+    """A text and the position after it. Raises ValueError if the record ends within it."""
+    size, at = _varint(value, at)
+    end = at + max(size - 1, 0)
+    if end > len(value):
+        raise ValueError("a record ends within a text")
+    return (value[at:end].decode() if size else None), end
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.directory.adoption import listed
-from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY, SNAPSHOT_SUFFIX, partitions_of_kafka
+from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY, SNAPSHOT_SUFFIX, read_kafka_metadata
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, TopicPartition, decode_checkpoint
@@ -98,7 +98,7 @@ def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
 
 def expected_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
     """The partitions that a Kafka directory should have: those in its checkpoints and its metadata log."""
-    return named_partitions(fs, path) | partitions_of_kafka(fs, path)
+    return named_partitions(fs, path) | read_kafka_metadata(fs, path).partitions
 
 
 # --- One partition ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from seglog_broker.storage.directory.adoption import (
 from seglog_broker.storage.directory.directory_lock import DirectoryLock
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
-from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID
+from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID, KafkaMetadata, read_kafka_metadata
 from seglog_broker.storage.directory.kafka_signs import (
     CLEAN_MARKER,
     expected_partitions,
@@ -316,9 +316,18 @@ class _Opening:
             if not found.marker:
                 self._refuse_unless_partition(name)
         ids = topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
+        metadata = KafkaMetadata() if is_own else read_kafka_metadata(self._fs, self._path)
+        if metadata.problem is not None:
+            self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
+        for broker, settings in sorted(metadata.broker_configs.items()):
+            whom = f"broker {broker}" if broker else "all brokers"
+            told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+            self._report.problems.append(
+                f"Kafka's settings of {whom} are not taken over, set in the configuration file what you need: {told}"
+            )
         for topic, partitions in ids.items():
             note = REMADE_NOTE if is_own else ADOPTED_NOTE
-            self._registry.topics[topic] = adopted_topic(topic, partitions, self._new_id, note)
+            self._registry.topics[topic] = adopted_topic(topic, partitions, self._new_id, note, metadata)
         for topic, number in missing_partitions(ids, expected_partitions(self._fs, self._path), directories.values()):
             if topic in ids:
                 self._registry.topics[topic] = with_missing(self._registry.topics[topic], number)

@@ -24,13 +24,18 @@ _KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. ``config`` has only the keys set for it, as in Kafka; ``notes`` are for its users."""
+    """One topic. ``config`` has only the keys set for it, as in Kafka; ``notes`` are for its users.
+
+    ``kafka_config`` has the settings in Kafka's metadata log when seglog last looked, as they are there: also keys that
+    seglog does not know. Empty without such a log.
+    """
 
     name: str
     id: str
     partitions: int
     config: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    kafka_config: dict[str, str] = field(default_factory=dict)
 
 
 class Topics(dict[str, Topic]):
@@ -139,13 +144,15 @@ class TopicRegistry:
 
 def _text(topic: Topic) -> str:
     """The JSON entry of a topic, built by hand: with line breaks the library's encoder takes ten times as long."""
-    members = (
+    members = [
         f'"name": {_encoded(topic.name)}',
         f'"id": {_encoded(topic.id)}',
         f'"partitions": {topic.partitions}',
         f'"config": {_mapping(topic.config, 4)}',
         f'"notes": {_block("[]", map(_encoded, topic.notes), 4)}',
-    )
+    ]
+    if topic.kafka_config:
+        members.append(f'"kafka_config": {_mapping(topic.kafka_config, 4)}')
     return _block("{}", members, 3)
 
 

@@ -104,12 +104,15 @@ def test_the_file_is_json_with_a_line_for_each_value_whatever_changed_since_it_w
     for number in range(3):
         name = f"topic-{number}"
         registry.topics[name] = Topic(name, _ID, number + 1, {"retention.ms": "1", "ü": '"\n'}, ["one", "two"])
-        registry.topics["topic-0"] = Topic("topic-0", _ID, 10 + number)
+        registry.topics["topic-0"] = Topic("topic-0", _ID, 10 + number, kafka_config={"retention.ms": "1"})
         registry.deleting.append(_ID)
         registry.kafka_metadata = {"00000000000000000000.log": number}
         facts = {
             "version": 1,
-            "topics": [asdict(topic) for topic in registry.topics.values()],
+            "topics": [
+                {key: value for key, value in asdict(topic).items() if value or key != "kafka_config"}
+                for topic in registry.topics.values()
+            ],
             "deleting": registry.deleting,
             "kafka_metadata": registry.kafka_metadata,
         }

@@ -1,0 +1,250 @@
+"""Topic configuration out of Kafka's metadata log: a directory of a real Kafka, and logs made record by record.
+
+``tests/interop/make_kafka_metadata.py`` has the real one written: a snapshot, and changes behind it.
+"""
+
+import json
+import tarfile
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from seglog_broker.config import load_config
+from seglog_broker.config.topic_overrides import validate_topic_config
+from seglog_broker.storage.directory.adoption import ADOPTED_CONFIG
+from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.io.filenames import encode_partition_metadata, new_id, uuid_of
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from tests.logs import ManualClock, batch, read_all
+
+_HERE: Final = Path(__file__).parent
+_DATA: Final = "/data"
+_LOG: Final = f"{_DATA}/__cluster_metadata-0/00000000000000000000.log"
+_FIRST, _SECOND = uuid.UUID(int=11), uuid.UUID(int=12)
+
+
+@cache
+def _real() -> dict[str, bytes]:
+    with tarfile.open(_HERE / "kafka_metadata.tar.gz") as archive:
+        found = {}
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            if file is not None:
+                found[f"{_DATA}/{member.name.removeprefix('logs/')}"] = file.read()
+        return found
+
+
+def _real_directory() -> ForgetfulFileSystem:
+    fs = ForgetfulFileSystem()
+    fs.load(_real())
+    return fs
+
+
+def _facts() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((_HERE / "kafka_metadata.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _opened(fs: ForgetfulFileSystem) -> LogDirectory:
+    config, _ = load_config(None, "", {}, [f"log.dir={_DATA}"])
+    return open_log_directory(fs, ManualClock(), config, _DATA)
+
+
+def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
+    if fs.exists(path):
+        fs.unlink(path)
+        fs.sync_directory(path.rpartition("/")[0])
+    fs.load({path: content})
+
+
+# --- A real one -------------------------------------------------------------------------------------------------------
+
+
+def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says() -> None:
+    fs = _real_directory()
+    directory = _opened(fs)
+    topics = directory.registry.topics
+    assert topics.keys() == _facts().keys()
+    for name, fact in _facts().items():
+        topic = topics[name]
+        canonical, _ = validate_topic_config(fact["config"])
+        assert uuid_of(topic.id).hex == fact["id"]
+        assert topic.config == ADOPTED_CONFIG | canonical, name
+        assert topic.kafka_config == fact["config"], name
+        assert len(read_all(directory.logs[name, 0])) == 3
+    assert directory.logs["compacted", 0].config.cleanup_policy == ("compact",)
+    assert directory.logs["stamped", 0].config.message_timestamp_type == "LogAppendTime"
+    assert directory.logs["small", 0].config.segment_bytes == 4096
+    [all_brokers, broker] = [problem for problem in directory.report.problems if "not taken over" in problem]
+    assert "log.retention.ms=86400000" in all_brokers
+    assert "broker 1" in broker
+    assert directory.close() == []
+    before = dict(topics)
+    assert _opened(fs).registry.topics == before
+
+
+def test_without_the_snapshot_nothing_before_it_is_known_and_without_the_log_nothing_behind_it() -> None:
+    fs = _real_directory()
+    whole = read_kafka_metadata(fs, _DATA)
+    assert whole.topic_configs["both"]["retention.ms"] == "3600000"
+    assert whole.topic_configs["changed"] == {"flush.messages": "7"}
+    for name in [path for path in fs.snapshot() if "__cluster_metadata-0/" in path and path.endswith(".log")]:
+        fs.unlink(name)
+    snapshot = read_kafka_metadata(fs, _DATA)
+    assert snapshot.topic_configs["both"]["retention.ms"] == "3600000"
+    assert "late" not in snapshot.topic_ids
+
+
+def test_without_its_metadata_log_topics_keep_everything_and_say_why() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({path: data for path, data in _real().items() if "__cluster_metadata-0/" not in path})
+    directory = _opened(fs)
+    for topic in directory.registry.topics.values():
+        assert topic.config == ADOPTED_CONFIG
+        assert "without its metadata log" in topic.notes[0]
+
+
+def test_a_topic_id_that_a_partition_lost_is_that_of_the_metadata_log() -> None:
+    fs = _real_directory()
+    for number in (0, 1):
+        _put(fs, f"{_DATA}/stamped-{number}/partition.metadata", b"version: 0\ntopic_id: garbage")
+    directory = _opened(fs)
+    assert uuid_of(directory.registry.topics["stamped"].id).hex == _facts()["stamped"]["id"]
+    assert directory.logs["stamped", 0].config.message_timestamp_type == "LogAppendTime"
+    copies = [problem for problem in directory.report.problems if "partition.metadata.unreadable-" in problem]
+    assert len(copies) == 2
+
+
+# --- Record by record -------------------------------------------------------------------------------------------------
+
+
+def _text(value: str | None) -> bytes:
+    return b"\0" if value is None else bytes([len(value) + 1]) + value.encode()
+
+
+def _topic(name: str, topic_id: uuid.UUID) -> bytes:
+    return bytes([1, 2, 0]) + _text(name) + topic_id.bytes + b"\0"
+
+
+def _config(name: str, key: str, value: str | None, kind: int = 2) -> bytes:
+    return bytes([1, 4, 0, kind]) + _text(name) + _text(key) + _text(value) + b"\0"
+
+
+def _removed(topic_id: uuid.UUID) -> bytes:
+    return bytes([1, 9, 0]) + topic_id.bytes + b"\0"
+
+
+def _partition(topic_id: uuid.UUID) -> dict[str, bytes]:
+    value = bytearray(batch(b"of Kafka"))
+    rewrite_offset_and_epoch(value, 0, 0, 0)
+    return {
+        "00000000000000000000.log": bytes(value),
+        "leader-epoch-checkpoint": b"0\n1\n0 0\n",
+        "partition.metadata": encode_partition_metadata(new_id(topic_id)),
+    }
+
+
+def _kafkas(*records: bytes, topic_id: uuid.UUID = _FIRST) -> ForgetfulFileSystem:
+    """A directory of Kafka's with the topic ``t``, of one partition, and a metadata log of these records."""
+    fs = ForgetfulFileSystem()
+    fs.load({f"{_DATA}/meta.properties": b"version=1\nnode.id=1\ncluster.id=k\n", _LOG: batch(*records)})
+    fs.load({f"{_DATA}/t-0/{name}": content for name, content in _partition(topic_id).items()})
+    return fs
+
+
+def _goes_on(fs: ForgetfulFileSystem, *records: bytes) -> None:
+    """Kafka has the directory again, and writes these records."""
+    more = bytearray(batch(*records))
+    rewrite_offset_and_epoch(more, 0, 1000, 0)
+    _put(fs, _LOG, read_file(fs, _LOG) + bytes(more))
+    _put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+
+
+_BEGIN: Final = (_topic("t", _FIRST), _config("t", "retention.ms", "5000"), _config("t", "segment.ms", "7000"))
+
+
+@pytest.mark.parametrize(
+    ("records", "config"),
+    [
+        ((_topic("t", _FIRST),), {}),
+        (_BEGIN, {"retention.ms": "5000", "segment.ms": "7000"}),
+        ((*_BEGIN, _config("t", "retention.ms", "6000")), {"retention.ms": "6000", "segment.ms": "7000"}),
+        ((*_BEGIN, _config("t", "segment.ms", None)), {"retention.ms": "5000"}),
+        ((_topic("t", _SECOND), _config("t", "segment.ms", "1"), _removed(_SECOND), _topic("t", _FIRST)), {}),
+        (
+            (*_BEGIN, _config("other", "retention.ms", "1"), _config("t", "log.retention.ms", "1", 4)),
+            {"retention.ms": "5000", "segment.ms": "7000"},
+        ),
+        ((*_BEGIN, bytes([1, 4, 0, 2, 9])), {"retention.ms": "5000", "segment.ms": "7000"}),
+    ],
+)
+def test_the_last_word_of_the_log_counts(records: tuple[bytes, ...], config: dict[str, str]) -> None:
+    assert _opened(_kafkas(*records)).registry.topics["t"].config == ADOPTED_CONFIG | config
+
+
+def test_settings_of_another_topic_of_that_name_are_not_taken() -> None:
+    topic = _opened(_kafkas(*_BEGIN, topic_id=_SECOND)).registry.topics["t"]
+    assert (topic.config, topic.kafka_config) == (ADOPTED_CONFIG, {})
+
+
+def test_settings_that_cannot_be_used_are_kept_and_named() -> None:
+    fs = _kafkas(*_BEGIN, _config("t", "future.key", "on"), _config("t", "flush.ms", "never"))
+    directory = _opened(fs)
+    topic = directory.registry.topics["t"]
+    assert topic.config == ADOPTED_CONFIG | {"retention.ms": "5000", "segment.ms": "7000"}
+    assert topic.kafka_config["future.key"] == "on"
+    assert any("future.key=on" in note for note in topic.notes)
+    assert any("flush.ms=never" in note for note in topic.notes)
+    directory.close()
+    assert _opened(fs).registry.topics["t"] == topic
+
+
+def test_what_kafka_changed_is_taken_over_and_what_was_altered_here_stays() -> None:
+    fs = _kafkas(*_BEGIN, _config("t", "flush.ms", "10"))
+    directory = _opened(fs)
+    topics = directory.topics
+    before = directory.registry.topics["t"]
+    altered = topics.plan_alteration(before, 1, before.config | {"flush.ms": "20", "index.interval.bytes": "100"})
+    altered.run()
+    topics.finish_alteration(before, altered, None)
+    directory.close()
+    _goes_on(
+        fs,
+        _config("t", "segment.ms", "8000"),
+        _config("t", "retention.ms", None),
+        _config("t", "cleanup.policy", "compact"),
+    )
+    directory = _opened(fs)
+    assert directory.registry.topics["t"].config == {
+        "cleanup.policy": "compact",
+        "flush.ms": "20",
+        "index.interval.bytes": "100",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+        "segment.ms": "8000",
+    }
+    assert directory.report.kafka_changes == [
+        "topic t: cleanup.policy is compact, it was delete",
+        "topic t: retention.ms is -1, it was 5000",
+        "topic t: segment.ms is 8000, it was 7000",
+    ]
+    assert directory.logs["t", 0].config.segment_ms == 8000
+    directory.close()
+    assert _opened(fs).report.kafka_changes == []
+
+
+def test_of_a_metadata_log_that_cannot_be_read_to_its_end_no_change_is_taken_and_that_is_said() -> None:
+    fs = _kafkas(*_BEGIN)
+    _opened(fs).close()
+    _put(fs, _LOG, bytes(100) + read_file(fs, _LOG))
+    _put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+    directory = _opened(fs)
+    assert directory.registry.topics["t"].config["retention.ms"] == "5000"
+    assert any("cannot be read further" in problem for problem in directory.report.problems)

@@ -1,0 +1,133 @@
+"""Writes ``kafka_metadata.tar.gz`` and ``kafka_metadata.json``: a directory of a real Kafka with its metadata log.
+
+``python -m tests.interop.make_kafka_metadata`` makes them again. The metadata log begins with a snapshot and goes on
+behind it; the JSON file has what Kafka said of each topic in the end: its id in hex, and the settings of its own.
+"""
+
+import json
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.kafka import messages
+from tests.interop.kafka_cases import create_topics, topic_ids
+from tests.interop.kafka_wire import Plain, Wire, plain, request
+from tests.interop.peer import Kafka, kafka_script
+
+FOLDER: Final = Path(__file__).parent.parent / "broker" / "storage" / "directory" / "kafka_metadata"
+ARCHIVE: Final = FOLDER.with_suffix(".tar.gz")
+FACTS: Final = FOLDER.with_suffix(".json")
+
+TOPICS: Final[dict[str, dict[str, str]]] = {
+    "plain": {},
+    "compacted": {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "86400000",
+    },
+    "both": {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "retention.bytes": "1000000"},
+    "stamped": {"message.timestamp.type": "LogAppendTime", "compression.type": "lz4"},
+    "limited": {"max.message.bytes": "2000000", "message.timestamp.after.max.ms": "9223372036854775807"},
+    "small": {"internal.segment.bytes": "4096", "index.interval.bytes": "512", "segment.index.bytes": "65520"},
+    "remote": {"leader.replication.throttled.replicas": "*", "min.insync.replicas": "1"},
+    "changed": {"retention.ms": "1000000", "segment.ms": "5000000"},
+    "again": {"cleanup.policy": "compact"},
+    "gone": {"cleanup.policy": "compact"},
+}
+_SET, _DELETE = 0, 1
+_TOPIC, _BROKER = 2, 4
+
+
+def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str | None]) -> None:
+    """Change settings; each change is a key, 0 to set or 1 to delete it, and a value."""
+    configs: list[Plain] = [{"name": key, "config_operation": what, "value": value} for key, what, value in changes]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    answer = plain(wire.ask(request("IncrementalAlterConfigs", {"resources": [resource]}), 1))
+    assert answer["responses"][0]["error_code"] == 0, answer
+
+
+def settings(wire: Wire, topic: str) -> dict[str, str]:
+    """The settings of the topic's own, as Kafka describes them."""
+    asked = {"resources": [{"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}]}
+    answer = plain(wire.ask(request("DescribeConfigs", asked), 4))
+    return {item["name"]: item["value"] for item in answer["results"][0]["configs"] if item["config_source"] == 1}
+
+
+def delete(wire: Wire, *topics: str) -> None:
+    """Delete topics."""
+    asked = {"topics": [{"name": name} for name in topics], "timeout_ms": 30_000}
+    answer = plain(wire.ask(request("DeleteTopics", asked), 6))
+    assert not any(each["error_code"] for each in answer["responses"]), answer
+
+
+def create(wire: Wire, topics: dict[str, dict[str, str]]) -> None:
+    """Make topics of two partitions."""
+    create_topics(
+        wire,
+        [
+            {
+                "name": name,
+                "num_partitions": 2,
+                "replication_factor": 1,
+                "configs": [{"name": key, "value": value} for key, value in config.items()],
+            }
+            for name, config in topics.items()
+        ],
+    )
+
+
+def produce(wire: Wire, topic: str) -> None:
+    """Three records into partition 0, of the present, so that none expires."""
+    now = time.time_ns() // 1_000_000
+    batch = encode_batch([(now + number, b"k%d" % number, b"v", ()) for number in range(3)])
+    data = messages.ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch))
+    wanted = messages.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
+    while True:
+        answer = wire.ask(messages.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[wanted]), 9)
+        assert isinstance(answer, messages.ProduceResponse)
+        code = answer.responses[0].partition_responses[0].error_code
+        if code == 0:
+            return
+        assert code in (3, 6), answer  # it is being made
+
+
+def write(kafka: Kafka) -> dict[str, dict[str, Plain]]:
+    """Fill the directory of a Kafka that does not run; return what it says of its topics."""
+    with kafka.running("metadata.log.max.record.bytes.between.snapshots=1"), Wire(kafka.port) as wire:
+        create(wire, TOPICS)
+        alter(wire, _TOPIC, "changed", ("retention.ms", _SET, "2000000"), ("segment.ms", _DELETE, None))
+        for topic in TOPICS:
+            produce(wire, topic)
+    with kafka.running(), Wire(kafka.port) as wire:
+        alter(wire, _TOPIC, "changed", ("retention.ms", _DELETE, None), ("flush.messages", _SET, "7"))
+        alter(wire, _TOPIC, "plain", ("segment.jitter.ms", _SET, "9"))
+        alter(wire, _BROKER, "", ("log.retention.ms", _SET, "86400000"))
+        alter(wire, _BROKER, "1", ("log.cleaner.threads", _SET, "2"))
+        delete(wire, "again", "gone")
+        create(wire, {"again": {"retention.ms": "5000000"}, "late": {"cleanup.policy": "compact"}})
+        for topic in ("again", "late"):
+            produce(wire, topic)
+        return {name: {"id": found, "config": settings(wire, name)} for name, found in topic_ids(wire).items()}
+
+
+def _wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Nothing of deleted topics, whose indexes are megabytes of zeros."""
+    return None if "-delete" in member.name or member.name.endswith(".deleted") else member
+
+
+def main() -> None:
+    """Write both files."""
+    with tempfile.TemporaryDirectory() as folder:
+        kafka = Kafka(kafka_script(), Path(folder) / "kafka")
+        kafka.data.mkdir()
+        facts = write(kafka)
+        FACTS.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        with tarfile.open(ARCHIVE, "w:gz") as archive:
+            archive.add(kafka.directory, arcname="logs", filter=_wanted)
+
+
+if __name__ == "__main__":
+    main()
