@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 
+# The consumers of a sink's tasks are members of a group of their own, which waits for those of a killed worker as well:
+# by default 45 s, half of what a test waits for anything.
 WORKER: Final = """
 bootstrap.servers=127.0.0.1:{kafka_port}
 listeners=http://127.0.0.1:{port}
@@ -28,6 +30,8 @@ session.timeout.ms=6000
 heartbeat.interval.ms=1000
 scheduled.rebalance.max.delay.ms=1000
 offset.flush.interval.ms=500
+consumer.session.timeout.ms=6000
+consumer.heartbeat.interval.ms=1000
 key.converter=org.apache.kafka.connect.storage.StringConverter
 value.converter=org.apache.kafka.connect.storage.StringConverter
 config.storage.topic=connect-configs
