@@ -83,8 +83,9 @@ def _with_kafka_config(topic: Topic, settings: Mapping[str, str]) -> tuple[Topic
     """The topic with what Kafka changed of its settings since seglog last looked, and each change as a phrase.
 
     What was altered in seglog, and not in Kafka, stays. Where Kafka removed a setting of ADOPTED_CONFIG, its default is
-    not known, and the topic keeps everything. The topic of committed offsets stays compacted.
+    not known, and the topic keeps everything.
     """
+    defaults = INTERNAL_CONFIG if topic.name in INTERNAL_TOPICS else ADOPTED_CONFIG
     before, _ = usable(topic.kafka_config)
     now, problems = usable(settings)
     config = dict(topic.config)
@@ -92,10 +93,7 @@ def _with_kafka_config(topic: Topic, settings: Mapping[str, str]) -> tuple[Topic
     for key in sorted(before.keys() | now.keys()):
         if before.get(key) == now.get(key):
             continue
-        default = ADOPTED_CONFIG.get(key)
-        value = now.get(key, default)
-        if key == "cleanup.policy" and topic.name in INTERNAL_TOPICS:
-            value = INTERNAL_CONFIG[key]
+        value = now.get(key, defaults.get(key))
         if value is None:
             config.pop(key, None)
         else:

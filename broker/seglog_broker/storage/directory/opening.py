@@ -204,7 +204,6 @@ class _Opening:
         if known:
             self._registry.load()
             self._give_up_reserved_name(found, directories)
-            self._correct_internal_topics()
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
             adopt_kafka_changes(
@@ -223,6 +222,7 @@ class _Opening:
         self._report.clean = clean or not directories
         if not known:
             self._adopt(directories, is_own=filenames.FORMAT_FILE in found)
+        self._correct_internal_topics()
         if filenames.FORMAT_FILE not in found:
             write_format(fs, path)
         self._mark_leftovers(directories)
@@ -241,7 +241,7 @@ class _Opening:
         )
 
     def _correct_internal_topics(self) -> None:
-        """Use settings of internal topics under which nothing is lost, where an older version let them be altered."""
+        """Use settings of internal topics under which nothing is lost, where an older version or Kafka altered them."""
         for name, topic in list(self._registry.topics.items()):
             config = settings_in_force(name, topic.config)
             if config != topic.config:
