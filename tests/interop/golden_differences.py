@@ -33,6 +33,10 @@ _SEGMENT_GONE = (
     "the last segment's log is gone or empty, and the recovery point says that it was on the disk: Kafka ends the log "
     "before it and gives its offsets to other records; seglog names them as missing and goes on behind them"
 )
+_FIRST_GONE = (
+    "the first segment is gone: Kafka begins the log at the next one in silence; seglog keeps the log start and "
+    "names the records as missing until the loss is accepted"
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Difference:
     """Ours, where it is not Kafka's answer; what is not given here is the same as Kafka's."""
 
     why: str
+    log_start: int | None = None
     log_end: int | None = None
     damaged: tuple[tuple[int, int], ...] | None = None  # ranges that cannot be read; the records are all others
     other_times: int = 0  # how many of the asked times have another answer: the first record at or after them
@@ -59,28 +64,35 @@ _EITHER_START = {
     "index-garbage-0": Difference(_INDEX_GARBAGE, other_times=3),
     "no-timeindex-0": Difference(_TIME_INDEX_LOST, other_times=11),
     "timeindex-odd-length-0": Difference(_TIME_INDEX_TORN, other_times=3),
-    "last-log-gone-0": Difference(_SEGMENT_GONE, 240),
+    "last-log-gone-0": Difference(_SEGMENT_GONE, log_end=240),
 }
 
 DIFFERENCES: Final = {
     "unclean-recovered": {
-        "flip-first-batch-0": Difference(_DAMAGE_KEPT, 440, ((352, 360),), other_times=1, largest_timestamp=True),
-        "flip-in-closed-0": Difference(_DAMAGE_KEPT, None, ((216, 224),), other_times=1),
+        "flip-first-batch-0": Difference(
+            _DAMAGE_KEPT, log_end=440, damaged=((352, 360),), other_times=1, largest_timestamp=True
+        ),
+        "flip-in-closed-0": Difference(_DAMAGE_KEPT, damaged=((216, 224),), other_times=1),
     },
     "unclean-recovered-from-zero": {
-        "flip-first-batch-0": Difference(_DAMAGE_KEPT, 440, ((352, 360),), other_times=1, largest_timestamp=True),
-        "flip-in-closed-0": Difference(_DAMAGE_KEPT, 440, ((216, 224),), other_times=1, largest_timestamp=True),
+        "flip-first-batch-0": Difference(
+            _DAMAGE_KEPT, log_end=440, damaged=((352, 360),), other_times=1, largest_timestamp=True
+        ),
+        "flip-in-closed-0": Difference(
+            _DAMAGE_KEPT, log_end=440, damaged=((216, 224),), other_times=1, largest_timestamp=True
+        ),
     },
     "damaged-clean-start": _EITHER_START
     | {
         "empty-indexes-0": _INDEXES_EMPTY,
-        "index-ahead-0": Difference(_INDEX_AHEAD, 240, (), other_times=1, largest_timestamp=True),
-        "log-emptied-0": Difference(_SEGMENT_GONE, 240, largest_timestamp=True),
+        "first-segment-gone-0": Difference(_FIRST_GONE, log_start=0),
+        "index-ahead-0": Difference(_INDEX_AHEAD, log_end=240, damaged=(), other_times=1, largest_timestamp=True),
+        "log-emptied-0": Difference(_SEGMENT_GONE, log_end=240, largest_timestamp=True),
     },
     "damaged-unclean-start": _EITHER_START
     | {
         "empty-indexes-0": Difference(_TIME_INDEX_LOST, other_times=26),
-        "log-emptied-0": Difference(_SEGMENT_GONE, 240),
+        "log-emptied-0": Difference(_SEGMENT_GONE, log_end=240),
     },
 }
 """By case and partition."""

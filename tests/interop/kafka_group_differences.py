@@ -37,6 +37,25 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
             "classic: its member leaves the other way",
         )
     },
+    "unknown: twice, and another": Difference(
+        "a group that is named twice is described once: the answer to one request has a bound",
+        {
+            "groups": [
+                {
+                    "error_code": 69,
+                    "error_message": f"there is no group {group}",
+                    "group_id": group,
+                    "group_state": "",
+                    "group_epoch": 0,
+                    "assignment_epoch": 0,
+                    "assignor_name": "",
+                    "members": [],
+                    "authorized_operations": -2147483648,
+                }
+                for group in ("nope", "unknown")
+            ]
+        },
+    ),
     "unknown: a commit of a member": Difference(
         "ILLEGAL_GENERATION makes a member join again, as in older versions of the request",
         {"topics.0.partitions.0.error_code": 22},

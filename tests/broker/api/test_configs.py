@@ -73,7 +73,6 @@ INTERNAL: Final = {"log.initial.task.delay.ms", "producer.id.expiration.check.in
 OTHER_OUTCOMES: Final[Mapping[str, tuple[int, str]]] = {
     "a number with a unit": (0, "seglog reads numbers with units everywhere"),
     "a small segment": (0, "seglog takes segments of 1024 bytes and more"),
-    "replicas in no format": (0, "there are no replicas, so nothing reads the value"),
     "remote storage": (0, "the key is accepted, with a warning, and has no effect"),
     "no number at all": (40, "a ratio is a number"),
     "unknown operation": (42, "Kafka answers with an error of its own making, UNKNOWN_SERVER_ERROR"),
