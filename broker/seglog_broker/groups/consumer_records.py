@@ -89,15 +89,15 @@ def key_struct(group_id: str, key: RecordKey) -> Message:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def subscription_value(subscription: Subscription) -> ConsumerGroupMemberMetadataValue:
-    """What a member has said of itself."""
+def subscription_value(subscription: Subscription, names: list[str]) -> ConsumerGroupMemberMetadataValue:
+    """What a member has said of itself; ``names`` are those of its topics, sorted."""
     classic = subscription.classic
     return ConsumerGroupMemberMetadataValue(
         instance_id=subscription.instance_id,
         rack_id=subscription.rack_id,
         client_id=subscription.client_id,
         client_host=subscription.client_host,
-        subscribed_topic_names=sorted(subscription.topics),
+        subscribed_topic_names=names,
         subscribed_topic_regex=subscription.regex,
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
         server_assignor=subscription.assignor,

@@ -47,6 +47,7 @@ class _NameSets:
 
     def __init__(self) -> None:
         self._sets: Final[dict[frozenset[str], list[frozenset[str]]]] = {}
+        self._sorted: Final[dict[frozenset[str], list[str]]] = {}
         self.size = 0
 
     def __iter__(self) -> Iterator[frozenset[str]]:
@@ -56,6 +57,12 @@ class _NameSets:
         """The set that is kept, if there is one with these names."""
         kept = self._sets.get(names)
         return names if kept is None else kept[0]
+
+    def in_order(self, names: frozenset[str]) -> list[str]:
+        """A set that is kept, sorted, once for all records that have it. The list is not to be changed."""
+        if names not in self._sorted:
+            self._sorted[names] = sorted(names)
+        return self._sorted[names]
 
     def add(self, names: frozenset[str]) -> None:
         kept = self._sets.setdefault(names, [])
@@ -68,6 +75,7 @@ class _NameSets:
         kept.pop()
         if not kept:
             del self._sets[names]
+            self._sorted.pop(names, None)
             self.size -= size_of_names(names)
 
 
@@ -277,7 +285,9 @@ class ConsumerState:
                     assignment_epoch=self.assignment_epoch, assignment_timestamp=self.assigned_ms
                 )
             case RecordType.MEMBER_METADATA:
-                return member and subscription_value(member.subscription)
+                return member and subscription_value(
+                    member.subscription, self.name_sets.in_order(member.subscription.topics)
+                )
             case RecordType.CURRENT_MEMBER_ASSIGNMENT:
                 return member and progress_value(member.progress)
             case RecordType.TARGET_ASSIGNMENT_MEMBER:

@@ -54,11 +54,15 @@ class ReadRecord(NamedTuple):
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     """Key and value of a record."""
-    kind = record.key_version
-    key = _VERSION.pack(kind) + write_message(record.key, 0)
+    key = encode_key(record)
     if record.value is None:
         return key, None
     return key, _VERSION.pack(record.value_version) + write_message(record.value, record.value_version)
+
+
+def encode_key(record: Record) -> bytes:
+    """The key of a record."""
+    return _VERSION.pack(record.key_version) + write_message(record.key, 0)
 
 
 def least_size(record: Record) -> int:

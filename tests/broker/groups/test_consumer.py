@@ -8,6 +8,7 @@ import pytest
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, check_heartbeat
 from seglog_broker.groups.membership import Limits
 from seglog_protocol import errors
+from seglog_protocol.kafka.messages import ConsumerGroupMemberMetadataValue
 from tests.broker.groups.consumer_coordinator import (
     GROUP,
     REBALANCE_MS,
@@ -595,3 +596,25 @@ def test_members_are_described_with_what_they_have_and_are_to_have() -> None:
     assert (list(b.assigned), [list(one.partitions) for one in b.target]) == ([], [[2, 3]])
     run.topics.delete("orders")
     assert [list(member.assigned) for member in run.describe().members] == [[], []]
+
+
+def test_names_of_topics_are_sorted_once_for_all_members_that_read_them() -> None:
+    run = ConsumerCoordinator()
+    written = []
+    for member_id in ("a", "b", "c"):
+        run.group.heartbeat(
+            ConsumerHeartbeat(member_id, 0, rebalance_timeout_ms=REBALANCE_MS, topics=["orders", "a"], owned={}),
+            run.now,
+        )
+        written += [
+            record.value.subscribed_topic_names
+            for record in run.effects.records
+            if isinstance(record.value, ConsumerGroupMemberMetadataValue)
+        ]
+        run.deliver()
+    assert written == [["a", "orders"]] * 3
+    assert len({id(names) for names in written}) == 1
+    for member_id in ("a", "b", "c"):
+        run.beat(member_id, -1)
+    run.beat("a", topics=["b"])
+    assert run.group.subscribed_topics == {"b"}

@@ -13,7 +13,7 @@ from seglog_broker.groups.committed_offsets import CommittedOffset, CommittedOff
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
-from seglog_broker.groups.membership import CommitCheck
+from seglog_broker.groups.membership import CommitCheck, Record
 from seglog_broker.groups.records import encode_commit, encode_forgotten
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -278,7 +278,7 @@ class OffsetService:
         await self.forget(group, list(forgotten))
         return results
 
-    async def forget(self, group: str, keys: Sequence[Key], more: Sequence[Encoded] = ()) -> None:
+    async def forget(self, group: str, keys: Sequence[Key], more: Sequence[Encoded | Record] = ()) -> None:
         """Forget offsets, and write ``more`` with that; return when it is durable.
 
         Raises CoordinatorNotAvailableError.
@@ -291,7 +291,7 @@ class OffsetService:
         if more:
             await self._forget_some(group, (), more)
 
-    async def _forget_some(self, group: str, keys: Sequence[Key], records: Sequence[Encoded]) -> None:
+    async def _forget_some(self, group: str, keys: Sequence[Key], records: Sequence[Encoded | Record]) -> None:
         waiting: Waiting[None] = Waiting()
         self._topic.write(group, records, partial(self._note_forgotten, group, keys, waiting))
         await waiting.wait()

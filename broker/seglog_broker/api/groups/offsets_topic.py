@@ -5,7 +5,7 @@ commit at once, and each batch is written when the one before it is durable.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -13,7 +13,8 @@ import trio
 
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.topics import TopicService
-from seglog_broker.groups.records import partition_of
+from seglog_broker.groups.membership import Record
+from seglog_broker.groups.records import encode_record, partition_of
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
@@ -36,6 +37,9 @@ BATCH_BYTES: Final = 256 * 1024
 RECORDS_A_TURN: Final = 500
 """Records that are put into batches before other tasks run."""
 
+ENCODED_A_TURN: Final = 64 * 1024
+"""Bytes of records that are encoded before other tasks run; one record is never divided."""
+
 Encoded = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
@@ -46,7 +50,7 @@ class _Write(NamedTuple):
     """Records to be written together, and the callback for when they are durable, or why they are not."""
 
     partition: int
-    records: Sequence[Encoded]
+    records: Sequence[Encoded | Record]
     then: Callable[[SeglogError | None], None]
     least_size: int = 0
     """Of its records, where they are too large to be encoded."""
@@ -74,6 +78,8 @@ class OffsetsTopic:
         self._reads = reads
         self._queue: deque[_Write] = deque()
         self._wanted = trio.Event()
+        self._encoded_bytes = 0
+        """Since other tasks ran."""
 
     @property
     def partitions(self) -> int:
@@ -86,10 +92,13 @@ class OffsetsTopic:
         """Whether anything was ever written."""
         return OFFSETS_TOPIC in self._directory.registry.topics
 
-    def write(self, group: str, records: Sequence[Encoded], then: Callable[[SeglogError | None], None]) -> None:
+    def write(
+        self, group: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]
+    ) -> None:
         """Write records of ``group`` together, and call ``then`` when they are durable, or with why they are not.
 
-        Callbacks come in the order of the writes. Without records ``then`` is called when all before it is durable.
+        Records that are not encoded yet are encoded in turns with other tasks. Callbacks come in the order of the
+        writes. Without records ``then`` is called when all before it is durable.
         """
         self._queue.append(_Write(partition_of(group, self.partitions), records, then))
         self._wanted.set()
@@ -160,10 +169,10 @@ class OffsetsTopic:
         count = 0
         while self._queue:
             write = self._queue[0]
+            records = await self._encode(write.records)
+            self._queue[0] = write = write._replace(records=records)
             builder = builders.get(write.partition)
-            size = write.least_size or sum(
-                len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in write.records
-            )
+            size = write.least_size or sum(len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in records)
             if builder is not None and builder.size + size > BATCH_BYTES and write.records:
                 break
             self._queue.popleft()
@@ -172,16 +181,31 @@ class OffsetsTopic:
                 write.then(_too_large(size, limit))
                 continue
             writes.append(write)
-            if not write.records:
+            if not records:
                 continue
             if builder is None:
                 builder = builders[write.partition] = BatchBuilder(base_sequence=0)
-            for key, value in write.records:
+            for key, value in records:
                 builder.append(now_ms, key, value)
                 count += 1
                 if count % RECORDS_A_TURN == 0:
                     await self._reads.turn()
         return builders
+
+    async def _encode(self, records: Iterable[Encoded | Record]) -> list[Encoded]:
+        """Records as bytes. A large group has several megabytes of them."""
+        encoded: list[Encoded] = []
+        for record in records:
+            if not isinstance(record, Record):
+                encoded.append(record)
+                continue
+            key, value = encode_record(record)
+            encoded.append((key, value))
+            self._encoded_bytes += len(key) + len(value or b"")
+            if self._encoded_bytes >= ENCODED_A_TURN:
+                self._encoded_bytes = 0
+                await self._reads.turn()
+        return encoded
 
     def _batch_bytes_max(self, number: int) -> int:
         partition = self._table.find(OFFSETS_TOPIC, number)

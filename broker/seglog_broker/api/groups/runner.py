@@ -19,7 +19,7 @@ from seglog_broker.groups.consumer_requests import Topics
 from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.membership import Answer, Effects, Limits, Now, Record
 from seglog_broker.groups.migration import downgraded, upgraded
-from seglog_broker.groups.records import ReadRecord, encode_record, least_size
+from seglog_broker.groups.records import ReadRecord, encode_key, least_size
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
@@ -178,26 +178,26 @@ class GroupRunner:
         del records[count:]
         known.delete()
         self._changes += 1
-        self._owed.setdefault(group, {}).update((key, self._changes) for key, _ in encode_all(records[count:]))
+        self._owed.setdefault(group, {}).update((encode_key(record), self._changes) for record in records[count:])
         records += of_made
         log.info("group_protocol_changed", group=group, kind=made.kind, members=len(made.members))
         return made
 
-    def _with_owed(self, group: str, records: list[Encoded]) -> list[Encoded]:
+    def _with_owed(self, group: str, records: Sequence[Record]) -> Sequence[Encoded | Record]:
         """``records``, after the deletions that are owed and do not stand among them."""
         owed = self._owed.get(group)
         if not owed:
             return records
-        there = {key for key, _ in records}
+        there = set(map(encode_key, records))
         return [*((key, None) for key in owed if key not in there), *records]
 
-    def remove(self, group: str) -> list[Encoded]:
+    def remove(self, group: str) -> list[Encoded | Record]:
         """Keep an empty group no more; the records that delete it."""
         self.groups.pop(group).delete()
         self.memory.note(group, 0)
         records, self.effects.records = self.effects.records, []
         self.effects.replies = []  # to a group that is gone
-        deleted = self._with_owed(group, encode_all(records))
+        deleted = list(self._with_owed(group, records))
         self._owed.pop(group, None)
         return deleted
 
@@ -219,8 +219,7 @@ class GroupRunner:
             owed = dict(self._owed.get(group, ())) if records else {}
             then = partial(self._note_written, group, replies, owed)
             if not self._topic.refuse_too_large(group, sum(map(least_size, records)), then):
-                encoded = self._with_owed(group, encode_all(records)) if records else []
-                self._topic.write(group, encoded, then)
+                self._topic.write(group, self._with_owed(group, records) if records else (), then)
         else:
             for answer, result in replies:
                 answer(result)
@@ -321,11 +320,6 @@ class GroupRunner:
                     await self._sooner.wait()
             else:
                 await self._sooner.wait()
-
-
-def encode_all(records: Iterable[Record]) -> list[Encoded]:
-    """Keys and values of records."""
-    return [encode_record(record) for record in records]
 
 
 def _stopping(group: str) -> CoordinatorNotAvailableError:

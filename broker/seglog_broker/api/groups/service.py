@@ -20,7 +20,7 @@ from seglog_broker.api.topics import TopicService
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription, as_classic
 from seglog_broker.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
-from seglog_broker.groups.membership import GroupDescription, LeaveResult, LeavingMember
+from seglog_broker.groups.membership import GroupDescription, LeaveResult, LeavingMember, Record
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -220,7 +220,7 @@ class GroupService:
     async def _delete(self, group: str) -> None:
         self.check(group)
         known = self._known(group)
-        tombstones: list[Encoded] = []
+        tombstones: list[Encoded | Record] = []
         if known is not None:
             known.check_delete()
             tombstones = self._runner.remove(group)

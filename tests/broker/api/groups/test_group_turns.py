@@ -5,18 +5,22 @@ depends on how fast the machine is.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.groups.offsets_topic import ENCODED_A_TURN
+from seglog_broker.groups import records
 from seglog_broker.groups.assignments import encode_assignment
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.groups.subscriptions import encode_subscription
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import MessageTooLargeError
+from seglog_protocol.kafka import write_message
 from seglog_protocol.messages import CreateTopicRequest
 from tests.broker.api.groups.running import join_request, running, with_topic
 from tests.broker.api.groups.turns import Turns, measured
@@ -133,3 +137,39 @@ async def test_members_with_many_topics_whose_group_changes_its_protocol(
             await broker.groups.consumer_heartbeat("g", joins("m", names))
         assert broker.groups.describe("g")[0].kind == "consumer"
         judge(turns, REFERENCES_OF_MANY_TOPICS)
+
+
+class EncodedBytes(trio.abc.Instrument):
+    """The most bytes of records that one step of a task encodes, and the largest of these records."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self.largest = self._of_step = 0
+        write = write_message
+
+        def counted(*message: Any) -> bytes:
+            written = write(*message)
+            self._of_step += len(written)
+            self.most = max(self.most, self._of_step)
+            self.largest = max(self.largest, len(written))
+            return written
+
+        monkeypatch.setattr(records, "write_message", counted)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._of_step = 0
+
+
+async def test_records_of_a_large_group_are_encoded_in_turns(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in bytes: those of an upgrade."""
+    async with running(ForgetfulFileSystem(), None, "message.max.bytes=100000000") as broker:
+        names = await make_topics(broker, 1_000)
+        joined = await joined_together(broker, "g", 30, encode_subscription(names))
+        await sync_all(broker, "g", joined, encode_assignment([("topic-0000", [0])]))
+        encoded = EncodedBytes(monkeypatch)
+        trio.lowlevel.add_instrument(encoded)
+        await broker.groups.consumer_heartbeat("g", joins("m", names))
+        trio.lowlevel.remove_instrument(encoded)
+        assert len(broker.groups.describe("g")[0].members) == 31
+        assert encoded.largest < encoded.most <= ENCODED_A_TURN + encoded.largest

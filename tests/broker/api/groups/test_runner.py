@@ -1,6 +1,6 @@
 """What waits for the writes of a group, when some of these fail."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
@@ -19,6 +19,10 @@ from seglog_protocol.kafka import messages
 from tests.logs import ManualClock
 
 
+def encode(records: Iterable[Encoded | Record]) -> list[Encoded]:
+    return [encode_record(record) if isinstance(record, Record) else record for record in records]
+
+
 class HeldTopic:
     """Keeps what is to be written until the test says what becomes of it."""
 
@@ -27,9 +31,11 @@ class HeldTopic:
         self.records: list[list[Encoded]] = []
         """Of every write."""
 
-    def write(self, group: str, records: Sequence[Encoded], then: Callable[[SeglogError | None], None]) -> None:
+    def write(
+        self, group: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]
+    ) -> None:
         self.writes.append(then)
-        self.records.append(list(records))
+        self.records.append(encode(records))
 
     def refuse_too_large(self, group: str, size: int, then: Callable[[SeglogError | None], None]) -> bool:
         return False
@@ -160,5 +166,5 @@ async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable
     assert written[CLASSIC_KEY] is not None
     assert {value for key, value in written.items() if key != CLASSIC_KEY} == {None}
     topic.end(FAILED)
-    assert {key for key, value in runner.remove("g") if value is None} == set(written)
+    assert {key for key, value in encode(runner.remove("g")) if value is None} == set(written)
     assert back.generation == group.group_epoch
