@@ -322,7 +322,15 @@ def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
         *one_thing_many_times(dice),
     ]
     request = dice.choice(choices)()
-    return request, dice.choice(list(APIS[request.API_KEY].versions))
+    return request, dice.choice(versions_of(request))
+
+
+def versions_of(request: Request) -> list[int]:
+    """The versions that are served and can have what is in the request."""
+    versions = APIS[request.API_KEY].versions
+    if isinstance(request, messages.OffsetFetchRequest) and request.topics is None:
+        return [version for version in versions if version >= ALL_OFFSETS_VERSION_MIN]
+    return list(versions)
 
 
 def one_thing_many_times(dice: random.Random) -> list[Callable[[], Request]]:
@@ -380,6 +388,10 @@ def one_thing_many_times(dice: random.Random) -> list[Callable[[], Request]]:
         lambda: m.DescribeLogDirsRequest(topics=[log_dirs]),
         m.ListGroupsRequest,
     ]
+
+
+ALL_OFFSETS_VERSION_MIN: Final = 2
+"""The first version of OffsetFetch in which no list of topics stands for all of them."""
 
 
 # --- The peer ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many in the soak; otherwise 
 """
 
 import os
+import random
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import pytest
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages, write_request
 from tests.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
-from tests.faults.hostile_kafka_peer import LAST, Peer, fetch, produce
+from tests.faults.hostile_kafka_peer import LAST, Peer, fetch, one_thing_many_times, produce, versions_of
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
@@ -60,6 +61,13 @@ def beset_on_kafkas_port(
 def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
         judge(running, beset_on_kafkas_port(running, mutated=400, hostile=10, seed=2, mutating=1))
+
+
+def test_every_hostile_request_can_be_written_in_the_version_that_is_chosen() -> None:
+    for make in one_thing_many_times(random.Random(1)):
+        request = make()
+        for version in versions_of(request):
+            assert write_request(1, "peer", request, version), request
 
 
 def test_a_peer_expects_no_response_to_what_gets_none(tmp_path: Path) -> None:
