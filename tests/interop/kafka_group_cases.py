@@ -130,6 +130,11 @@ def _classic_described(title: str, group: str, version: int = 6) -> Case:
     return Case(_title(group, title), "DescribeGroups", version, {"groups": [group]})
 
 
+def _coordinator(title: str, group: str, version: int) -> Case:
+    asked = {"coordinator_keys": [group]} if version >= 4 else {"key": group}
+    return Case(_title(group, title), "FindCoordinator", version, {"key_type": 0, **asked})
+
+
 def _listed(title: str, version: int = 5, **filters: Plain) -> Case:
     return Case(f"listed: {title}", "ListGroups", version, filters)
 
@@ -423,6 +428,38 @@ CASES: Final[tuple[Case, ...]] = (
     _classic_join("joins", "connect", protocol_type="connect"),
     _classic_join("joins with its id", "connect", "{made}", protocol_type="connect"),
     _join("a consumer joins", "connect", "m1"),
+    # --- A group without a name ---
+    *(_coordinator(f"its coordinator, version {version}", "", version) for version in (3, 6)),
+    *(_fetch(f"offsets before any commit, version {version}", "", None, -1, version=version) for version in (8, 9)),
+    _fetch("offsets for a member before any commit", "", "m1", 1),
+    _classic_described("described before any commit", ""),
+    _delete("deleted before any commit", ""),
+    _forget("offsets deleted before any commit", "", "plain"),
+    _commit("a commit of a member", "", "m1", 1),
+    _commit("a commit", "", "", -1),
+    _commit("a commit, version 8", "", "", -1, 1, version=8),
+    _fetch("offsets", "", None, -1),
+    _classic_described("described", ""),
+    _described("described as one of the consumer protocol", ""),
+    _listed("with one that has no name"),
+    _forget("offsets deleted", "", "plain"),
+    _classic_join("joins", ""),
+    _sync("assigned", "", "m1", 1, 0),
+    _classic_beat("a heartbeat", "", "m1", 1),
+    _classic_leave("leaves", "", "m1"),
+    _delete("deleted", ""),
+    _fetch("offsets that are gone", "", None, -1),
+    _listed("without it"),
+    # --- Groups whose last offset is deleted ---
+    _commit("a commit", "forgotten", "", -1),
+    _forget("the last one deleted", "forgotten", "plain"),
+    _classic_described("empty", "forgotten"),
+    _classic_described("empty, version 5", "forgotten", version=5),
+    _fetch("nothing", "forgotten", None, -1),
+    _forget("deleted again", "forgotten", "plain"),
+    _listed("with one whose last offset was deleted"),
+    _delete("deleted", "forgotten"),
+    _classic_described("gone", "forgotten"),
     # --- All of them ---
     _listed("all"),
     _listed("of the protocol", types_filter=["consumer"]),
@@ -468,6 +505,18 @@ CASES: Final[tuple[Case, ...]] = (
     _beat("lives", "all", "m1", 1),
     _described("internal ones, too", "all"),
     _join("a negative rebalance timeout", "timeout", "m1", rebalance_timeout_ms=-5),
+    # --- No time to join: a member that does not sync at once is gone ---
+    *(
+        case
+        for number, timeout in enumerate((-1, 0, -5))
+        for case in (
+            _classic_join("asks for an id", f"hasty {number}", rebalance_timeout_ms=timeout),
+            _classic_join(f"joins, {timeout} ms", f"hasty {number}", "{made}", rebalance_timeout_ms=timeout),
+            _classic_described("described", f"hasty {number}"),
+            _sync("assigned", f"hasty {number}", "{made}", 1, 0),
+            _classic_beat("its member is unknown", f"hasty {number}", "{made}", 1),
+        )
+    ),
 )
 
 
@@ -491,6 +540,8 @@ def answers(port: int, settle: Callable[[], None] = lambda: None) -> Iterator[tu
                 made.append(found)
             if case.api == "JoinGroup":
                 firsts.setdefault(group, 1)
+                if answer["error_code"] == 0 and case.fields["rebalance_timeout_ms"] <= 0:
+                    _await_empty(wire, group)
             elif case.fields.get("member_epoch") == JOINING and answer.get("member_epoch"):
                 firsts.setdefault(group, answer["member_epoch"])
             yield case, _settled(answer, {id_: name for name, id_ in ids.items()}, made, firsts.get(group, 1) - 1)
@@ -506,6 +557,16 @@ def await_coordinator(wire: Wire) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("there is no coordinator of groups")
+
+
+def _await_empty(wire: Wire, group: str) -> None:
+    """Return when a group has no members."""
+    for _ in range(100):
+        [found] = ask(wire, _classic_described("", group), {})["groups"]
+        if found["group_state"] == "Empty":
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{group} has members, which had no time to join")
 
 
 def _shifted(value: Plain, shift: int, field: str = "") -> Plain:
@@ -526,6 +587,8 @@ def _settled(answer: Plain, names: Mapping[str, str], made: list[str], shift: in
     def scalar(field: str, value: Plain) -> Plain:
         if field in _EPOCHS and value > 0:
             return value - shift
+        if field in {"host", "port"} and value not in {"", 0, -1}:
+            return f"{{{field}}}"
         if not isinstance(value, str):
             return value
         for member_id in made:

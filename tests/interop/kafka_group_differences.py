@@ -56,10 +56,13 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
             ]
         },
     ),
-    "unknown: a commit of a member": Difference(
-        "ILLEGAL_GENERATION makes a member join again, as in older versions of the request",
-        {"topics.0.partitions.0.error_code": 22},
-    ),
+    **{
+        title: Difference(
+            "ILLEGAL_GENERATION makes a member join again, as in older versions of the request",
+            {"topics.0.partitions.0.error_code": 22},
+        )
+        for title in ("unknown: a commit of a member", "no name: a commit of a member")
+    },
     **{
         title: Difference(_LENIENT, {"topics.0.partitions.0.error_code": 0})
         for title in ("pair: of the first, version 8", "pair: of the first, with the epoch before, version 8")

@@ -48,7 +48,7 @@ class CommittedOffsets:
         return group in self._by_group
 
     def __iter__(self) -> Iterator[str]:
-        """The groups that have committed something."""
+        """The groups that have committed something, also where all of it is forgotten and the group has not ended."""
         return iter(self._by_group)
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class CommittedOffsets:
 
     def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         """Note a commit."""
-        self.drop(group, key, keeps_group=True)
+        self._remove(group, key)
         self.size += self.size_of(group, committed)
         self._by_group.setdefault(group, {})[key] = committed
 
@@ -78,19 +78,21 @@ class CommittedOffsets:
         self._unstable.update(loaded._unstable)  # noqa: SLF001
         self.size += loaded.size
 
-    def drop(self, group: str, key: Key, *, keeps_group: bool = False) -> None:
-        """Forget a commit, if there is one, and what an open transaction has committed."""
-        if not keeps_group:
-            self._unstable.discard((group, key))
-        kept = self._by_group.get(group)
-        if kept is None:
-            return
-        before = kept.pop(key, None)
-        if before is not None:
-            self.size -= self.size_of(group, before)
-        if not kept and not keeps_group:
+    def drop(self, group: str, key: Key) -> None:
+        """Forget a commit, if there is one, and what an open transaction has committed. The group stays."""
+        self._unstable.discard((group, key))
+        self._remove(group, key)
+
+    def end(self, group: str) -> None:
+        """Forget a group, unless it has committed something."""
+        if self._by_group.get(group) == _NOTHING:
             del self._by_group[group]
             self.size -= GROUP_BYTES + len(group)
+
+    def _remove(self, group: str, key: Key) -> None:
+        before = self._by_group.get(group, {}).pop(key, None)
+        if before is not None:
+            self.size -= self.size_of(group, before)
 
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}

@@ -80,9 +80,12 @@ class ListedGroup(NamedTuple):
 class Groups(Protocol):
     """What is asked of groups.
 
-    Every method may raise a GroupError for the group as a whole: InvalidGroupIdError for an empty id,
+    Every method may raise a GroupError for the group as a whole: InvalidGroupIdError for an id that is too long,
     CoordinatorLoadingError while what groups committed is read, CoordinatorNotAvailableError where it cannot be
     written.
+
+    The group with the empty id has offsets but no members, as in Kafka, where old consumers commit for it. It is
+    committed for, looked up, described, listed and deleted; all other methods raise InvalidGroupIdError.
     """
 
     def check(self, group: str, /) -> None:
@@ -134,7 +137,7 @@ class Groups(Protocol):
         """The partitions for which there may be something committed, ascending, by topic; ``committed`` looks it up."""
         ...
 
-    async def list_groups(self, after: str = "", limit: int | None = None, /) -> list[ListedGroup]:
+    async def list_groups(self, after: str | None = None, limit: int | None = None, /) -> list[ListedGroup]:
         """Groups by name, those behind ``after``, ``limit`` of them at most."""
         ...
 

@@ -107,8 +107,8 @@ class JoinRequest(NamedTuple):
 
     @property
     def join_timeout_ms(self) -> int:
-        """How long others wait for it: its rebalance timeout; without one (-1, version 0) its session timeout."""
-        return self.session_timeout_ms if self.rebalance_timeout_ms < 0 else self.rebalance_timeout_ms
+        """How long others wait for it: not at all below 0, as in Kafka."""
+        return max(0, self.rebalance_timeout_ms)
 
     @property
     def size(self) -> int:

@@ -104,6 +104,7 @@ class Replay:
     def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
         if value is None:
             self.offsets.drop(key.group, (key.topic, key.partition))
+            self.offsets.end(key.group)
             for held in self._open.values():
                 held[:] = [other for other in held if other.key != key]
             return

@@ -134,10 +134,14 @@ def test_a_rebalance_timeout_shorter_than_the_initial_delay_cuts_it() -> None:
     assert asked.result.generation == 1
 
 
-def test_a_request_without_a_rebalance_timeout_has_its_session_timeout() -> None:
+@pytest.mark.parametrize("rebalance_ms", [0, -1, -5])
+def test_a_member_without_time_has_to_sync_at_once(rebalance_ms: int) -> None:
     run = Coordinator(initial_rebalance_delay_ms=0)
-    run.stable(None, rebalance_ms=-1)
-    assert run.group.members["app-1"].rebalance_timeout_ms == SESSION_MS
+    assert run.join(rebalance_ms=rebalance_ms).result.generation == 1
+    assert run.group.deadline_ms == run.now.monotonic_ms
+    run.pass_time(1)
+    assert run.group.is_empty
+    assert isinstance(run.sync("app-1", 1).error, UnknownMemberError)
 
 
 def test_members_that_leave_during_the_initial_delay_do_not_end_it() -> None:

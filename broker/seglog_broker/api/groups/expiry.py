@@ -111,13 +111,14 @@ class OffsetExpiry:
                 partitions=len(forgotten),
                 retention_minutes=self._config.current.offsets_retention_minutes,
             )
-        if known is not None and known.is_empty and not self._offsets.committed.of(group):
-            self._warned.pop(group, None)
-            if self._runner.groups.get(group) is known and known.deadline_ms is None:
-                await self._offsets.forget(group, (), self._runner.remove(group))
-                log.info("group_expired", group=group)
-            return True
-        return False
+        if self._offsets.committed.of(group) or not (known is None or known.is_empty):
+            return False
+        self._warned.pop(group, None)
+        self._offsets.committed.end(group)
+        if known is not None and self._runner.groups.get(group) is known and known.deadline_ms is None:
+            await self._offsets.forget(group, (), self._runner.remove(group))
+            log.info("group_expired", group=group)
+        return True
 
     def _warn(self, group: str, moments: list[int], now_ms: int) -> None:
         """Say once that offsets are about to be forgotten."""

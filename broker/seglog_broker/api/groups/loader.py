@@ -70,11 +70,19 @@ class GroupLoader:
         """Whether some groups are not known yet."""
         return bool(self._unloaded)
 
+    def check_named(self, group: str) -> None:
+        """As ``check``, for what only a group with a name is asked: the one without has offsets and no members."""
+        if not group:
+            raise InvalidGroupIdError("the group id is empty: give the group a name", group=group)
+        self.check(group)
+
     def check(self, group: str) -> None:
         """Raise the GroupError of any request about ``group``, if there is one now."""
-        if not group or (len(group) * 3 > GROUP_BYTES_MAX and len(group.encode()) > GROUP_BYTES_MAX):
-            what = "empty" if not group else f"longer than {GROUP_BYTES_MAX:,} bytes"
-            raise InvalidGroupIdError(f"the group id is {what}: give the group a name", group=group[:100])
+        if len(group) * 3 > GROUP_BYTES_MAX and len(group.encode()) > GROUP_BYTES_MAX:
+            raise InvalidGroupIdError(
+                f"the group id is longer than {GROUP_BYTES_MAX:,} bytes: give the group a shorter one",
+                group=group[:100],
+            )
         if self._unloaded or self._failed:
             number = partition_of(group, self._topic.partitions)
             if number in self._unloaded:

@@ -187,7 +187,7 @@ class NativeGroups:
 
     async def _list(self, request: ListGroupsRequest) -> ListGroupsReply:
         limit = min(LISTED_MAX, LISTED_MAX if request.limit is None else request.limit)
-        found = await self._groups.list_groups(request.after or "", limit + 1)
+        found = await self._groups.list_groups(request.after, limit + 1)
         return ListGroupsReply(
             [
                 ListedGroup(

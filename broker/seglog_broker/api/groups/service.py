@@ -83,7 +83,7 @@ class GroupService:
             {name: topic.id for name, topic in directory.registry.topics.items()},
         )
         self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock_trust, reads)
-        members = MemberService(self._runner, self._loader.check, self._matching.match_all)
+        members = MemberService(self._runner, self._loader.check_named, self._matching.match_all)
         self.check = self._loader.check
         self.join = members.join
         self.sync = members.sync
@@ -133,7 +133,7 @@ class GroupService:
 
     async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
         """As ``Groups.delete_offsets``."""
-        self.check(group)
+        self._loader.check_named(group)
         self._known(group)
         return await self._offsets.delete(group, partitions)
 
@@ -146,13 +146,15 @@ class GroupService:
 
     # --- Groups as a whole --------------------------------------------------------------------------------------------
 
-    async def list_groups(self, after: str = "", limit: int | None = None) -> list[ListedGroup]:
+    async def list_groups(self, after: str | None = None, limit: int | None = None) -> list[ListedGroup]:
         """As ``Groups.list_groups``."""
         if self._loader.is_loading:
             raise CoordinatorLoadingError(
                 "the broker has just started and still reads what groups there are: ask again"
             )
-        names = sorted(name for name in {*self._runner.groups, *self._offsets.committed} if name > after)
+        names = sorted(
+            name for name in {*self._runner.groups, *self._offsets.committed} if after is None or name > after
+        )
         listed = []
         effort = 0
         for group in names if limit is None else names[:limit]:
@@ -175,7 +177,7 @@ class GroupService:
 
     def describe_consumer(self, group: str) -> ConsumerGroupDescription:
         """As ``Groups.describe_consumer``."""
-        self.check(group)
+        self._loader.check_named(group)
         known = self._known(group)
         if isinstance(known, ConsumerGroup):
             return known.describe(self._runner.now())
@@ -225,3 +227,4 @@ class GroupService:
             known.check_delete()
             tombstones = self._runner.remove(group)
         await self._offsets.forget(group, list(self._offsets.committed.of(group)), tombstones)
+        self._offsets.committed.end(group)

@@ -146,10 +146,12 @@ async def test_a_commit_of_thousands_of_partitions_is_stored_in_turns() -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda groups: groups.commit("", Committer(), []), errors.InvalidGroupIdError),
+        (lambda groups: groups.commit("", Committer("nobody", 3), []), errors.IllegalGenerationError),
         (lambda groups: groups.commit("g", Committer("nobody", 3), []), errors.IllegalGenerationError),
         (lambda groups: groups.commit("x" * 40_000, Committer(), []), errors.InvalidGroupIdError),
         (lambda groups: groups.leave("", []), errors.InvalidGroupIdError),
+        (lambda groups: groups.delete_offsets("", []), errors.InvalidGroupIdError),
+        (lambda groups: groups.delete_offsets("x" * 40_000, []), errors.InvalidGroupIdError),
         (lambda groups: groups.delete_offsets("g", []), errors.UnknownGroupError),
     ],
 )
@@ -314,7 +316,7 @@ async def test_groups_are_listed_by_name_and_page(autojump_clock: object) -> Non
         assert [listed.group for listed in await broker.groups.list_groups()] == ["a", "b", "bb", "c"]
         (listed,) = await broker.groups.list_groups("b", 1)
         assert (listed.group, listed.state, listed.protocol_type, listed.members) == ("bb", "Stable", "consumer", 1)
-        (listed,) = await broker.groups.list_groups("", 1)
+        (listed,) = await broker.groups.list_groups(None, 1)
         assert (listed.state, listed.protocol_type, listed.partitions) == ("Empty", "", 1)
         assert listed.expires_ms == NOW + RETENTION_MS
 
@@ -522,7 +524,38 @@ async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -
     assert (total["groups"], total["partitions"]) == (150, 1050)
 
 
+async def test_the_group_without_a_name_has_offsets_also_after_a_restart(autojump_clock: object) -> None:
+    del autojump_clock
+    fs = ForgetfulFileSystem()
+    async with running(fs) as broker:
+        await with_topic(broker)
+        await commit(broker, "", 3)
+        await commit(broker, "g", 1)
+        assert [listed.group for listed in await broker.groups.list_groups()] == ["", "g"]
+        assert [listed.group for listed in await broker.groups.list_groups("", 1)] == ["g"]
+    async with running(fs) as broker:
+        await trio.sleep(1)
+        assert committed(broker, "") == 3
+        described, listed = broker.groups.describe("")
+        assert (described.state, listed.partitions) == ("Empty", 1)
+        assert await broker.groups.delete([""]) == [None]
+        assert [listed.group for listed in await broker.groups.list_groups()] == ["g"]
+
+
 # --- Expiry -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_stays_without_its_last_offset_until_the_next_check(autojump_clock: object) -> None:
+    del autojump_clock
+    async with running(ForgetfulFileSystem(), None, "offsets.retention.check.interval.ms=60000") as broker:
+        await with_topic(broker)
+        await commit(broker, "g", 3)
+        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
+        described, listed = broker.groups.describe("g")
+        assert (described.state, listed.partitions, listed.expires_ms) == ("Empty", 0, None)
+        await trio.sleep(61)
+        with pytest.raises(errors.UnknownGroupError):
+            broker.groups.describe("g")
 
 
 async def test_offsets_of_an_empty_group_expire_and_then_the_group_does(autojump_clock: object) -> None:
