@@ -72,6 +72,22 @@ def least_size(record: Record) -> int:
     return sum(len(member.subscription) + len(member.assignment) for member in record.value.members)
 
 
+def topics_in(record: ReadRecord) -> int:
+    """How many topics a record of a group of the consumer protocol names."""
+    match record.value:
+        case messages.ConsumerGroupMemberMetadataValue(subscribed_topic_names=topics):
+            return len(topics)
+        case messages.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics):
+            return len(topics)
+        case messages.ConsumerGroupCurrentMemberAssignmentValue(
+            assigned_partitions=had, partitions_pending_revocation=lost
+        ):
+            return len(had) + len(lost)
+        case messages.ConsumerGroupRegularExpressionValue(topics=topics):
+            return len(topics)
+    return 0
+
+
 def encode_commit(group: str, key: Key, committed: CommittedOffset) -> tuple[bytes, bytes]:
     """Key and value of the record of a commit."""
     value = messages.OffsetCommitValue(

@@ -133,7 +133,7 @@ class GroupLoader:
             self._runner.restore(group, value)
             await self._reads.turn()
         for group, records in replay.consumer.items():
-            self._runner.restore_consumer(group, records.values())
+            await self._runner.restore_consumer(group, records.values(), self._reads.turn)
             await self._reads.turn()
         self._offsets.committed.add(replay.offsets)
         await self._clamp.settle(replay.offsets)

@@ -18,6 +18,9 @@ BYTES_AT_A_TIME: Final = 256 * 1024
 RECORDS_A_TURN: Final = 128
 """Records that are read before other tasks run."""
 
+BYTES_OF_RECORD: Final = 512
+"""A record with a multiple of them counts as so many more."""
+
 log = structlog.get_logger()
 
 
@@ -65,10 +68,10 @@ async def _replay_batch(header: BatchHeader, batch: memoryview, replay: Replay, 
     """``count`` and the result: records read since other tasks ran. Most batches hold a few, and a turn costs more."""
     reader = RecordReader(header, batch, Record, at_once=RECORDS_A_TURN)
     while not reader.is_finished:
-        records = reader.read()
-        replay.read(header, records)
-        count += len(records)
-        if count >= RECORDS_A_TURN:
-            await reads.turn()
-            count = 0
+        for record in reader.read():
+            replay.read(header, (record,))
+            count += 1 + len(record.value or b"") // BYTES_OF_RECORD
+            if count >= RECORDS_A_TURN:
+                await reads.turn()
+                count = 0
     return count

@@ -5,7 +5,7 @@ So nobody learns of a generation, an assignment or a commit that a power cut cou
 
 import heapq
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -19,7 +19,7 @@ from seglog_broker.groups.consumer_requests import Topics
 from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.membership import Answer, Effects, Limits, Now, Record
 from seglog_broker.groups.migration import downgraded, upgraded
-from seglog_broker.groups.records import ReadRecord, encode_key, least_size
+from seglog_broker.groups.records import ReadRecord, encode_key, least_size, topics_in
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
@@ -27,6 +27,9 @@ from seglog_protocol.kafka import messages
 
 GROUPS_A_TURN: Final = 50
 """Groups that are called at their time before other tasks run."""
+
+TOPICS_A_TURN: Final = 5_000
+"""Topics in records of a group that are replayed before other tasks run; one record is never divided."""
 
 log = structlog.get_logger()
 
@@ -137,12 +140,23 @@ class GroupRunner:
         self.groups[group] = ClassicGroup.restored(group, value, self.effects, self.limits, self.new_id, self.now())
         self._schedule(group)
 
-    def restore_consumer(self, group: str, records: Iterable[ReadRecord]) -> None:
-        """Keep a group of the consumer protocol as its records have it."""
-        made = self.make_consumer(group)
+    async def restore_consumer(
+        self, group: str, records: Iterable[ReadRecord], turn: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Keep a group of the consumer protocol as its records have it; there is none before all are replayed.
+
+        ``turn`` lets other tasks run.
+        """
+        made = ConsumerGroup(group, self.effects, self.limits, self.new_id, self._topics)
+        count = 0
         for record in records:
             made.replay(record.key, record.kind, record.value)
+            count += topics_in(record)
+            if count >= TOPICS_A_TURN:
+                count = 0
+                await turn()
         made.restored(self.now())
+        self.groups[group] = made
         self._schedule(group)
         self.note_restored(group)
 

@@ -4,7 +4,8 @@ The limit is 30 ms, or five decodings of the largest ordinary request of the sam
 depends on how fast the machine is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,15 +13,18 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.groups.loading import BYTES_OF_RECORD, RECORDS_A_TURN
 from seglog_broker.api.groups.offsets_topic import ENCODED_A_TURN
+from seglog_broker.api.groups.runner import TOPICS_A_TURN
 from seglog_broker.groups import records
 from seglog_broker.groups.assignments import encode_assignment
+from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.groups.membership import JoinResult, LeavingMember, SyncRequest
+from seglog_broker.groups.records import ReadRecord, topics_in
 from seglog_broker.groups.subscriptions import encode_subscription
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import MessageTooLargeError
-from seglog_protocol.kafka import write_message
 from seglog_protocol.messages import CreateTopicRequest
 from tests.broker.api.groups.running import join_request, running, with_topic
 from tests.broker.api.groups.turns import Turns, measured
@@ -139,37 +143,65 @@ async def test_members_with_many_topics_whose_group_changes_its_protocol(
         judge(turns, REFERENCES_OF_MANY_TOPICS)
 
 
-class EncodedBytes(trio.abc.Instrument):
-    """The most bytes of records that one step of a task encodes, and the largest of these records."""
+class PerStep(trio.abc.Instrument):
+    """The most work of one kind that one step of a task does, and the largest piece of it, in units of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.most = self.largest = self._of_step = 0
-        write = write_message
 
-        def counted(*message: Any) -> bytes:
-            written = write(*message)
-            self._of_step += len(written)
-            self.most = max(self.most, self._of_step)
-            self.largest = max(self.largest, len(written))
-            return written
-
-        monkeypatch.setattr(records, "write_message", counted)
+    def note(self, work: int) -> None:
+        self._of_step += work
+        self.most = max(self.most, self._of_step)
+        self.largest = max(self.largest, work)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._of_step = 0
 
+    def assert_at_most(self, units: int) -> None:
+        assert self.largest < self.most <= units + self.largest
 
-async def test_records_of_a_large_group_are_encoded_in_turns(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counted in bytes: those of an upgrade."""
+
+@contextmanager
+def counted(owner: object, name: str, work: Callable[..., int]) -> Iterator[PerStep]:
+    """Count ``work`` of each call of a function: its arguments, then its result."""
+    steps, function = PerStep(), getattr(owner, name)
+
+    def call(*args: Any) -> Any:
+        result = function(*args)
+        steps.note(work(*args, result))
+        return result
+
+    trio.lowlevel.add_instrument(steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, call)
+        yield steps
+    trio.lowlevel.remove_instrument(steps)
+
+
+async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
     async with running(ForgetfulFileSystem(), None, "message.max.bytes=100000000") as broker:
         names = await make_topics(broker, 1_000)
         joined = await joined_together(broker, "g", 30, encode_subscription(names))
         await sync_all(broker, "g", joined, encode_assignment([("topic-0000", [0])]))
-        encoded = EncodedBytes(monkeypatch)
-        trio.lowlevel.add_instrument(encoded)
-        await broker.groups.consumer_heartbeat("g", joins("m", names))
-        trio.lowlevel.remove_instrument(encoded)
+        with counted(records, "write_message", lambda *call: len(call[-1])) as encoded:
+            await broker.groups.consumer_heartbeat("g", joins("m", names))
         assert len(broker.groups.describe("g")[0].members) == 31
-        assert encoded.largest < encoded.most <= ENCODED_A_TURN + encoded.largest
+        encoded.assert_at_most(ENCODED_A_TURN)
+
+
+async def test_a_large_group_is_loaded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs, None, "message.max.bytes=100000000") as broker:
+        names = await make_topics(broker, 1_000)
+        for number in range(30):
+            await broker.groups.consumer_heartbeat("g", joins(f"m{number}", names))
+    with (
+        counted(records, "read_message", lambda *call: len(call[2])) as decoded,
+        counted(
+            ConsumerGroup, "replay", lambda group, key, kind, value, _: topics_in(ReadRecord(kind, key, value))
+        ) as replayed,
+    ):
+        async with running(fs, None, "message.max.bytes=100000000") as broker:
+            assert len(broker.groups.describe("g")[0].members) == 30
+    decoded.assert_at_most(RECORDS_A_TURN * BYTES_OF_RECORD)
+    replayed.assert_at_most(TOPICS_A_TURN)
