@@ -132,21 +132,37 @@ def test_more_partitions_than_files_are_written_and_read_by_ack_os(tmp_path: Pat
         with Wire(running) as wire:
             for round_number in range(2):
                 for first in range(0, count, 50):
-                    numbers = list(range(first, first + 50))
-                    while numbers:
-                        request = AppendRequest([AppendPartition("t", n, len(encoded)) for n in numbers], "os")
-                        [frame] = wire.ask([(request, encoded * len(numbers))])
-                        results = [result for result in frame.header["partitions"] if result.get("error") is not None]
-                        assert {result["error"]["code"] for result in results} <= {"OUT_OF_RESOURCES"}
-                        assert all(result["error"]["retriable"] for result in results)
-                        numbers = [result["partition"] for result in results]
-                        if numbers:
-                            time.sleep(0.1)  # until quiet ones have given their files back
+                    asked_for = [AppendPartition("t", n, len(encoded)) for n in range(first, first + 50)]
+                    [frame] = wire.ask([(AppendRequest(asked_for, "os"), encoded * 50)])
+                    assert [result.get("error") for result in frame.header["partitions"]] == [None] * 50
                     assert open_files(running) <= NOFILE
                     asked = [FetchPartition("t", n, round_number) for n in range(first, first + 50)]
                     [frame] = wire.ask([(FetchRequest(asked, max_bytes=50_000_000), b"")])
                     assert all(result["size"] for result in frame.header["partitions"])
         wait_until(lambda: open_files(running) <= HANDLES_MAX + OTHERS_MAX, "quiet partitions to give files back")
+
+
+def test_first_appends_to_far_more_partitions_than_files_are_all_taken_and_hardly_logged(tmp_path: Path) -> None:
+    topics, count = ("a", "b", "c", "d"), 500
+    with (
+        daemon(tmp_path / "data", under=UNDER) as running,
+        seglog.connect(running.address) as client,
+        Wire(running) as wire,
+    ):
+        for topic in topics:
+            client.create_topic(topic, count)
+        before, encoded = running.log_text().count("\n"), batch(0)
+        for topic in topics:
+            # A request for half of them, and one for each of the others, which are written together.
+            half = [AppendPartition(topic, n, len(encoded)) for n in range(count // 2)]
+            singly = [[AppendPartition(topic, n, len(encoded))] for n in range(count // 2, count)]
+            frames = wire.ask([(AppendRequest(asked, "os"), encoded * len(asked)) for asked in (half, *singly)])
+            results = [result for frame in frames for result in frame.header["partitions"]]
+            assert [result.get("error") for result in results] == [None] * count
+        assert open_files(running) <= HANDLES_MAX + 2 * OTHERS_MAX
+        assert running.log_text().count("\n") - before <= 5
+        assert [sum(end.latest for end in client.offsets(topic)) for topic in topics] == [count] * 4
+        assert running.stop() == 0
 
 
 def test_more_than_a_thousand_partitions_are_written_at_a_time_where_files_suffice(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from typing import Final
 
 import structlog
 
-from seglog_broker.api.pending_appends import Outcome, PendingAppends, RecordWork, Writing
+from seglog_broker.api.pending_appends import FILES, Outcome, PendingAppends, RecordWork, Wanted, Writing
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal
+from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
@@ -46,6 +47,9 @@ from seglog_protocol.messages import (
     FlushResult,
 )
 from seglog_protocol.record_batch import LOG_OVERHEAD, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, parse_header
+
+FILES_AT_ONCE: Final = 256
+"""Files that must be free for an append to be written together with others, of as many partitions."""
 
 PLAIN_BATCHES_MAX: Final = 8
 """The most batches of a request that is written together with others."""
@@ -149,6 +153,7 @@ class AppendService:
         reads: ColdReads,
         offload: Offload,
         flush_wanted: FlushSignal,
+        idle_writers: IdleWriters,
         metrics: Metrics,
     ) -> None:
         self._table = table
@@ -159,6 +164,7 @@ class AppendService:
         self._reads = reads
         self._offload = offload
         self._flush_wanted = flush_wanted
+        self._idle_writers = idle_writers
         self._metrics = metrics
 
     def missing_topics(self, request: AppendRequest) -> list[str]:
@@ -183,13 +189,17 @@ class AppendService:
     def is_plain(self, request: AppendRequest) -> bool:
         """Whether ``append`` writes it at once, also together with others.
 
-        It is short, its topics exist and look at no records, and its ack is sent.
+        It is short, its topics exist and look at no records, its files need not wait for others to be closed, and its
+        ack is sent.
         """
         if request.ack == "none" or len(request.partitions) > PLAIN_BATCHES_MAX:
             return False
+        has_files = self._directory.handles.has_room_for(FILES_AT_ONCE)
         for item in request.partitions:
             partition = self._table.find(item.topic, item.partition)
             if partition is None or partition.looks_at_records:
+                return False
+            if not has_files and not partition.log.active.log.holds_writer:
                 return False
         return True
 
@@ -200,15 +210,17 @@ class AppendService:
         refused: Mapping[str, SeglogError] | None = None,
         *,
         for_broker: bool = False,
+        at_once: bool = False,
     ) -> PendingAppends:
         """Write the batches of requests with one ack, in their order, each with its own result; some at once.
 
         Batches for one partition that follow each other are written together. ``refused``: topic -> error, for topics
         that could not be created. ``payloads`` are changed in place. ``for_broker``: they are the broker's own, which
-        writes internal topics.
+        writes internal topics. ``at_once``: they are plain, and none waits for files to be closed.
         """
         kept = list(payloads)
-        pending = PendingAppends(self._reads, self._offload, requests[0].ack, kept)
+        pending = PendingAppends(self._reads, self._offload, self._idle_writers, requests[0].ack, kept)
+        pending.may_wait_for_files = not at_once
         pending.write(self._write(pending, requests, kept, refused or {}, for_broker=for_broker))
         return pending
 
@@ -257,7 +269,16 @@ class AppendService:
                             raise InvalidTopicError(
                                 f"topic {item.topic} is the broker's own: it alone writes to it", topic=item.topic
                             )
-                        gathered.begin(self._table.partition(item.topic, item.partition))
+                        partition = self._table.partition(item.topic, item.partition)
+                        if (
+                            self._directory.handles.is_scarce
+                            and pending.may_wait_for_files
+                            and not partition.log.active.log.holds_writer
+                        ):
+                            yield FILES
+                            gathered.leave(self._clock.now_ms())
+                            partition = self._table.partition(item.topic, item.partition)  # it may have been deleted
+                        gathered.begin(partition)
                         pending.effort += 1
                     else:
                         pending.effort += EFFORT_OF_NEXT
@@ -297,7 +318,7 @@ class AppendService:
         position: int,
         end: int,
         gathered: "_Gathered",
-    ) -> Generator[RecordWork | None, Outcome, tuple[BatchHeader, memoryview]]:
+    ) -> Generator[Wanted, Outcome, tuple[BatchHeader, memoryview]]:
         """Check the records of a checked batch and recompress it, as the topic wants it; what it is then.
 
         Where that takes long, the rules in force afterwards decide. Raises the error of the batch.

@@ -29,6 +29,7 @@ from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
+from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.read_only_views import Views
@@ -118,6 +119,7 @@ class Broker:
         commits = GroupCommit(fs, offload, self.metrics, lambda: directory.lock.is_in_place)
         self.partitions = PartitionTable(directory, self.recoveries, self.views, offload, self.metrics, commits)
         self.reads = ColdReads(directory.handles, fs, offload, self.metrics)
+        self.idle_writers = IdleWriters(self.partitions, directory.handles)
         self.checkpoints = CheckpointWriter(directory, fs, offload)
         self.deletions = PendingDeletions()
         self.expiry = SegmentExpiry(
@@ -146,6 +148,7 @@ class Broker:
             self.reads,
             offload,
             self.flush_wanted,
+            self.idle_writers,
             self.metrics,
         )
         self._fetches = FetchService(

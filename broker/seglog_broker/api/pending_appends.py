@@ -1,11 +1,12 @@
 """Appends in progress: what is not written yet, and the replies that wait for their ack."""
 
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import Round
+from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules
@@ -25,8 +26,18 @@ class RecordWork(NamedTuple):
 Outcome = SeglogError | bytearray | None
 """What became of a ``RecordWork``: its error, the recompressed batch, or None where the batch stays as it is."""
 
-Writing = Generator[RecordWork | None, Outcome, None]
-"""The steps of an append. They yield None to let other tasks run, or work on records, whose outcome is then sent in."""
+
+class FilesWanted(NamedTuple):
+    """The next partition needs a file to be opened, and others have to be closed first."""
+
+
+FILES: Final = FilesWanted()
+
+Wanted = RecordWork | FilesWanted | None
+
+Writing = Generator[Wanted, Outcome, None]
+"""The steps of an append. They yield None to let other tasks run, FILES, or work on records, whose outcome is then sent
+in."""
 
 
 class PendingAppends:
@@ -39,6 +50,7 @@ class PendingAppends:
     __slots__ = (
         "_counts",
         "_ends",
+        "_idle_writers",
         "_offload",
         "_payloads",
         "_reads",
@@ -52,15 +64,20 @@ class PendingAppends:
         "ack",
         "effort",
         "is_written",
+        "may_wait_for_files",
     )
 
-    def __init__(self, reads: ColdReads, offload: Offload, ack: Ack, payloads: list[memoryview]) -> None:
+    def __init__(
+        self, reads: ColdReads, offload: Offload, idle_writers: IdleWriters, ack: Ack, payloads: list[memoryview]
+    ) -> None:
         self.ack = ack
         self.effort = 0.0
         self.is_written = False
+        self.may_wait_for_files = True  # until that was in vain
         self._payloads = payloads
         self._reads = reads
         self._offload = offload
+        self._idle_writers = idle_writers
         self._round: Round | None = None  # of group commit, which syncs all of these partitions
         self._results: list[list[AppendResult]] = []  # of each request
         self._counts: dict[int, dict[str, int]] = {}  # by request: numbers of partitions, if the client has another one
@@ -69,7 +86,7 @@ class PendingAppends:
         self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
         self._replies: list[AppendReply | SeglogError] | None = None  # once they are known
         self._writing: Writing | None = None
-        self._stopped_for: RecordWork | None = None
+        self._stopped_for: Wanted = None
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -106,7 +123,7 @@ class PendingAppends:
         for number in range(max(0, len(self._results) - 1), len(self._payloads)):
             self._payloads[number] = memoryview(bytearray(self._payloads[number]))
             copied += len(self._payloads[number])
-        if self._stopped_for is not None:
+        if isinstance(self._stopped_for, RecordWork):
             self._stopped_for = self._stopped_for._replace(batch=memoryview(bytes(self._stopped_for.batch)))
         return copied
 
@@ -117,6 +134,8 @@ class PendingAppends:
             work = self._stopped_for
             if work is None:
                 await self._reads.turn()
+            elif isinstance(work, FilesWanted):
+                self.may_wait_for_files = await self._idle_writers.wait_for_room()
             else:
                 try:
                     outcome = await self._done(work)

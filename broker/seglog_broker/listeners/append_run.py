@@ -115,7 +115,7 @@ class AppendRun:
         pending: Acknowledged | None = None
         failed: list[AppendOutcome] = []
         try:
-            pending = self._broker.append(requests, [append.payload for append in appends])
+            pending = self._broker.append(requests, [append.payload for append in appends], at_once=True)
             if requests[0].ack == "disk":
                 if self._ready.is_alone:
                     self._broker.sync_now()

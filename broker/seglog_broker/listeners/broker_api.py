@@ -190,10 +190,13 @@ class BrokerApi(Protocol):
         payloads: Sequence[memoryview],
         refused: Mapping[str, SeglogError] | None = None,
         /,
+        *,
+        at_once: bool = False,
     ) -> Pending:
         """Write the batches in ``payloads``, of requests with one ack; the replies have errors of single partitions.
 
-        ``refused`` holds the errors of ``create_missing``, for topics that could not be created.
+        ``refused`` holds the errors of ``create_missing``, for topics that could not be created. ``at_once`` is for
+        plain ones: then all is written when it returns.
         """
         ...
 

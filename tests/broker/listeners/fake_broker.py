@@ -212,6 +212,8 @@ class FakeBroker:
         requests: Sequence[AppendRequest],
         payloads: Sequence[memoryview],
         _refused: Mapping[str, SeglogError] | None = None,
+        *,
+        at_once: bool = False,
     ) -> FakePending:
         """Topic "missing" does not exist; an ack of "disk" waits for ``reach``."""
         self._raise()

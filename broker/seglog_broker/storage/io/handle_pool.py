@@ -252,6 +252,15 @@ class HandlePool:
         """By how many handles the limit is exceeded, because all are leased; 0 if it is not."""
         return max(0, self.open_count - self._limit)
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether appends to further files should wait: half of the excess is in use, and the rest is for readers."""
+        return self.excess > self._excess_max // 2
+
+    def has_room_for(self, count: int) -> bool:
+        """Whether ``count`` more handles can be leased within the limit."""
+        return self.open_count - len(self._idle) + count <= self._limit
+
     def _opened(self, open_it: Callable[[], ResourceT]) -> ResourceT:
         """``open_it()``, after closing an idle handle if the limit is reached, or all if the system has none left."""
         self._shrink(self._limit - 1)
