@@ -232,6 +232,10 @@ class Broker:
             fs, clock, config, config.log_dir, handles=handles, in_line_bytes=IN_LINE_BYTES, loading=loading
         )
         report = directory.report
+        for settings in report.kafka_settings:
+            log.warning(
+                "kafka_broker_settings", settings=settings, advice="set what you need in the configuration file"
+            )
         if report.adopted:
             log.warning("kafka_directory_adopted", topics=report.adopted)
         if report.remade:

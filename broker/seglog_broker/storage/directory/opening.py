@@ -322,9 +322,7 @@ class _Opening:
         for broker, settings in sorted(metadata.broker_configs.items()):
             whom = f"broker {broker}" if broker else "all brokers"
             told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-            self._report.problems.append(
-                f"Kafka's settings of {whom} are not taken over, set in the configuration file what you need: {told}"
-            )
+            self._report.kafka_settings.append(f"{whom}: {told}")
         for topic, partitions in ids.items():
             note = REMADE_NOTE if is_own else ADOPTED_NOTE
             self._registry.topics[topic] = adopted_topic(topic, partitions, self._new_id, note, metadata)

@@ -82,9 +82,11 @@ def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says() 
     assert directory.logs["compacted", 0].config.cleanup_policy == ("compact",)
     assert directory.logs["stamped", 0].config.message_timestamp_type == "LogAppendTime"
     assert directory.logs["small", 0].config.segment_bytes == 4096
-    [all_brokers, broker] = [problem for problem in directory.report.problems if "not taken over" in problem]
-    assert "log.retention.ms=86400000" in all_brokers
-    assert "broker 1" in broker
+    assert directory.report.kafka_settings == [
+        "all brokers: log.retention.ms=86400000, min.insync.replicas=1",
+        "broker 1: log.cleaner.threads=2",
+    ]
+    assert directory.report.problems == []
     assert directory.close() == []
     before = dict(topics)
     assert _opened(fs).registry.topics == before
