@@ -91,6 +91,7 @@ class TruncateService:
                 "or add delete to its cleanup.policy"
             )
         offset = partition_log.log_end_offset if item.offset is None else item.offset
+        before = partition_log.log_start_offset
         try:
             earliest = self._directory.space.with_ballast(partial(partition_log.truncate_before, offset))
         except OSError as error:
@@ -100,5 +101,6 @@ class TruncateService:
                     f"the new log start could not be written: {why(error)}; ask again", error
                 ) from error
             earliest = partition_log.log_start_offset  # space is freed below, and it is tried again
-        log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
+        if earliest != before:
+            log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
         return TruncateResult(item.topic, item.partition, earliest=earliest)

@@ -24,6 +24,7 @@ KINDS_MAX: Final = 1_000
 SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "segment_rolled": ("topic", "reason"),
     "segment_expired": ("topic",),
+    "log_start_moved": ("topic",),
     "append_failed": ("topic",),
     "topic_not_created": (),
     "request_failed": ("api",),

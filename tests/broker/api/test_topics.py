@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.topics import DELETED_A_TURN
@@ -449,6 +450,14 @@ async def test_without_an_offset_all_records_go_and_the_next_ones_go_on_counting
     assert (await fetch(broker, 10)).error is None
     [result] = await append(broker, b"next")
     assert result.base_offset == 10
+
+
+async def test_a_truncation_that_moves_nothing_is_not_logged(broker: Broker) -> None:
+    await append(broker, b"a", b"b")
+    with capture_logs() as logged:
+        for offset in (0, 1, 1, 0):
+            await broker.truncate(TruncateRequest([TruncatePartition("t", 0, offset)]))
+    assert [entry["offset"] for entry in logged if entry["event"] == "log_start_moved"] == [1]
 
 
 async def test_truncation_before_the_end_itself_is_allowed(broker: Broker) -> None:

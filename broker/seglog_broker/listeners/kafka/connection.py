@@ -23,7 +23,7 @@ from seglog_broker.listeners.kafka import apis, fetch
 from seglog_broker.listeners.kafka.door import Caller, Endpoint, host_shown
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses
-from seglog_broker.listeners.kafka.produce_size import LARGE_BYTES, PARTITIONS_MAX, partitions_of
+from seglog_broker.listeners.kafka.produce_size import PARTITIONS_MAX, partitions_of
 from seglog_broker.listeners.kafka.turns import in_turns_of, run_out
 from seglog_broker.listeners.replies import AppendOutcome, append_errors, as_seglog_error, count_errors
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
@@ -64,6 +64,9 @@ APART_BYTES: Final = 1024 * 1024
 
 APPENDS_AT_ONCE: Final = 64
 """Partitions of a Produce request that are written before other connections have their turn."""
+
+REFUSED_AT_ONCE: Final = 500
+"""Partitions of a Produce request that are looked at, and perhaps refused, before other connections have their turn."""
 
 log = structlog.get_logger()
 
@@ -322,20 +325,20 @@ class KafkaConnection:
     # --- Produce ------------------------------------------------------------------------------------------------------
 
     def _produce(self, header: RequestHeader, frame: memoryview) -> None:
-        if len(frame) > LARGE_BYTES and partitions_of(header, frame) > PARTITIONS_MAX:
-            raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
+        if len(frame) > READ_AT_ONCE_BYTES and (count := partitions_of(header, frame)) > APPENDS_AT_ONCE:
+            if count > PARTITIONS_MAX:
+                raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
+            self._begin_produce_in_turns(header, frame)
+            return
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
         if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE:
-            self._write_gathered()
-            self._effort = EFFORT_A_TURN
-            if self._run.buffer.has(frame):
-                frame = self._kept(frame)
-                request = read_request(header, frame)
-                assert isinstance(request, messages.ProduceRequest)
-            self._job = partial(self._produce_in_turns, header, request, frame)
+            self._begin_produce_in_turns(header, frame)
             return
-        produce = Produce(self._caller(header), header.correlation_id, header.version, request)
+        produce = Produce(self._caller(header), header.correlation_id, header.version, request.acks)
+        for topic in request.topic_data:
+            produce.add_topic(topic)
+            produce.add(topic.partition_data)
         appends = produce.take_appends()
         is_large = self._intake.has_share and has_own_buffer(frame)
         if appends and not is_large and all(self._engine.is_plain(append) for _, append, _ in appends):
@@ -353,15 +356,34 @@ class KafkaConnection:
             self._effort += EFFORT_OF_OTHERS
             self._answer_refused(produce)
 
-    async def _produce_in_turns(
-        self, header: RequestHeader, request: messages.ProduceRequest, frame: memoryview
-    ) -> None:
+    def _begin_produce_in_turns(self, header: RequestHeader, frame: memoryview) -> None:
+        self._write_gathered()
+        self._effort = EFFORT_A_TURN
+        self._job = partial(self._produce_in_turns, header, self._kept(frame))
+
+    async def _produce_in_turns(self, header: RequestHeader, frame: memoryview) -> None:
         """Serve a Produce request for many partitions, some of them at a time."""
         if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
             await self._intake.take(len(frame))
         await self._sender.flush()
-        await self._engine.turn()
-        produce = Produce(self._caller(header), header.correlation_id, header.version, request)
+        try:
+            request = await self._read_in_turns(header, frame)
+        except WireError as error:
+            self._failure = error
+            return
+        assert isinstance(request, messages.ProduceRequest)
+        produce = Produce(self._caller(header), header.correlation_id, header.version, request.acks)
+        looked_at = 0
+        for topic in request.topic_data:
+            produce.add_topic(topic)
+            looked_at += 1
+            for first in range(0, len(topic.partition_data), REFUSED_AT_ONCE):
+                items = topic.partition_data[first : first + REFUSED_AT_ONCE]
+                produce.add(items)
+                looked_at += len(items)
+                if looked_at >= REFUSED_AT_ONCE:
+                    looked_at = 0
+                    await self._engine.turn()
         appends = produce.take_appends()
         self._note_refused(produce)
         if not appends:
@@ -473,15 +495,23 @@ class KafkaConnection:
         if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
             await self._intake.take(len(frame))
         await self._sender.flush()
-        reading = read_request_in_pieces(header, frame)
         try:
-            while True:
-                next(reading)
-                await self._engine.turn()
-        except StopIteration as done:
-            self._serve_request(api, header, done.value)
+            request = await self._read_in_turns(header, frame)
         except WireError as error:
             self._failure = error
+        else:
+            self._serve_request(api, header, request)
+
+    async def _read_in_turns(self, header: RequestHeader, frame: memoryview) -> Request:
+        """Read a request, some of it in a turn of the loop. Raises WireError."""
+        reading = read_request_in_pieces(header, frame)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as done:
+                request: Request = done.value
+                return request
+            await self._engine.turn()
 
     def _serve_request(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
         self._engine.metrics.requests[apis.counter_name(api.name)] += 1

@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from seglog_broker.listeners.kafka.door import Caller
@@ -43,13 +43,17 @@ _WITHOUT_LOG_START: Final = frozenset(
 _RecordError = messages.ProduceResponse.BatchIndexAndErrorMessage
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
+_TopicData = messages.ProduceRequest.TopicProduceData
+_PartitionData = messages.ProduceRequest.PartitionProduceData
 
 
 class Produce:
     """A Produce request in progress: its appends, and the response that grows with their results."""
 
     __slots__ = (
+        "_acks",
         "_appends",
+        "_caller",
         "_correlation_id",
         "_missing",
         "_names_left",
@@ -61,50 +65,62 @@ class Produce:
         "problem",
     )
 
-    def __init__(self, caller: Caller, correlation_id: int, version: int, request: messages.ProduceRequest) -> None:
+    def __init__(self, caller: Caller, correlation_id: int, version: int, acks: int) -> None:
+        """A request of which nothing is known yet: ``add`` its partitions."""
+        self._caller = caller
+        self._acks = acks
         self._correlation_id = correlation_id
         self._version = version
-        self.is_silent = request.acks == 0
+        self.is_silent = acks == 0
         """Whether it gets no response: an error then ends the connection."""
-        self.ack = _ack(caller, request.acks)
+        self.ack = _ack(caller, acks)
         self._appends: list[Append] = []
         self.problem: str | None = None
         """Why a batch was refused before it came to the engine."""
         self._partitions = caller.engine.partitions
         self._names_left = RECORDS_NAMED_MAX
         self._response = messages.ProduceResponse()
-        for topic in request.topic_data:
-            name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if version >= TOPIC_ID_VERSION_MIN:
-                known = topic_with_id(caller.engine.directory.registry.topics, topic.topic_id)
-                name, unknown = ("", ErrorCode.UNKNOWN_TOPIC_ID) if known is None else (known.name, unknown)
-            answered = _TopicResponse(name=name, topic_id=topic.topic_id)
-            self._response.responses.append(answered)
-            for item in topic.partition_data:
-                result = _PartitionResponse(index=item.index, base_offset=-1)
-                answered.partition_responses.append(result)
-                if not name:
-                    self._refuse(caller, result, unknown, "no topic has this id")
-                    continue
-                refusal: tuple[ErrorCode, str] | None
-                if self.ack is None:
-                    refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {request.acks}"
-                else:
-                    refusal = why_no_batch(item.records, version)
-                if refusal is not None:
-                    missing = missing_partition(caller, name, item.index)  # which comes first
-                    self._refuse(caller, result, *(missing or refusal))
-                else:
-                    assert self.ack is not None
-                    assert item.records is not None
-                    append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
-                    self._appends.append((Part(self, result), append, item.records))
-        self._missing = len(self._appends)
+        self._missing = 0
 
-    def _refuse(self, caller: Caller, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
+    def add_topic(self, topic: _TopicData) -> None:
+        """Begin the answer about a topic; then ``add`` its partitions."""
+        name = topic.name
+        if self._version >= TOPIC_ID_VERSION_MIN:
+            known = topic_with_id(self._caller.engine.directory.registry.topics, topic.topic_id)
+            name = "" if known is None else known.name
+        self._response.responses.append(_TopicResponse(name=name, topic_id=topic.topic_id))
+
+    def add(self, partitions: Iterable[_PartitionData]) -> None:
+        """Take partitions of the topic that was added last."""
+        answered = self._response.responses[-1]
+        name = answered.name
+        is_known = self._version < TOPIC_ID_VERSION_MIN or name
+        for item in partitions:
+            result = _PartitionResponse(index=item.index, base_offset=-1)
+            answered.partition_responses.append(result)
+            if not name:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_known else ErrorCode.UNKNOWN_TOPIC_ID
+                self._refuse(result, code, "no topic has this id")
+                continue
+            refusal: tuple[ErrorCode, str] | None
+            if self.ack is None:
+                refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {self._acks}"
+            else:
+                refusal = why_no_batch(item.records, self._version)
+            if refusal is not None:
+                missing = missing_partition(self._caller, name, item.index)  # which comes first
+                self._refuse(result, *(missing or refusal))
+            else:
+                assert self.ack is not None
+                assert item.records is not None
+                append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
+                self._appends.append((Part(self, result), append, item.records))
+                self._missing += 1
+
+    def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
         result.error_code, result.error_message = code, why
         self.problem = why
-        caller.engine.metrics.request_errors[code.name] += 1
+        self._caller.engine.metrics.request_errors[code.name] += 1
 
     def take_appends(self) -> "list[Append]":
         """The appends, once: kept here, they would hold the memory of the frame until their ack."""

@@ -12,9 +12,6 @@ from seglog_protocol.kafka.varints import Refused, read_varint, skip_tags
 PARTITIONS_MAX: Final = 10_000
 """The most partitions in a Produce request, as in one on the native port."""
 
-LARGE_BYTES: Final = 6 * PARTITIONS_MAX
-"""A smaller frame cannot name more: a partition without records takes six bytes."""
-
 _TOPIC_ID_VERSION_MIN: Final = 13
 _TOPIC_ID_BYTES: Final = 16
 _INT16: Final = struct.Struct(">h")
