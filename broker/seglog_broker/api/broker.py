@@ -6,6 +6,7 @@ and borrow its replies; storage below is synchronous. This module puts the servi
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -363,6 +364,8 @@ class Broker:
 
     def read_metrics(self) -> MetricsReply:
         """The counters, and the current values."""
+        with suppress(OSError):
+            self.directory.space.refresh()
         return MetricsReply(
             self.metrics.snapshot(
                 uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,

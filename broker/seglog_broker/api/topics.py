@@ -27,7 +27,7 @@ from seglog_broker.storage.directory.topic_creation import TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import storage_error, why
-from seglog_broker.storage.log.partition_files import empty_directory
+from seglog_broker.storage.log.partition_files import empty_directory, inodes_of
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidConfigError,
@@ -230,6 +230,8 @@ class TopicService:
     async def _create_together(self, topics: Sequence[Topic]) -> None:
         """Create topics, all or none."""
         self._directory.space.check(0)
+        partitions = sum(topic.partitions for topic in topics)
+        self._directory.space.check_inodes(f"topic {topics[0].name} could not be created", inodes_of(partitions))
         if self._directory.partitions.checkpoints.is_stale:
             failure = await self._checkpoints.write()
             if failure is not None:
@@ -302,6 +304,8 @@ class TopicService:
         """Put a planned alteration in force; returns the altered topic. The caller holds the lock."""
         if alteration.makes_partitions:
             self._directory.space.check(0)
+            added = sum(1 for part in alteration.parts for _ in part.keys)
+            self._directory.space.check_inodes(f"topic {topic.name} could not be altered", inodes_of(added))
         altered = await self._make(alteration, partial(self._directory.topics.finish_alteration, topic, alteration))
         if alteration.makes_partitions:
             self._table.wake_waiters(altered)

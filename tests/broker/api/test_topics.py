@@ -147,6 +147,22 @@ async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(
         found.close()
 
 
+async def test_a_topic_for_which_there_are_too_few_inodes_is_refused_with_their_numbers(broker: Broker) -> None:
+    """And not half made: what is undone gives its inodes back, so that they seem to be there."""
+    fs = fs_of(broker)
+    fs.limit_free_inodes(100)
+    assert broker.read_metrics().metrics["disk_free_inodes"] == 100
+    big, small = await broker.create_topics([CreateTopicRequest("big", 20), CreateTopicRequest("small", 1)])
+    assert isinstance(big, errors.DiskFullError)
+    assert "topic big could not be created: its files need 144 inodes, and the file system of /data has" in big.message
+    assert isinstance(small, CreateTopicReply | errors.DiskFullError)
+    with pytest.raises(errors.DiskFullError, match="topic t could not be altered: its files need 144 inodes"):
+        await alter(broker, partitions=22)
+    assert {topic for topic, _ in broker.partitions} <= {"t", "small"}
+    fs.limit_free_inodes(None)
+    await broker.create_topic(CreateTopicRequest("big", 20))
+
+
 async def test_a_topic_of_many_partitions_is_deleted_while_others_are_served(broker: Broker) -> None:
     count = 3 * DELETED_A_TURN
     await broker.create_topic(CreateTopicRequest("many", count))

@@ -145,6 +145,11 @@ class FreeSpace:
         """The hard mark for inodes; 0 if the one for bytes is 0."""
         return min(INODES_MAX, self.inodes.total // INODES_SHARE) if self.inodes and self.marks.hard else 0
 
+    @property
+    def _free_wanted(self) -> int:
+        """Free bytes with which a full disk has room again: the soft mark, and what the ballast still takes."""
+        return self.marks.soft + max(0, self.marks.ballast - self.ballast)
+
     def measure(self) -> Room:
         """Ask the file system how much is free; changes nothing. Raises OSError. For any thread."""
         return Room(self._fs.free_bytes(self.path), self._fs.inodes(self.path))
@@ -180,6 +185,16 @@ class FreeSpace:
                 return
         raise self.refusal("the disk is full")
 
+    def check_inodes(self, what: str, needed: int) -> None:
+        """Raise DiskFullError if fewer than ``needed`` inodes are free now; ``what`` begins its message."""
+        with contextlib.suppress(OSError):
+            self.refresh()
+        if self.inodes is not None and self.inodes.free < needed:
+            raise self._full(
+                f"{what}: its files need {needed:,} inodes, and the file system of {self.path} has "
+                f"{self.inodes.free:,} of {self.inodes.total:,} inodes left"
+            )
+
     def refusal_now(self, what: str) -> DiskFullError:
         """As ``refusal``, with the free space measured now."""
         with contextlib.suppress(OSError):
@@ -191,8 +206,8 @@ class FreeSpace:
         if self.lacks_inodes:
             return self._full(f"{what}: {self._inode_shortage()}")
         marks = (
-            f"; below {self.marks.hard:,} (seglog.disk.free.hard.bytes) nothing is written until {self.marks.soft:,} "
-            "are free (seglog.disk.free.soft.bytes)"
+            f"; below {self.marks.hard:,} (seglog.disk.free.hard.bytes) nothing is written until "
+            f"{self._free_wanted:,} are free (seglog.disk.free.soft.bytes, and room for the ballast)"
         )
         return self._full(f"{what}: {self.free:,} bytes are free{marks if self.marks.hard else ''}")
 
@@ -215,7 +230,7 @@ class FreeSpace:
         if self.is_full:
             return (
                 f"the disk of {self.path} is full ({self.free:,} bytes are free): nothing is appended until "
-                f"{self.marks.soft:,} are; reading, expiring and deleting continue"
+                f"{self._free_wanted:,} are; reading, expiring and deleting continue"
             )
         if self.level is SpaceLevel.LOW:
             return (

@@ -17,6 +17,14 @@ from seglog_protocol import segment_files as names
 PARTITIONS_AT_A_TIME: Final = 64
 """Partitions whose files are made and synced together; each has one file open."""
 
+INODES: Final = 6
+"""Of a new partition: its directory, three files of the segment, its epochs, its metadata."""
+
+
+def inodes_of(partitions: int) -> int:
+    """How many inodes it takes to make so many partitions, temporary files and the registry's included."""
+    return partitions * INODES + min(partitions, PARTITIONS_AT_A_TIME) + 4
+
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
     """Make the directory of one new partition, see ``make_partitions``."""
