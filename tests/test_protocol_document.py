@@ -191,7 +191,6 @@ def test_the_limits_are_those_of_the_code() -> None:
         "frame before `hello` is answered": f"{connection.HELLO_BYTES_MAX:,} bytes",
         "frame": f"{config.socket_request_max_bytes:,} bytes",
         "header": f"{frames.HEADER_BYTES_MAX:,} bytes",
-        "lists and maps in a header": f"{frames.CONTAINERS_MAX:,}, counted as bytes that could begin one",
         "items of one list or map of a request": f"{messages.ITEMS_MAX:,}",
         "partitions that one `offsets` asks for, whole topics counted": f"{RESULTS_MAX:,}",
         "topics in a page with `config`; segments in a page": f"{DESCRIBED_MAX:,}",

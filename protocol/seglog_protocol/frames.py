@@ -31,10 +31,6 @@ _LENGTH: Final = struct.Struct(">I")
 HEADER_BYTES_MAX: Final = 1024 * 1024
 """Headers hold names and numbers only; 1 MiB is 10,000 partitions with long topic names in one request."""
 
-CONTAINERS_MAX: Final = 50_000
-"""Lists and maps allowed in the header of a request. A header of single bytes, each an empty list, takes a third of a
-second to decode; 10,000 partitions are 10,000 maps, and the bytes of their offsets look like 20,000 more."""
-
 COLLECTION_PAUSED_BYTES: Final = 4096
 """Values from this size on are decoded with garbage collection paused."""
 
@@ -93,7 +89,7 @@ class FrameReader(FrameReceiver):
         *,
         asks: bool = False,
     ) -> None:
-        """As FrameReceiver's. With ``asks``, headers with more than CONTAINERS_MAX lists and maps are refused."""
+        """As FrameReceiver's."""
         super().__init__(frame_bytes_max, receive_buffer, pool, asks=asks)
         self.header_bytes_max = header_bytes_max
 
@@ -154,21 +150,8 @@ class FrameReader(FrameReceiver):
         raise RemoteProtocolError(f"a header of {header_length} bytes does not fit its frame of {length}")
 
     def _split(self, memory: memoryview, header_begin: int, header_end: int, frame_end: int) -> Frame:
-        """The frame that lies so in ``memory``. Raises RemoteProtocolError for a header with too many containers."""
-        if header_end - header_begin > CONTAINERS_MAX and self._asks:
-            _check_containers(memory[header_begin:header_end])
+        """The frame that lies so in ``memory``."""
         return Frame(memory[header_begin:header_end], memory[header_end:frame_end])
-
-
-_NO_CONTAINER: Final = bytes(byte for byte in range(256) if not (0x80 <= byte < 0xA0 or 0xDC <= byte < 0xE0))
-"""Bytes that cannot begin a list or map in msgpack."""
-
-
-def _check_containers(header: memoryview) -> None:
-    """Refuse a header that may hold more than CONTAINERS_MAX lists and maps, before it is decoded."""
-    count = len(bytes(header).translate(None, _NO_CONTAINER))
-    if count > CONTAINERS_MAX:
-        raise RemoteProtocolError(f"the header has room for {count} lists and maps, the limit is {CONTAINERS_MAX}")
 
 
 _TEXT: Final = frozenset({str})

@@ -16,9 +16,7 @@ from seglog_protocol import frame_receiver
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, RECEIVE_BYTES, BufferPool, ReceiveBuffer, has_own_buffer
 from seglog_protocol.frames import (
-    CONTAINERS_MAX,
     HEADER_BYTES_MAX,
-    PREFIX,
     Frame,
     FrameReader,
     decode_map,
@@ -612,29 +610,6 @@ def test_a_spare_buffer_holds_a_whole_large_frame_and_nothing_more_is_asked_for(
     frame = reader.next_frame()
     assert frame is not None
     assert bytes(frame.payload) == b"\1" * 200_000
-
-
-@pytest.mark.parametrize(
-    "packed", [b"\x90", b"\x80", b"\x91\x90", b"\x81\xa0\x80"], ids=["list", "map", "lists", "maps"]
-)
-def test_a_header_with_very_many_lists_or_maps_is_refused_before_it_is_decoded(packed: bytes) -> None:
-    """Decoding a mebibyte of them takes up to a third of a second, nearly all of it the garbage collector's."""
-    count = CONTAINERS_MAX + 1
-    header = b"\x81" + encode_value("names") + b"\xdd" + count.to_bytes(4, "big") + packed * count
-    data = PREFIX.pack(LENGTH_SIZE + len(header), len(header)) + header
-    reader = FrameReader(header_bytes_max=len(header), asks=True)
-    with pytest.raises(RemoteProtocolError, match="lists and maps"):
-        read_all(reader, data)
-
-
-def test_a_header_of_ten_thousand_partitions_is_read_whatever_their_offsets() -> None:
-    partitions = [
-        {"topic": "a-topic-with-a-longer-name", "partition": number, "offset": 0x90909090_90909090 >> 1}
-        for number in range(10_000)
-    ]
-    data = encode_frame({"id": 1, "partitions": partitions})
-    [frame] = read_all(FrameReader(asks=True), data)
-    assert frame.header["partitions"] == partitions
 
 
 def read_all(reader: FrameReader, data: bytes) -> list[Frame]:

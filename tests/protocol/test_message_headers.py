@@ -44,6 +44,7 @@ from seglog_protocol.messages import (
     request_header,
     request_id_of,
 )
+from seglog_protocol.messages.headers import MAP_BYTES_MAX
 from tests.protocol.message_fields import fields
 from tests.protocol.test_messages import HEADERS, REPLIES, comparable, of_type
 from tests.support import examples
@@ -383,6 +384,52 @@ def test_announced_sizes_and_endless_nesting_take_no_memory(what: str, *, is_fir
     assert reply_id_of(data) in {None, 1}
     with pytest.raises(RemoteProtocolError):
         decode_reply(data, AppendReply)
+
+
+VERY_MANY: Final[dict[str, dict[str, Any]]] = {
+    "lists": {"api": "topics", "names": [[]] * 900_000},
+    "lists of names": {"api": "topics", "names": [["abc"]] * 180_000},
+    "nothings": {"api": "topics", "names": [None] * 900_000},
+    "different keys": {"api": "topics"} | {f"{number:05x}": None for number in range(140_000)},
+    "different settings": {"api": "create_topic", "topic": "t", "config": {f"{n:05x}": "" for n in range(140_000)}},
+    "maps in what is unknown": {"api": "topics", "newer": [{"a": 1}] * 200_000},
+    "partitions": {"api": "fetch", "partitions": [{"topic": "t", "partition": 1, "offset": 1}] * 30_000},
+    "a long api": {"api": "x" * 1_000_000},
+    "lists for an api": {"api": [[]] * 900_000},
+    "lists for a version": {"api": "topics", "v": [[]] * 900_000},
+    "lists for an ack": {"api": "append", "partitions": [], "ack": [[]] * 900_000},
+}
+
+
+@pytest.mark.parametrize("what", VERY_MANY)
+def test_a_mebibyte_that_is_no_request_is_refused_without_making_a_map_of_it(what: str) -> None:
+    """A map of it takes up to 100 ms, during which no other connection is served, and tens of mebibytes."""
+    data = packed({"id": 1, "v": 1} | VERY_MANY[what])
+    assert MAP_BYTES_MAX < len(data) < 1024 * 1024 + 200
+    open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
+    tracemalloc.start()
+    try:
+        opened = open_request(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert opened.request_id == 1
+    assert isinstance(opened.request, SeglogError)
+    assert len(opened.request.message) < 400
+    assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
+
+
+@given(data=damaged(REQUEST_MAPS))
+@settings(max_examples=examples(500))
+def test_a_large_damaged_request_is_refused_or_ends_its_connection(data: bytes) -> None:
+    entry = packed("newer") + packed("x" * MAP_BYTES_MAX)
+    large = b"\xde" + (int.from_bytes(data[1:3], "big") + 1).to_bytes(2, "big") + data[3:] + entry
+    try:
+        opened = open_request(large)
+    except RemoteProtocolError:
+        return
+    assert isinstance(opened.request, SeglogError)
+    assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
 
 
 @pytest.mark.parametrize(

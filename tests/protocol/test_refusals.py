@@ -19,6 +19,7 @@ from seglog_protocol.messages import (
     decode_segments,
     open_request,
 )
+from seglog_protocol.messages.headers import MAP_BYTES_MAX
 from tests.protocol.test_messages import ALL, comparable, of_type
 
 PLACE: Final = {"topic": "t", "partition": 0}
@@ -91,6 +92,49 @@ def test_a_sentence_says_which_field_is_wrong_and_how(
     refused = open_request(msgpack.packb(header)).request
     assert isinstance(refused, InvalidRequestError)
     assert (refused.message, refused.facts) == (sentence, {"field": field})
+
+
+MANY: Final = [{"topic": "a-topic-of-twenty-one", "partition": number, "offset": 1} for number in range(1_000)]
+OF_LARGE: Final[list[tuple[dict[str, Any], str, str]]] = [
+    ({"partitions": [*MANY, 5]}, "partitions", " at $.partitions[1000]: Expected a map, got a whole number"),
+    (
+        {"partitions": [*MANY, PLACE | {"topic": 5}]},
+        "topic",
+        " at $.partitions[1000].topic: Expected text, got a whole number",
+    ),
+    (
+        {"partitions": [*MANY, {"topic": "t"}]},
+        "partition",
+        " at $.partitions[1000]: Object missing required field partition",
+    ),
+    ({"partitions": MANY, "newer": [1]}, "newer", ": Object contains unknown field newer"),
+    ({"partitions": MANY, "x" * 500: 1}, "x" * 57 + "...", f": Object contains unknown field `{'x' * 69}"),
+    (
+        {"partitions": MANY, "topic_ids": {"t": 1}},
+        "topic_ids",
+        " at $.topic_ids[...]: Expected text, got a whole number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "sentence"), OF_LARGE, ids=[each[2][:60] for each in OF_LARGE])
+def test_of_a_large_header_a_sentence_says_the_place_that_is_wrong(
+    fields: dict[str, Any], field: str, sentence: str
+) -> None:
+    packed = msgpack.packb({"id": 7, "api": "fetch", "v": 2} | fields)
+    assert len(packed) > MAP_BYTES_MAX
+    opened = open_request(packed)
+    refused = opened.request
+    assert isinstance(refused, InvalidRequestError)
+    assert (opened.request_id, opened.api, refused.field) == (7, "fetch", field)
+    assert refused.message == f"of a header of {len(packed)} bytes, this is wrong{sentence}"
+
+
+def test_too_many_items_of_a_large_header_are_told_with_the_limit() -> None:
+    refused = open_request(msgpack.packb({"id": 1, "api": "fetch", "v": 1, "partitions": MANY * 11})).request
+    assert isinstance(refused, InvalidRequestError)
+    assert refused.field == "partitions"
+    assert refused.message == "field 'partitions' has more than 10000 items, one request takes that many: send several"
 
 
 def test_what_a_broker_answers_wrongly_is_named_in_the_same_words() -> None:

@@ -2,7 +2,8 @@
 
 The usual header goes straight from its bytes into the struct of its api and back. Whatever that refuses is decoded
 once more, as any msgpack map, and held against the struct field by field: the outcome is that of ``decode_request`` and
-``decode_reply`` of the map, whichever way it took.
+``decode_reply`` of the map, whichever way it took. Only a large request that is refused is not decoded to a map, which
+can take a tenth of a second for a mebibyte: the reason is msgspec's then.
 """
 
 import operator
@@ -29,12 +30,16 @@ from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
 from seglog_protocol.messages.hooks import REFUSED, encode_other
 from seglog_protocol.messages.plain import plain_request
-from seglog_protocol.messages.refusals import cut, refusal_of_value, shown
+from seglog_protocol.messages.refusals import cut, refusal_of_large, refusal_of_value, shown
 from seglog_protocol.messages.topics import TopicDescription
 
 MessageT = TypeVar("MessageT", bound=Message)
 
+MAP_BYTES_MAX: Final = 32 * 1024
+"""A larger header of a request is not decoded to a map when it is refused."""
+
 _ENVELOPE: Final = frozenset({"id", "api", "v"})
+_NIL: Final = encode_value(None)
 _PACKED_ID: Final = encode_value("id")
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=encode_other)
@@ -97,6 +102,8 @@ def open_request(packed: Buffer) -> OpenedRequest:
     found = _decoded(packed, Request)
     if found is not None and (found.v == found.version or found.version_needed() <= found.v):
         return OpenedRequest(found.id, found, found.api, getattr(found, "ack", None))
+    if len(packed) > MAP_BYTES_MAX:
+        return _refused_large(packed)
     header = decode_map(packed, "header")
     request_id = request_id_of(header)
     request: Request | SeglogError
@@ -105,6 +112,47 @@ def open_request(packed: Buffer) -> OpenedRequest:
     except SeglogError as error:
         request = error
     return OpenedRequest(request_id, request, header.get("api"), getattr(request, "ack", header.get("ack")))
+
+
+class _RequestHead(msgspec.Struct, gc=False):
+    """What a header says of its request as a whole; the rest is not decoded."""
+
+    id: Int63
+    api: msgspec.Raw = msgspec.Raw(_NIL)
+    v: msgspec.Raw = msgspec.Raw(_NIL)
+    ack: msgspec.Raw = msgspec.Raw(_NIL)
+
+
+_request_head: Final = msgspec.msgpack.Decoder(_RequestHead)
+
+
+def _refused_large(packed: Buffer) -> OpenedRequest:
+    """``open_request`` of a large header that is no request."""
+    try:
+        head = _request_head.decode(packed)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(
+            f"the header is a map with an id, a whole number, 0 or more: {str(error)[:100]}"
+        ) from error
+    except REFUSED as error:
+        raise RemoteProtocolError(f"the header is not valid msgpack: {str(error)[:100]}") from error
+    api, version, ack = (_small_value(raw) for raw in (head.api, head.v, head.ack))
+    refused: SeglogError
+    try:
+        _request_class(api, version)
+        found = _decoder_of(Request).decode(packed)
+        refused = _newer_field(api, found.version_needed(), version)
+    except SeglogError as error:
+        refused = error
+    except REFUSED as error:
+        refused = refusal_of_large(len(packed), str(error))
+    return OpenedRequest(head.id, refused, api, ack)
+
+
+def _small_value(raw: msgspec.Raw) -> Any:
+    """The value, as text about its size if it is large. Raises RemoteProtocolError."""
+    data = memoryview(raw)
+    return decode_value(data, "header") if len(data) <= MAP_BYTES_MAX else f"({len(data)} bytes)"
 
 
 def _any_request() -> Any:
@@ -129,7 +177,17 @@ def decode_request(header: Mapping[str, Any]) -> Request:
     Raises UnsupportedApiError, UnsupportedVersionError or InvalidRequestError. All can be sent as replies: the frame
     was whole, so the connection stays usable.
     """
-    api, version = header.get("api"), header.get("v")
+    api: Any = header.get("api")
+    version: Any = header.get("v")
+    cls = _request_class(api, version)
+    request = cls.from_wire({name: value for name, value in header.items() if name not in _ENVELOPE})
+    if version < cls.version and request.version_needed() > version:
+        raise _newer_field(api, request.version_needed(), version)
+    return request
+
+
+def _request_class(api: Any, version: Any) -> type[Request]:
+    """The class of an api's requests. Raises UnsupportedApiError or UnsupportedVersionError."""
     cls = REQUESTS.get(api) if isinstance(api, str) else None
     if cls is None:
         raise UnsupportedApiError(f"no api {shown(api)}; there are {', '.join(REQUESTS)}", api=cut(api))
@@ -140,12 +198,11 @@ def decode_request(header: Mapping[str, Any]) -> Request:
             minimum=1,
             maximum=cls.version,
         )
-    request = cls.from_wire({name: value for name, value in header.items() if name not in _ENVELOPE})
-    if version < cls.version and request.version_needed() > version:
-        raise InvalidRequestError(
-            f"a field of {api} in version {request.version_needed()} is unknown in version {version}, which was asked"
-        )
-    return request
+    return cls
+
+
+def _newer_field(api: str, needed: int, version: int) -> InvalidRequestError:
+    return InvalidRequestError(f"a field of {api} in version {needed} is unknown in version {version}, which was asked")
 
 
 # --- Replies ----------------------------------------------------------------------------------------------------------
@@ -276,9 +333,7 @@ _ERROR: Final = b"error"
 
 def _decoded(packed: Buffer, kind: Any) -> Any:
     """The value of type ``kind``; None for bytes that msgspec refuses, which may be one all the same."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(_any_request() if kind is Request else kind)
+    decoder = _decoder_of(kind)
     try:
         if len(packed) <= COLLECTION_PAUSED_BYTES:
             return decoder.decode(packed)
@@ -286,6 +341,13 @@ def _decoded(packed: Buffer, kind: Any) -> Any:
             return decoder.decode(packed)
     except REFUSED:
         return None
+
+
+def _decoder_of(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(_any_request() if kind is Request else kind)
+    return decoder
 
 
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}  # made at first use: an asker needs few of them

@@ -5,6 +5,7 @@ field that is wrong, in the order of the map, and runs only for what is refused.
 """
 
 import functools
+import re
 import reprlib
 import types
 import typing
@@ -33,6 +34,34 @@ def refusal_of_value(value: Any, name: str, hint: Any) -> InvalidRequestError:
     except InvalidRequestError as found:
         return found
     return InvalidRequestError(f"{name} is not of its type", field=name)
+
+
+def refusal_of_large(size: int, reason: str) -> InvalidRequestError:
+    """What is wrong with a request whose header has ``size`` bytes, by msgspec's own sentence.
+
+    That names the place at its end, without the numbers of items: "... - at `$.partitions[...].topic`".
+    """
+    what, at, path = reason.rpartition(" - at ")
+    if not at:
+        what, path = reason, ""
+    named = _FIELD.search(what)
+    field = named[1] if named else (_NAME.findall(path) or [""])[-1]
+    too_many = _TOO_MANY.match(what)
+    if too_many:
+        sentence = f"field {shown(field)} has more than {too_many[1]} items, one request takes that many: send several"
+    else:
+        what = _KIND.sub(lambda kind: _KINDS.get(kind[1], kind[1]), what)
+        place = f" at {cut(path.strip('`'))}" if path else ""
+        sentence = f"of a header of {size} bytes, this is wrong{place}: {what[:_REASON_CHARACTERS]}"
+    return InvalidRequestError(sentence, field=cut(field))
+
+
+_REASON_CHARACTERS: Final = 100
+_FIELD: Final = re.compile(r"field `(.*)`$", re.DOTALL)
+_NAME: Final = re.compile(r"\.(\w+)")
+_TOO_MANY: Final = re.compile(r"Expected `(?:array|object)` of length <= (\d+)")
+_KIND: Final = re.compile(r"`(\w{1,20})`")
+_KINDS: Final[Mapping[str, str]] = {"object": "a map", "array": "a list", "str": "text", "int": "a whole number"}
 
 
 def shown(value: Any) -> str:
