@@ -210,6 +210,12 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end]) == header.crc
 
 
+def max_timestamp(buffer: Buffer, position: int) -> int:
+    """The largest timestamp, in ms, by the header of the batch at byte ``position``."""
+    timestamp: int = _OFFSET.unpack_from(buffer, position + MAX_TIMESTAMP_POSITION)[0]
+    return timestamp
+
+
 def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches of a network buffer, each with a view of its bytes, header included.
 

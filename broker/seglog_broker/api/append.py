@@ -21,7 +21,14 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
-from seglog_broker.storage.log.batch_checks import RecordRules, check_batch, check_small_records, record_rules, stamp
+from seglog_broker.storage.log.batch_checks import (
+    RecordRules,
+    check_batch,
+    check_small_records,
+    may_be_early,
+    record_rules,
+    stamp,
+)
 from seglog_broker.storage.log.recompression import Recompression, recompress_small, recompression
 from seglog_broker.storage.log.retention import expired_before
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
@@ -186,21 +193,26 @@ class AppendService:
                 refused[name] = outcome
         return refused
 
-    def is_plain(self, request: AppendRequest) -> bool:
+    def is_plain(self, request: AppendRequest, payload: memoryview) -> bool:
         """Whether ``append`` writes it at once, also together with others.
 
-        It is short, its topics exist and look at no records, its files need not wait for others to be closed, and its
-        ack is sent.
+        It is short, its topics exist and look at no records, none of its batches is refused for a time in the future,
+        whose records would be looked at, its files need not wait for others to be closed, and its ack is sent.
         """
         if request.ack == "none" or len(request.partitions) > PLAIN_BATCHES_MAX:
             return False
         has_files = self._directory.handles.has_room_for(FILES_AT_ONCE)
+        now = self._clock.now_ms()
+        position = 0
         for item in request.partitions:
             partition = self._table.find(item.topic, item.partition)
             if partition is None or partition.looks_at_records:
                 return False
             if not has_files and not partition.log.active.log.holds_writer:
                 return False
+            if may_be_early(payload, position, partition.log.config, now):
+                return False
+            position += item.size
         return True
 
     def append(
@@ -221,7 +233,8 @@ class AppendService:
         kept = list(payloads)
         pending = PendingAppends(self._reads, self._offload, self._idle_writers, requests[0].ack, kept)
         pending.may_wait_for_files = not at_once
-        pending.write(self._write(pending, requests, kept, refused or {}, for_broker=for_broker))
+        pending.write(self._write(pending, requests, kept, refused or {}, for_broker=for_broker, at_once=at_once))
+        assert pending.is_written or not at_once, "a plain append waits for nothing"
         return pending
 
     def _write(
@@ -232,11 +245,12 @@ class AppendService:
         refused: Mapping[str, SeglogError],
         *,
         for_broker: bool,
+        at_once: bool,
     ) -> Writing:
         gathered = _Gathered(self._clock.now_ms())
+        effort_before = 0.0  # of this turn
         self._table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
         for number, request in enumerate(requests):
-            effort_before = pending.effort
             counts = request.partition_counts
             results = pending.begin_request(None if counts is None else self._table.counts_differing(counts))
             items = request.partitions
@@ -251,7 +265,7 @@ class AppendService:
                 continue
             position = 0
             for item in items:
-                if pending.effort - effort_before >= EFFORT_A_TURN:
+                if pending.effort - effort_before >= EFFORT_A_TURN and not at_once:
                     effort_before = pending.effort
                     self._append_gathered(pending, gathered)
                     yield None

@@ -177,10 +177,10 @@ class BrokerApi(Protocol):
         """Create the missing topics; the errors of those that could not be created, by name."""
         ...
 
-    def is_plain(self, request: AppendRequest, /) -> bool:
+    def is_plain(self, request: AppendRequest, payload: memoryview, /) -> bool:
         """Whether ``append`` writes it at once, also together with others.
 
-        It is short, its topics exist and look at no records, and its ack is sent.
+        It is short, its topics exist, nothing looks at its records, and its ack is sent.
         """
         ...
 

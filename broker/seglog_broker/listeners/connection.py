@@ -360,7 +360,7 @@ class Connection:
                 return
         if opened is not None and isinstance(opened.request, AppendRequest):
             is_large = self._intake.has_share and has_own_buffer(frame.payload)
-            if not is_large and self._broker.is_plain(opened.request):
+            if not is_large and self._broker.is_plain(opened.request, frame.payload):
                 self._run.add(self, opened.request_id, opened.request, frame.payload)
                 self._gathered += 1
                 self._gathered_size += len(frame.payload)

@@ -470,6 +470,22 @@ async def test_a_bad_batch_gets_one_sentence_and_nothing_else_stops(
     assert len(await values(broker, fetch_request())) == 2
 
 
+async def test_batches_whose_records_are_looked_at_take_turns_and_are_not_gathered_with_others(broker: Broker) -> None:
+    late = encode_batch([(NOW + 10**8, None, b"%d" % number, ()) for number in range(700)])
+    good = memoryview(bytearray(GOOD))
+    assert broker.is_plain(AppendRequest([AppendPartition("t", 0, len(good))], "os"), good)
+    both = AppendRequest([AppendPartition("t", 0, len(good)), AppendPartition("t", 1, len(late))], "os")
+    assert not broker.is_plain(both, memoryview(bytearray(GOOD + late)))
+    requests = [AppendRequest([AppendPartition("t", 0, len(late))], "os") for _ in range(3)]
+    pending = broker.append(requests, [memoryview(bytearray(late)) for _ in requests])
+    assert not pending.is_written
+    await pending.write_rest()
+    assert pending.replies is not None
+    for reply in pending.replies:
+        assert isinstance(reply, AppendReply)
+        assert len(getattr(reply.partitions[0].error, "records", ())) == 700
+
+
 async def test_an_hour_ahead_is_just_accepted_and_so_is_no_timestamp(broker: Broker) -> None:
     ahead = batch(b"v", timestamp=NOW + 3_600_000)
     assert [r.error for r in await append(broker, ahead, batch(b"v", timestamp=-1))] == [None, None]

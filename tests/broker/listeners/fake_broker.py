@@ -204,7 +204,7 @@ class FakeBroker:
     def sync_soon(self, start_soon: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
         pass
 
-    def is_plain(self, request: AppendRequest) -> bool:
+    def is_plain(self, request: AppendRequest, _payload: memoryview) -> bool:
         return request.ack != "none"
 
     def append(

@@ -261,6 +261,7 @@ ROW: Final = ("row", ("plain", 0, "again"), "os", 12, 1)
 @example([("row", ("plain", 0, "plain batch"), "os", 12, 450)], [], False)  # two segments are begun
 @example([ROW, ("row", ("full", 1, "gap"), "disk", 12, 3), ("no ack", 5), ROW], [], False)
 @example([ROW, ("row", ("aged", 1, "none"), "disk", 12, 4), ("fetch", 0)], [700], True)
+@example([("append", [("plain", 0, "late"), ("plain", 0, "plain batch")], "os", 0), ROW], [], False)
 @settings(max_examples=examples(150), deadline=None)
 def test_requests_have_the_results_that_they_have_one_at_a_time(
     steps: list[tuple[Any, ...]], cuts: list[int], ends_badly: bool

@@ -258,11 +258,11 @@ async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
     broker = open_broker(offload)
     await with_topic(broker)
     request, payload = request_of(LARGE)
-    assert broker.is_plain(request)
+    assert broker.is_plain(request, view(payload))
     assert append_request(broker, request, view(payload)).is_written, "at once"
     assert stored(broker)[-1][0].codec is Codec.NONE
     await broker.alter_topic(AlterTopicRequest("t", {"compression.type": "zstd"}))
-    assert not broker.is_plain(request), "from the next append on"
+    assert not broker.is_plain(request, view(payload)), "from the next append on"
     await append(broker, LARGE)
     assert stored(broker)[-1][0].codec is Codec.ZSTD
     assert offload.begun == 1

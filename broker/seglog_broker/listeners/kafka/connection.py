@@ -341,7 +341,7 @@ class KafkaConnection:
             produce.add(topic.partition_data)
         appends = produce.take_appends()
         is_large = self._intake.has_share and has_own_buffer(frame)
-        if appends and not is_large and all(self._engine.is_plain(append) for _, append, _ in appends):
+        if appends and not is_large and all(self._engine.is_plain(append, data) for _, append, data in appends):
             for part, append, records in appends:
                 self._run.add(self, part, append, records)
             self._gathered += len(appends)

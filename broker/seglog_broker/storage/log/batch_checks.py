@@ -36,6 +36,7 @@ from seglog_protocol.record_batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    max_timestamp,
     parse_header,
     rewrite_log_append_time,
     verify_crc,
@@ -100,6 +101,15 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
         ):
             return header
     return _refuse(batch, config, now_ms)
+
+
+def may_be_early(payload: memoryview, position: int, config: TopicConfig, now_ms: int) -> bool:
+    """Whether ``check_batch`` may refuse the batch at ``position`` for a time in the future, naming its records."""
+    return (
+        len(payload) - position >= HEADER_SIZE
+        and max_timestamp(payload, position) > now_ms + config.message_timestamp_after_max_ms
+        and config.message_timestamp_type != "LogAppendTime"
+    )
 
 
 def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
