@@ -53,7 +53,7 @@ class MalformedSnapshotError(ValueError):
 
 
 class UnknownSnapshotError(MalformedSnapshotError):
-    """A snapshot of a version that is not known, which may be whole."""
+    """A snapshot of a version that is not known, which may be whole. Version 0, of a file of zeros, is not one."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -117,7 +117,8 @@ def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
         raise MalformedSnapshotError(f"it has {size} bytes, fewer than the {SNAPSHOT_HEADER_SIZE} of its header", 0)
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(content)
     if version != SNAPSHOT_VERSION:
-        raise UnknownSnapshotError(f"its version is {version}, not {SNAPSHOT_VERSION}", 0)
+        kind = UnknownSnapshotError if version else MalformedSnapshotError
+        raise kind(f"its version is {version}, not {SNAPSHOT_VERSION}", 0)
     if crc32c(memoryview(content)[_CHECKSUM_START:]) != crc:
         raise MalformedSnapshotError("its checksum does not match", 2)
     if count < 0 or SNAPSHOT_HEADER_SIZE + count * SNAPSHOT_ENTRY.size != size:

@@ -11,6 +11,7 @@ from seglog_protocol.transaction_files import (
     EndMarker,
     MalformedSnapshotError,
     ProducerEntry,
+    UnknownSnapshotError,
     aborted_transaction,
     decode_end_marker,
     decode_snapshot,
@@ -64,6 +65,14 @@ def test_a_snapshot_cut_anywhere_is_malformed(snapshot: bytes) -> None:
     for size in range(len(snapshot)):
         with pytest.raises(MalformedSnapshotError):
             decode_snapshot(snapshot[:size])
+
+
+def test_zeros_that_a_power_cut_leaves_are_no_snapshot_of_another_version() -> None:
+    with pytest.raises(MalformedSnapshotError) as torn:
+        decode_snapshot(bytes(len(SNAPSHOT)))
+    with pytest.raises(UnknownSnapshotError):
+        decode_snapshot(b"\x00\x02" + SNAPSHOT[2:])
+    assert type(torn.value) is MalformedSnapshotError
 
 
 @given(position=st.integers(0, len(SNAPSHOT) - 1), bit=st.integers(0, 7))
