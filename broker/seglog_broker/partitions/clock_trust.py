@@ -14,10 +14,12 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.storage.directory.clock_file import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import CLOCK_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import seal, unseal
+from seglog_broker.storage.io.sealed_json import MalformedJsonError
+from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.texts import time_text
 
 log = structlog.get_logger()
@@ -33,14 +35,12 @@ QUARANTINE_SECONDS: Final = 3600.0
 """How long a time that the wall clock jumped ahead to must hold, by the loop's clock, before anything is deleted by
 it."""
 
-_VERSION: Final = 1
-
 
 class ClockTrust:
     """Compares the wall clock with the loop's. One for the whole broker; each question looks at both clocks."""
 
     def __init__(self, clock: Clock, fs: FileSystem, directory: str) -> None:
-        """Reads the last trusted time in the log ``directory``; a file that is not understood counts as absent."""
+        """Reads the last trusted time in the log ``directory``. One that is not understood is copied and ignored."""
         self._clock = clock
         self._fs = fs
         self._path = f"{directory}/{CLOCK_FILE}"
@@ -54,12 +54,10 @@ class ClockTrust:
         if not self._fs.exists(self._path):
             return None
         try:
-            found = unseal(read_file(self._fs, self._path), {"version", "trusted_ms"})
-            version, trusted_ms = found["version"], int(found["trusted_ms"])
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            log.warning("clock_file_ignored", path=self._path, reason=str(error))
-            return None
-        return trusted_ms if version == _VERSION else None
+            return decode_trusted_time(read_file(self._fs, self._path))
+        except MalformedJsonError as error:
+            log.warning("clock_file_ignored", path=self._path, reason=f"{error}; {keep_copy(self._fs, self._path)}")
+        return None
 
     def now_ms(self) -> int:
         """The time by which things may be deleted: the wall clock's, or where that has jumped ahead, the former one."""
@@ -113,5 +111,4 @@ class ClockTrust:
         """A write of the trusted time, to run in a thread; None while the clock is not trusted. It raises OSError."""
         if self.is_held:
             return None
-        content = seal({"version": _VERSION, "trusted_ms": self._clock.now_ms()})
-        return partial(write_file_atomically, self._fs, self._path, content)
+        return partial(write_file_atomically, self._fs, self._path, encode_trusted_time(self._clock.now_ms()))

@@ -14,6 +14,9 @@ from seglog_broker.partitions import segment_expiry
 from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
+from seglog_broker.storage.directory.clock_file import decode_trusted_time, encode_trusted_time
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal
 from seglog_broker.storage.log.retention import AgeSource
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.deletion import run_deletions
@@ -235,7 +238,17 @@ async def test_a_clock_file_that_is_not_understood_is_named(autojump_clock: obje
     disk.load({"/data/seglog-clock.json": b"{"})
     with capture_logs() as logged:
         assert not ClockTrust(LoopClock(), disk, "/data").is_held
-    assert [entry["event"] for entry in logged] == ["clock_file_ignored"]
+    [entry] = logged
+    assert entry["event"] == "clock_file_ignored"
+    assert entry["reason"].endswith("; a copy of it stays as seglog-clock.json.unreadable-ba6cac67")
+    assert read_file(disk, "/data/seglog-clock.json.unreadable-ba6cac67") == b"{"
+
+
+@pytest.mark.parametrize("facts", [{"version": 2, "trusted_ms": 5}, {"version": 1, "trusted_ms": "5"}, {"version": 1}])
+def test_a_clock_file_of_another_form_is_not_understood(facts: dict[str, object]) -> None:
+    assert decode_trusted_time(encode_trusted_time(5)) == 5
+    with pytest.raises(MalformedJsonError, match=r"its (version|trusted_ms) is"):
+        decode_trusted_time(seal(facts))
 
 
 async def test_a_clock_jump_that_is_corrected_before_the_second_check_loses_no_data(

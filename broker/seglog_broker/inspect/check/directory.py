@@ -27,6 +27,7 @@ from seglog_broker.inspect.check.result import CheckResult
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
 from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
+from seglog_broker.storage.directory.clock_file import decode_trusted_time
 from seglog_broker.storage.directory.identity import FORMAT_CONTENT, FORMAT_VERSION
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
 from seglog_broker.storage.directory.opening import REPLACED_FILES
@@ -35,6 +36,7 @@ from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.sealed_json import MalformedJsonError
 from seglog_broker.storage.io.unreadable_files import UNREADABLE_MARK, keep_copy
 from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
@@ -207,6 +209,16 @@ class _DirectoryCheck:
                 ProducerIds(self._fs, self._path_of(name), highest_seen=NO_PRODUCER_ID)
             except LogDirectoryError as error:
                 yield self._finding(Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED, name, error.message)
+        name = filenames.CLOCK_FILE
+        if name in names:
+            try:
+                decode_trusted_time(read_file(self._fs, self._path_of(name)))
+            except MalformedJsonError as error:
+                finding = self._finding(Severity.DERIVED, Code.CLOCK_MALFORMED, name, str(error))
+                yield finding
+                if self._options.repair:
+                    copied = keep_copy(self._fs, self._path_of(name))
+                    yield from self._remove(name, finding, f"removed; {copied}")
 
     def _check_registry(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         name = filenames.REGISTRY_FILE
@@ -327,13 +339,16 @@ class _DirectoryCheck:
         finding = self._note(Code.LEFT_OVER, name, what)
         yield finding
         if self._options.repair:
-            path = self._path_of(name)
-            if self._fs.stat(path).is_directory:
-                self._fs.remove_tree(path)
-            else:
-                self._fs.unlink(path)
-            self._fs.sync_directory(self._path)
-            yield self._count_repair(Repaired(path, "removed"), finding)
+            yield from self._remove(name, finding, "removed")
+
+    def _remove(self, name: str, finding: Finding, what: str) -> Iterator[Report]:
+        path = self._path_of(name)
+        if self._fs.stat(path).is_directory:
+            self._fs.remove_tree(path)
+        else:
+            self._fs.unlink(path)
+        self._fs.sync_directory(self._path)
+        yield self._count_repair(Repaired(path, what), finding)
 
     # --- A partition --------------------------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ class Code(StrEnum):
     IDENTITY_MISSING = "identity-missing"
     FORMAT_WRONG = "format-wrong"
     PRODUCER_IDS_MALFORMED = "producer-ids-malformed"
+    CLOCK_MALFORMED = "clock-malformed"
     TOPIC_ID_WRONG = "topic-id-wrong"
     TOPIC_ID_MISSING = "topic-id-missing"
     METADATA_WRONG = "metadata-wrong"
@@ -118,6 +119,7 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.IDENTITY_MISSING: "restore it from a backup: otherwise a start generates another cluster id, and logs it",
     Code.FORMAT_WRONG: "--repair writes it; a start refuses only a higher number",
     Code.PRODUCER_IDS_MALFORMED: "restore it from a backup, or move it away: ids then begin above those in the logs",
+    Code.CLOCK_MALFORMED: "--repair removes it and keeps a copy; a start keeps a copy and trusts the clock as it is",
     Code.TOPIC_ID_WRONG: "find out which topic the files belong to: the broker does not serve the partition",
     Code.TOPIC_ID_MISSING: "--repair writes it from the registry, as a start does",
     Code.METADATA_WRONG: "--repair writes it as Kafka does, with the same topic id",

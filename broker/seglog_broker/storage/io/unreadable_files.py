@@ -3,8 +3,8 @@
 - Without a file that nothing else replaces, the start is refused, and the file stays as it is: ``seglog-topics.json``,
   ``seglog-producer-ids.json``, ``seglog-format``, and ``meta.properties`` of an unknown version.
 - A file that the start can do without is copied before it is replaced, and the copy is named as a problem: checkpoints,
-  ``partition.metadata``, ``seglog-partition.json``, ``seglog-creation.json``, snapshots of producers in an unknown
-  version.
+  ``partition.metadata``, ``seglog-partition.json``, ``seglog-creation.json``, ``seglog-clock.json``, snapshots of
+  producers in an unknown version.
 - What the records give again in full is rebuilt: indexes, checksums, snapshots of producers that a crash has torn.
 """
 

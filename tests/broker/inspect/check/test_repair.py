@@ -277,6 +277,7 @@ def test_a_second_failure_of_the_disk_keeps_the_read_only_mark() -> None:
         (lambda fs: create(fs, path_of(5, ".snapshot"), b"x"), Code.SNAPSHOT_WRONG),
         (lambda fs: create(fs, f"{DATA}/recovery-point-offset-checkpoint", b"1\n"), Code.CHECKPOINT_MALFORMED),
         (lambda fs: add_bytes(fs, path_of(0, ".index"), bytes(80)), Code.INDEX_WRONG),
+        (lambda fs: create(fs, f"{DATA}/seglog-clock.json", b"{"), Code.CLOCK_MALFORMED),
         (lambda fs: fs.unlink(path_of(20, ".index")), Code.INDEX_MISSING),
         (lambda fs: overwrite(fs, path_of(0, ".checksum"), 0, b"9"), Code.CHECKSUM_FILE_WRONG),
     ],
@@ -292,7 +293,13 @@ def test_files_derived_from_the_log_are_rebuilt(hurt: Callable[[ForgetfulFileSys
     kept = {path: data for path, data in fs.snapshot().items() if not path.endswith(changing)}
     after = {path: data for path, data in kept.items() if ".unreadable-" not in path}
     assert after == {path: before[path] for path in after}
-    copied = code in {Code.EPOCHS_MALFORMED, Code.TOPIC_ID_MISSING, Code.STATE_MALFORMED, Code.CHECKPOINT_MALFORMED}
+    copied = code in {
+        Code.EPOCHS_MALFORMED,
+        Code.TOPIC_ID_MISSING,
+        Code.STATE_MALFORMED,
+        Code.CHECKPOINT_MALFORMED,
+        Code.CLOCK_MALFORMED,
+    }
     assert len(kept) - len(after) == copied
     assert _offsets(fs) == list(range(23))
 
