@@ -44,7 +44,7 @@ from seglog_protocol.messages import (
     SegmentCompaction,
     pack_page,
 )
-from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
 
 _TOPIC_KEYS: Final = (
     *("cleanup.policy", "retention.ms", "retention.bytes"),
@@ -208,7 +208,7 @@ async def _repeat_if_segments_leave(partition: Partition, explain: _Explain[Resu
 def load_segment_facts(segment: Segment, *, is_shown: bool) -> int | None:
     """Load the size and the largest timestamp of a segment, which then stay in memory.
 
-    Returns the largest timestamp of its first batch; None if there is none, or the segment is not to be shown.
+    Returns the timestamp of its first record; None if that is not known, or the segment is not to be shown.
     """
     size, largest = segment.size, segment.largest_timestamp
     if not size or largest == NO_TIMESTAMP or not is_shown:
@@ -217,7 +217,14 @@ def load_segment_facts(segment: Segment, *, is_shown: bool) -> int | None:
         found = segment.find(segment.base_offset)
     except CorruptRecordError:
         return None
-    return None if found is None or found.header.max_timestamp == NO_TIMESTAMP else found.header.max_timestamp
+    return None if found is None else _first_timestamp(found.header)
+
+
+def _first_timestamp(header: BatchHeader) -> int | None:
+    """The timestamp of a batch's first record; None if there is none, or the header has something else in its place."""
+    if header.is_log_append_time:
+        return header.max_timestamp
+    return None if header.has_delete_horizon or header.base_timestamp == NO_TIMESTAMP else header.base_timestamp
 
 
 Holders = Mapping[int, ExplainedSegment]

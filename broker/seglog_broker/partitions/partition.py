@@ -110,6 +110,7 @@ class Partition:
         if not (state.read_only or self.append_failure or self.problems or self.findings or state.damaged):
             return []  # nearly always, and every hello calls this for each partition
         name = f"{self.topic}-{self.number}"
+        begins = max(self.log.log_start_offset, self.log.segments.bases[0])  # what lacks before, the start has told
         problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
         if self.append_failure is not None:
             problems.append(f"{name} takes no records: {self.append_failure}")
@@ -117,7 +118,7 @@ class Partition:
         problems += [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
         problems += [
             f"{name}: {_damage_in_words(damage)}"
-            for damage in [d for d in state.damaged if d.end_offset > self.log.log_start_offset][:DAMAGES_TOLD_MAX]
+            for damage in [d for d in state.damaged if d.end_offset > begins][:DAMAGES_TOLD_MAX]
         ]
         return problems
 

@@ -19,6 +19,7 @@ from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJ
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
+from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.messages import (
     INT64_MAX,
     AlterTopicRequest,
@@ -71,11 +72,13 @@ class Scene:
     def append(self, *timestamps: int) -> None:
         """Append so that each append fills a segment."""
         for timestamp in timestamps:
-            encoded = batch_of_size(SIZE, timestamp)
-            request = AppendRequest([AppendPartition("t", 0, SIZE)], "os")
-            reply = append_request(self.broker, request, memoryview(bytearray(encoded))).reply
-            assert reply is not None
-            assert reply.partitions[0].error is None
+            self.append_batch(batch_of_size(SIZE, timestamp))
+
+    def append_batch(self, encoded: bytes) -> None:
+        request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
+        reply = append_request(self.broker, request, memoryview(bytearray(encoded))).reply
+        assert reply is not None
+        assert reply.partitions[0].error is None
 
     async def check(self) -> None:
         await self.broker.expiry.check(list(self.broker.partitions.values()), TaskBoundary("retention"))
@@ -117,6 +120,18 @@ async def test_each_segment_tells_its_offsets_size_times_and_why_it_was_closed()
     assert (reply.now_ms, reply.next_check_ms, reply.check_interval_ms) == (NOW + 1000, NOW + 1000 + FIRST, INTERVAL)
     assert reply.config["retention.ms"].to_wire() == {"value": "600000", "origin": "topic", "where": "retention.ms"}
     assert reply.config["log.retention.check.interval.ms"].origin == "default"
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"), [({}, NOW - 3 * MINUTE), ({"message_timestamp_type": "LogAppendTime"}, NOW)]
+)
+async def test_the_times_of_a_segment_begin_with_its_first_record(settings: dict[str, str], first: int) -> None:
+    scene = Scene()
+    await scene.create(segment_bytes=10 * SIZE, **settings)
+    records: list[NewRecord] = [(NOW - 3 * MINUTE, None, b"1", ()), (NOW - MINUTE, None, b"2", ())]
+    scene.append_batch(encode_batch(records))
+    [segment] = await scene.segments()
+    assert (segment.first_timestamp, segment.largest_timestamp) == (first, NOW if settings else NOW - MINUTE)
 
 
 async def test_a_segment_goes_at_the_next_check_if_it_is_due_and_else_at_most_an_interval_after_it_is() -> None:

@@ -274,6 +274,7 @@ class SmallFiles:
             what = "is gone, but its index files are there: some of its records may have been on the disk"
             path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
             self._out.findings.append(Finding(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what))
+        without_log: dict[int, list[str]] = {}  # base offset -> suffixes
         for name in self._names:
             path = self._path_of(name)
             left_over = next((what for suffix, what in LEFT_OVER_SUFFIXES.items() if name.endswith(suffix)), None)
@@ -286,13 +287,16 @@ class SmallFiles:
                 if parsed[0] in gone:
                     self._out.plan.remove.append(path)
                 elif parsed[0] not in self._bases:
-                    self._note(Code.LEFT_OVER, path, "is without its .log, a start removes it")
+                    without_log.setdefault(parsed[0], []).append(parsed[1])
             elif (
                 name not in _OWN_FILES
                 and UNREADABLE_MARK not in name
                 and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX)
             ):
                 self._note(Code.UNKNOWN_FILE, path, "is not a file of seglog or Kafka")
+        for base, suffixes in without_log.items():
+            path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
+            self._note(Code.LEFT_OVER, path, f"is gone, and left {', '.join(suffixes)}, which a start removes")
 
     def _derived(self, code: Code, path: str, what: str, offsets: tuple[int, int] | None = None) -> None:
         self._out.findings.append(Finding(Severity.DERIVED, code, path, what, None, None, *(offsets or (None, None))))

@@ -47,9 +47,8 @@ from seglog_protocol.segment_files import (
     segment_file_name,
 )
 
-_LOG_DIRECTORY_FILES: Final = frozenset(
+_ONLY_IN_LOG_DIRECTORIES: Final = frozenset(
     {
-        filenames.META_PROPERTIES_FILE,
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
         filenames.PRODUCER_IDS_FILE,
@@ -58,11 +57,15 @@ _LOG_DIRECTORY_FILES: Final = frozenset(
         *OFFSET_CHECKPOINTS,
     }
 )
-_KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {
+_KNOWN_FILES: Final = _ONLY_IN_LOG_DIRECTORIES | {
+    filenames.META_PROPERTIES_FILE,
     filenames.LOCK_FILE,
     filenames.CLEAN_SHUTDOWN_FILE,
     filenames.BALLAST_FILE,
 }
+_IDENTITIES: Final = ("cluster.id", "node.id", "broker.id")
+"""Properties of which each ``meta.properties`` of Kafka's has one."""
+
 _PARTITION_FILES: Final = frozenset(
     {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
 )
@@ -87,10 +90,29 @@ def is_partition_directory(names: Sequence[str]) -> bool:
 
 
 def is_log_directory(fs: FileSystem, path: str, names: Sequence[str]) -> bool:
-    """Whether a directory with these names in it is a log directory."""
-    return any(name in _LOG_DIRECTORY_FILES for name in names) or any(
-        _partition_name(name) is not None and fs.stat(f"{path}/{name}").is_directory for name in names
+    """Whether a directory with these names in it is a log directory: it has what seglog and Kafka alone write.
+
+    A name such as ``dbus-1`` is no sign of that, and neither are properties of something else. Raises OSError.
+    """
+    return (
+        any(name in _ONLY_IN_LOG_DIRECTORIES for name in names)
+        or (filenames.META_PROPERTIES_FILE in names and _is_kafkas(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
+        or any(_partition_name(name) is not None and _is_partition(fs, f"{path}/{name}") for name in names)
     )
+
+
+def _is_kafkas(fs: FileSystem, path: str) -> bool:
+    """Whether a ``meta.properties`` names a version and the broker or cluster that it belongs to."""
+    properties = decode_properties(read_file(fs, path))
+    return "version" in properties and any(key in properties for key in _IDENTITIES)
+
+
+def _is_partition(fs: FileSystem, path: str) -> bool:
+    """Whether there is a partition directory ``path``; one that cannot be read is taken for none."""
+    try:
+        return fs.stat(path).is_directory and is_partition_directory(fs.list_directory(path))
+    except OSError:
+        return False
 
 
 # --- Log directory ----------------------------------------------------------------------------------------------------

@@ -388,9 +388,11 @@ class _Loader:
             )
         gone = records_gone(claimed, self._state, self._epochs_of_stop if self._clean else (), first)
         if gone is not None:
+            log_directory = self._files.directory.rpartition("/")[0]
             self._problems.append(
                 f"the records {gone.start} to {gone.end - 1} are missing at the beginning of the log (by "
-                f"{gone.source}): restore their segments from a backup, or accept the loss with seglogd check --repair"
+                f"{gone.source}): restore their segments from a backup, or stop the broker and accept the loss with "
+                f"`seglogd check --repair {log_directory}`"
             )
             missing = DamagedRange(gone.start, first, first, 0, 0, "missing")
             known = [damage for damage in self._damage.ranges if damage.start_offset >= first]  # not in lost segments

@@ -140,6 +140,39 @@ def test_a_foreign_directory_and_one_of_a_newer_format_are_refused() -> None:
     assert f"{DATA}/photos" not in fs.snapshot()
 
 
+_FOREIGN = {
+    "of other software": {"/data/dbus-1/session.conf": b"<busconfig/>", "/data/polkit-1/rules.d/1.rules": b"//"},
+    "with other properties": {"/data/meta.properties": b"version=7\nname=etc\n"},
+    "with properties of no one": {"/data/meta.properties": b"cluster.id=abc\n"},
+}
+
+
+@pytest.mark.parametrize("files", _FOREIGN.values(), ids=list(_FOREIGN))
+def test_names_that_others_give_too_make_no_log_directory_and_nothing_is_written(files: dict[str, bytes]) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load(files)
+    before = fs.snapshot()
+    for repair in (False, True):
+        with pytest.raises(RefusedError, match="is not a log directory"):
+            check(fs, repair=repair)
+    assert fs.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"/data/meta.properties": b"#\nversion=1\ncluster.id=abc\nnode.id=1\n"},
+        {"/data/meta.properties": b"version=0\nbroker.id=1\n"},
+        {"/data/recovery-point-offset-checkpoint": b"0\n0\n"},
+        {"/data/commits-0/00000000000000000000.log": b""},
+    ],
+)
+def test_one_file_of_kafka_makes_a_log_directory(files: dict[str, bytes]) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load(files)
+    totals(check(fs))
+
+
 # --- Findings ---------------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +277,14 @@ def test_a_missing_first_segment_is_reported_until_a_repair_begins_the_log_after
     assert Code.FIRST_SEGMENT_GONE not in {finding.code for finding in findings(check(fs))}
     log = opened(fs).logs["commits", 0]
     assert (log.log_start_offset, log.state.log_start_reason, log.state.damaged) == (10, "missing", [])
+
+
+def test_a_segment_that_is_gone_is_found_once_and_its_other_files_are_named_in_one_note() -> None:
+    fs = written(covered=True)
+    fs.unlink(path_of(0))
+    gone, left_over = findings(check(fs))
+    assert (gone.code, left_over.code, left_over.path) == (Code.FIRST_SEGMENT_GONE, Code.LEFT_OVER, path_of(0))
+    assert left_over.what == "is gone, and left .checksum, .index, .timeindex, which a start removes"
 
 
 def test_a_log_start_that_nothing_proves_is_repaired() -> None:
