@@ -157,11 +157,15 @@ class InconsistentTopicIdError(RequestError):
 
 
 class InvalidTopicError(RequestError):
-    """The topic name is not valid, or it is a topic that only the broker itself makes and writes."""
+    """The topic name is not valid, or it is a topic that only the broker itself makes and writes.
+
+    ``other``: the topic whose name differs in dots and underscores only, which metrics could not tell apart.
+    """
 
     code = "INVALID_TOPIC_EXCEPTION"
     kafka_code = 17
     topic: str = ""
+    other: str = ""
 
 
 class TopicExistsError(RequestError):

@@ -183,7 +183,7 @@ class Broker:
         self.topics = topics.describe
         self.create_topic = topics.create
         self.create_topics = topics.create_all
-        self.check_new_topic = topics.check_new
+        self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
         self.configs = ConfigService(topics, self.partitions, self.live_config, NODE_ID)

@@ -24,6 +24,7 @@ from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
+from seglog_protocol.messages import ConfigValue
 
 log = structlog.get_logger()
 
@@ -61,7 +62,7 @@ class ConfigService:
             actual=actual,
         )
 
-    def describe_new(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
+    def describe_new(self, settings: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
         """What ``describe`` would say of a topic with these settings. Raises InvalidConfigError."""
         own, _ = self._config.current.validate_topic_config(settings)
         return describe_topic(own, self._config.current)

@@ -1,5 +1,6 @@
 """Topics: described in pages, created, altered, deleted."""
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ import structlog
 import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
+from seglog_broker.api.topic_names import TopicNames
 from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config.internal_topic_config import check_settings
 from seglog_broker.config.topic_config import TOPIC_NAMES
@@ -151,16 +153,40 @@ class TopicService:
             notes=topic.notes,
         )
 
-    def check_new(self, request: CreateTopicRequest) -> None:
-        """Raise the error that ``create`` would raise now for a topic that cannot be."""
-        self._plan(request, for_broker=False)
+    async def check_new(self, requests: Sequence[CreateTopicRequest]) -> list[SeglogError | None]:
+        """The errors with which ``create_all`` would refuse topics that cannot be, None for the others."""
+        _, failed = await self._plan_all(requests, for_broker=False)
+        return [failed.get(request.topic) for request in requests]
 
-    def _plan(self, request: CreateTopicRequest, *, for_broker: bool) -> tuple[Topic, list[str]]:
-        """A new topic, and warnings about its settings."""
-        if not for_broker and is_internal(request.topic) and request.topic not in self._directory.registry.topics:
-            raise InvalidTopicError(
-                f"topic {request.topic} is the broker's own: it is made when it is needed", topic=request.topic
-            )
+    async def _plan_all(
+        self, requests: Sequence[CreateTopicRequest], *, for_broker: bool
+    ) -> tuple[dict[str, tuple[Topic, list[str]]], dict[str, SeglogError]]:
+        """New topics, with warnings about their settings, and why others cannot be, by name."""
+        planned: dict[str, tuple[Topic, list[str]]] = {}
+        failed: dict[str, SeglogError] = {}
+        names = TopicNames(() if for_broker else self._directory.registry.topics)
+        for number, request in enumerate(requests, start=1):
+            if number % EFFORT_A_TURN == 0:
+                await self._reads.turn()
+            try:
+                if not for_broker:
+                    self._check_name(request.topic, names)
+                planned[request.topic] = self._plan(request)
+            except SeglogError as error:
+                failed[request.topic] = error
+            else:
+                names.add(request.topic)
+        return planned, failed
+
+    def _check_name(self, name: str, names: TopicNames) -> None:
+        """Raise InvalidTopicError for the name of an internal topic, or one that collides with another of ``names``."""
+        if is_internal(name) and name not in self._directory.registry.topics:
+            raise InvalidTopicError(f"topic {name} is the broker's own: it is made when it is needed", topic=name)
+        other = names.colliding(name)
+        if other is not None:
+            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}", topic=name, other=other)
+
+    def _plan(self, request: CreateTopicRequest) -> tuple[Topic, list[str]]:
         config, warnings = self._config.current.validate_topic_config(request.config)
         count = self._config.current.num_partitions if request.partitions is None else request.partitions
         return self._directory.topics.new_topic(request.topic, count, config), warnings
@@ -179,16 +205,8 @@ class TopicService:
 
         The outcomes are in the order of ``requests``, which have different names.
         """
-        planned: dict[str, tuple[Topic, list[str]]] = {}
-        failed: dict[str, SeglogError] = {}
         async with self._lock:
-            for number, request in enumerate(requests, start=1):
-                if number % EFFORT_A_TURN == 0:
-                    await self._reads.turn()
-                try:
-                    planned[request.topic] = self._plan(request, for_broker=for_broker)
-                except SeglogError as error:
-                    failed[request.topic] = error
+            planned, failed = await self._plan_all(requests, for_broker=for_broker)
             if planned:
                 failed |= await self._create_planned([topic for topic, _ in planned.values()])
         outcomes: list[CreateTopicReply | SeglogError] = []
@@ -207,7 +225,10 @@ class TopicService:
         return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
 
     async def _create_planned(self, topics: Sequence[Topic]) -> dict[str, SeglogError]:
-        """Create topics together or, where that fails, one by one. Returns name -> error. The caller holds the lock."""
+        """Create topics together or, where that fails, one by one. Returns name -> error. The caller holds the lock.
+
+        Where there was no room for one of them, those with as many partitions or more are not tried.
+        """
         try:
             await self._create_together(topics)
         except SeglogError as error:
@@ -216,16 +237,27 @@ class TopicService:
         else:
             return {}
         failed: dict[str, SeglogError] = {}
-        full: DiskFullError | None = None
-        for topic in topics:
-            if full is None:
-                again = self._directory.topics.new_topic(topic.name, topic.partitions, topic.config)
-                failed |= await self._create_planned([again])
-                failure = failed.get(topic.name)
-                full = failure if isinstance(failure, DiskFullError) else None
-            else:
-                failed[topic.name] = full
+        too_many = sys.maxsize  # partitions of one topic
+        for number, topic in enumerate(topics, start=1):
+            if number % EFFORT_A_TURN == 0:
+                await self._reads.turn()
+            if topic.partitions >= too_many:
+                failed[topic.name] = self._no_room(topic)
+                continue
+            again = self._directory.topics.new_topic(topic.name, topic.partitions, topic.config)
+            failed |= await self._create_planned([again])
+            if isinstance(failed.get(topic.name), DiskFullError):
+                too_many = topic.partitions
         return failed
+
+    def _no_room(self, topic: Topic) -> DiskFullError:
+        """The error for a topic that is not tried."""
+        what = f"topic {topic.name} could not be created"
+        try:
+            self._directory.space.check_inodes(what, inodes_of(topic.partitions))
+        except DiskFullError as full:
+            return full
+        return self._directory.space.refusal(what)
 
     async def _create_together(self, topics: Sequence[Topic]) -> None:
         """Create topics, all or none."""

@@ -11,7 +11,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.messages import CreateTopicReply, CreateTopicRequest
+from seglog_protocol.messages import ConfigValue, CreateTopicReply, CreateTopicRequest
 
 
 class KafkaConfigs(Protocol):
@@ -28,7 +28,7 @@ class KafkaConfigs(Protocol):
         """The entries of a resource, those of all keys if none are named."""
         ...
 
-    def describe_new(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
+    def describe_new(self, settings: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
         """The entries of a topic that would have these settings."""
         ...
 
@@ -81,6 +81,6 @@ class KafkaEngine(BrokerApi, Protocol):
         """Create topics, whose names differ, together; none fails another. The outcomes are in the same order."""
         ...
 
-    def check_new_topic(self, request: CreateTopicRequest, /) -> None:
-        """Raise the error that creating the topic would raise."""
+    async def check_new_topics(self, requests: Sequence[CreateTopicRequest], /) -> list[SeglogError | None]:
+        """The errors with which ``create_topics`` would refuse topics that cannot be, None for the others."""
         ...

@@ -1,7 +1,7 @@
 """CreateTopics, CreatePartitions, DeleteTopics: topics made, enlarged, deleted."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NoReturn
 
@@ -10,7 +10,6 @@ from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.replicas import check_replicas
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
-from seglog_broker.listeners.kafka.topic_names import TopicNames
 from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -56,7 +55,6 @@ async def create_topics(
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
     turns = Turns(caller)
-    names = TopicNames(caller.engine.directory.registry.topics)
     too_many = _partitions_made(caller, request.topics) > PARTITIONS_MAX
     planned: list[tuple[_Created, CreateTopicRequest]] = []
     for wanted in request.topics:
@@ -69,18 +67,16 @@ async def create_topics(
             _check_once("name", times.pop(wanted.name))
             _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
             caller.take(CREATED_BYTES)
-            asked = _checked(caller, wanted, names)
-            if request.validate_only:
-                caller.engine.check_new_topic(asked)
-                count = caller.config.num_partitions if asked.partitions is None else asked.partitions
-                _describe(result, version, count, caller.engine.configs.describe_new(_settings(wanted)))
-            else:
-                planned.append((result, asked))
+            planned.append((result, _checked(caller, wanted)))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreateTopics")
-    for (result, asked), outcome in zip(planned, await _create(caller, [asked for _, asked in planned]), strict=True):
+    work = caller.engine.check_new_topics if request.validate_only else caller.engine.create_topics
+    for (result, asked), outcome in zip(planned, await _outcomes(work, [asked for _, asked in planned]), strict=True):
         await turns.work(EFFORT_OF_CHANGE)
-        if isinstance(outcome, CreateTopicReply):
+        if outcome is None:
+            count = caller.config.num_partitions if asked.partitions is None else asked.partitions
+            _describe(result, version, count, caller.engine.configs.describe_new(asked.config))
+        elif isinstance(outcome, CreateTopicReply):
             result.topic_id = id_bytes(outcome.topic_id)
             entries = caller.engine.configs.describe(ResourceType.TOPIC, asked.topic)
             _describe(result, version, outcome.partitions, entries)
@@ -89,9 +85,12 @@ async def create_topics(
     return response
 
 
-async def _create(caller: Caller, asked: Sequence[CreateTopicRequest]) -> Sequence[CreateTopicReply | Exception]:
+async def _outcomes(
+    work: Callable[[Sequence[CreateTopicRequest]], Awaitable[Sequence[CreateTopicReply | Exception | None]]],
+    asked: Sequence[CreateTopicRequest],
+) -> Sequence[CreateTopicReply | Exception | None]:
     try:
-        return await caller.engine.create_topics(asked)
+        return await work(asked)
     except Exception as error:  # noqa: BLE001 - the caller answers it, and logs it where it is a bug
         return [error] * len(asked)
 
@@ -114,17 +113,13 @@ def _partitions_made(caller: Caller, topics: Iterable[_Wanted]) -> int:
     )
 
 
-def _checked(caller: Caller, wanted: _Wanted, names: TopicNames) -> CreateTopicRequest:
+def _checked(caller: Caller, wanted: _Wanted) -> CreateTopicRequest:
     """The topic as the broker is asked for it. Raises Refused."""
     count = _partition_count(caller, wanted)
     config: dict[str, ConfigValue] = {**_settings(wanted)}
     why = why_invalid_topic(wanted.name)
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
-    other = names.colliding(wanted.name)
-    if other is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{wanted.name}' collides with existing topic: {other}")
-    names.add(wanted.name)
     return CreateTopicRequest(wanted.name, count, config)
 
 

@@ -7,7 +7,6 @@ from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKE
 from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
-from seglog_broker.listeners.kafka.topic_names import TopicNames
 from seglog_broker.listeners.kafka.turns import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -122,23 +121,14 @@ def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
 async def _create(caller: Caller, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
     failed: dict[str, ErrorCode] = {}
-    wanted: dict[str, CreateTopicRequest] = {}
-    others = TopicNames(caller.engine.directory.registry.topics)
-    for name in names:
-        if is_internal(name) or name == RESERVED_TOPIC:
-            continue
-        if others.colliding(name) is not None:
-            failed[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-        else:
-            others.add(name)
-            wanted[name] = CreateTopicRequest(name)
+    wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
     try:
-        outcomes: Sequence[object] = await caller.engine.create_topics(list(wanted.values()))
+        outcomes: Sequence[object] = await caller.engine.create_topics(wanted)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         outcomes = [error] * len(wanted)
-    for name, outcome in zip(wanted, outcomes, strict=True):
+    for asked, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, TopicExistsError):
-            failed[name] = failure_of(outcome, "Metadata").code
+            failed[asked.topic] = failure_of(outcome, "Metadata").code
     return failed
 
 
