@@ -5,10 +5,10 @@ from typing import NamedTuple, Protocol
 
 from seglog_broker.groups import consumer_errors as errors
 from seglog_broker.groups.assignors import Assignment
+from seglog_broker.groups.client_patterns import PatternError
 from seglog_broker.groups.consumer_member import AWAY_EPOCH, JOINING_EPOCH
 from seglog_broker.groups.group_memory import MEMBER_BYTES, NAME_BYTES
 from seglog_broker.groups.membership import Limits
-from seglog_broker.groups.topic_patterns import PatternError
 
 Matching = frozenset[str] | PatternError
 """The names of topics that a regular expression matches, or why it is not taken."""

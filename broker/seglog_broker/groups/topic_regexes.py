@@ -5,10 +5,10 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from seglog_broker.groups import consumer_errors as errors
+from seglog_broker.groups.client_patterns import PatternError
 from seglog_broker.groups.consumer_requests import Matching
 from seglog_broker.groups.consumer_state import ConsumerState, MatchedTopics
 from seglog_broker.groups.membership import Now
-from seglog_broker.groups.topic_patterns import PatternError
 
 REFRESH_PAUSE_MS: Final = 10_000
 """Between two times when members come to read other topics, however often topics are created."""

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
+from seglog_broker.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Matching, TopicSize
 from seglog_broker.groups.membership import Effects, Limits, Now, Record
 from seglog_broker.groups.records import encode_record
 from seglog_broker.groups.replay import Replay
-from seglog_broker.groups.topic_patterns import PatternError, TopicPattern
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
@@ -58,7 +58,7 @@ class Topics:
 
     def matching(self, regex: str) -> Matching:
         try:
-            return frozenset(filter(None, TopicPattern(regex).matching(self._topics)))
+            return frozenset(filter(None, ClientPattern(regex).matching(self._topics)))
         except PatternError as error:
             return error
 

@@ -11,9 +11,9 @@ from typing import Final
 import trio
 
 from seglog_broker.api.groups.runner import Group
+from seglog_broker.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_requests import Matching, Topics
-from seglog_broker.groups.topic_patterns import PatternError, TopicPattern
 from seglog_broker.partitions.cold_reads import ColdReads
 
 PATTERNS_MAX: Final = 100
@@ -33,7 +33,7 @@ class TopicMatching:
         self._groups: Final = groups
         self._topics: Final = topics
         self._reads: Final = reads
-        self._pattern: Final = lru_cache(PATTERNS_MAX)(TopicPattern)
+        self._pattern: Final = lru_cache(PATTERNS_MAX)(ClientPattern)
         self._changed: set[str] = set()
         self._restored: set[str] = set()
         self._wanted = trio.Event()

@@ -1,9 +1,9 @@
 """What is known of producers and transactions: DescribeProducers, ListTransactions, DescribeTransactions."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
+from seglog_broker.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
@@ -15,9 +15,6 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 
 PRODUCERS_A_TURN: Final = 500
 """Producers that are described before other tasks run."""
-
-PATTERN_CHARACTERS_MAX: Final = 1_000
-"""The longest pattern of transactional ids that is looked at."""
 
 _STATES: Final = frozenset(
     {
@@ -83,22 +80,13 @@ def list_transactions(
     """There are no transactions."""
     del caller, version
     response = messages.ListTransactionsResponse()
-    pattern = request.transactional_id_pattern
-    if pattern and not _is_pattern(pattern):
+    try:
+        ClientPattern(request.transactional_id_pattern or "")
+    except PatternError:
         response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
         return response
     response.unknown_state_filters = [state for state in request.state_filters if state not in _STATES]
     return response
-
-
-def _is_pattern(text: str) -> bool:
-    if len(text) > PATTERN_CHARACTERS_MAX:
-        return False
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return True
 
 
 async def describe_transactions(

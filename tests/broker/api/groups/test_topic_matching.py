@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.groups.client_patterns import ClientPattern
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
-from seglog_broker.groups.topic_patterns import TopicPattern
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import CreateTopicRequest, DeleteTopicRequest
@@ -78,13 +78,13 @@ async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(
         await trio.sleep(3)
         work: list[tuple[int, str]] = []
         turns = 0
-        matching = TopicPattern.matching
+        matching = ClientPattern.matching
 
-        def noted(self: TopicPattern, names: set[str]) -> object:
+        def noted(self: ClientPattern, names: set[str]) -> object:
             work.extend((turns, name) for name in names)
             return matching(self, names)
 
-        monkeypatch.setattr(TopicPattern, "matching", noted)
+        monkeypatch.setattr(ClientPattern, "matching", noted)
         async with trio.open_nursery() as nursery:
 
             async def count_turns() -> None:

@@ -126,6 +126,18 @@ async def test_a_topic_that_collides_is_not_created_by_asking_for_it() -> None:
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.parametrize(
+    ("pattern", "is_taken"),
+    [("orders-.*", True), ("", True), (r"\pL+", True), ("(", False), ("(?<=a)b", False), (r"\pL" * 600, False)],
+)
+async def test_transactions_are_listed_by_expressions_that_re2_takes(pattern: str, is_taken: bool) -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(messages.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
+        listed = await peer.receive(messages.ListTransactionsResponse)
+    assert listed.error_code == (0 if is_taken else ErrorCode.INVALID_REGULAR_EXPRESSION)
+
+
 async def test_metadata_is_of_what_topics_are_when_their_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "EFFORT_A_TURN", 0)
     async with kafka() as served:

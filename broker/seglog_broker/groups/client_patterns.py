@@ -1,4 +1,4 @@
-"""Regular expressions by which members subscribe to topics: RE2's, which Kafka's brokers use, matched by RE2 itself.
+"""Regular expressions of clients, for topics and transactional ids: RE2's, as Kafka's brokers have, matched by RE2.
 
 RE2 reads and matches in time that is linear in what it reads. What a client sends is bounded all the same: in its
 length, in its classes of characters, which take longest to read, and in the memory of what RE2 makes of it.
@@ -35,7 +35,7 @@ class PatternError(ValueError):
     """Why an expression is not taken, as the end of a sentence."""
 
 
-class TopicPattern:
+class ClientPattern:
     """A regular expression that has to match a whole name. Raises PatternError where RE2 does not take it."""
 
     def __init__(self, text: str) -> None:

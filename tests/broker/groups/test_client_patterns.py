@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.groups import topic_patterns
-from seglog_broker.groups.topic_patterns import TEXT_BYTES_MAX, PatternError, TopicPattern
+from seglog_broker.groups import client_patterns
+from seglog_broker.groups.client_patterns import TEXT_BYTES_MAX, ClientPattern, PatternError
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_expressions import ANSWERS, EXPRESSIONS, NAMES
 from tests.support import examples
@@ -29,7 +29,7 @@ _UNLIKE_KAFKA: Final = {
 
 
 def matched(pattern: str, names: list[str]) -> list[str]:
-    return sorted(name for name in TopicPattern(pattern).matching(names) if name is not None)
+    return sorted(name for name in ClientPattern(pattern).matching(names) if name is not None)
 
 
 def answer(pattern: str) -> list[str] | int:
@@ -62,7 +62,7 @@ def test_any_text_is_taken_or_refused_with_a_reason(pattern: str, name: str) -> 
 )
 def test_what_would_take_long_to_read_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError, match=r"bytes: more than|too many classes|too large"):
-        TopicPattern(pattern)
+        ClientPattern(pattern)
 
 
 @pytest.mark.parametrize(
@@ -98,22 +98,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 0.001
         return now[0]
 
-    monkeypatch.setattr(topic_patterns, "thread_time", look)
+    monkeypatch.setattr(client_patterns, "thread_time", look)
     return now
 
 
 @pytest.mark.usefixtures("clock")
 def test_others_have_a_turn_after_some_milliseconds() -> None:
-    found = list(TopicPattern("b?a").matching(["a", "b"] * 50))
+    found = list(ClientPattern("b?a").matching(["a", "b"] * 50))
     assert [found[at] for at in range(5)] == ["a", "a", "a", None, "a"]
     assert found.count("a") == 50
 
 
 @pytest.mark.usefixtures("clock")
 def test_an_expression_that_takes_too_long_is_given_up() -> None:
-    names = [str(name) for name in range(int(topic_patterns.MATCHING_SECONDS_MAX * 1_000) + 100)]
+    names = [str(name) for name in range(int(client_patterns.MATCHING_SECONDS_MAX * 1_000) + 100)]
     with pytest.raises(PatternError, match="takes too long"):
-        list(TopicPattern("x").matching(names))
+        list(ClientPattern("x").matching(names))
 
 
 def test_a_hostile_expression_takes_little_for_one_name() -> None:
@@ -122,7 +122,7 @@ def test_a_hostile_expression_takes_little_for_one_name() -> None:
     refused = 0
     for repeats in (1, 2, 3, 100):
         try:
-            hostile = TopicPattern("(a?b?){1000}" * repeats + "d")
+            hostile = ClientPattern("(a?b?){1000}" * repeats + "d")
         except PatternError:
             refused += 1
         else:
