@@ -631,7 +631,7 @@ class BrokerConfig:
             Effect.NOW,
             "Most bytes for the members of all groups: what they say, read and are assigned; from nine tenths on new "
             "ones are refused, while those that are there stay, also after a start.",
-            "Raise it when the log says groups_refused: then new members are told to try again.",
+            "Raise it when the log says groups_refused: then new members get an error and try again.",
             change=Change.RELOAD,
         ),
     ] = 134_217_728

@@ -150,7 +150,7 @@ class ClassicPhases:
             self.complete_join_if_all(now)
 
     def end_if_unused(self) -> None:
-        """Wait for nobody any longer where no member is left and no generation was ever handed out."""
+        """End the rebalance where no member is left and no generation was ever completed."""
         if self.generation == 0 and not self.members and not self.pending:
             self.state, self.state_since_ms = ClassicState.EMPTY, -1
             self._join_deadline_ms = self._initial_delay_end_ms = None

@@ -19,7 +19,7 @@ LINES_MAX: Final = 5
 """Lines of one kind that a window lets through before it counts."""
 
 KINDS_MAX: Final = 1_000
-"""Kinds that are told apart in one window; of further ones each event is one kind."""
+"""Kinds that are counted apart in one window; of further ones each event is one kind."""
 
 SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "segment_rolled": ("topic", "reason"),

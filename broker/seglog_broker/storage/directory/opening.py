@@ -320,9 +320,9 @@ class _Opening:
         if metadata.problem is not None:
             self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
         for broker, settings in sorted(metadata.broker_configs.items()):
-            whom = f"broker {broker}" if broker else "all brokers"
+            of = f"broker {broker}" if broker else "all brokers"
             told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-            self._report.kafka_settings.append(f"{whom}: {told}")
+            self._report.kafka_settings.append(f"{of}: {told}")
         for topic, partitions in ids.items():
             note = REMADE_NOTE if is_own else ADOPTED_NOTE
             self._registry.topics[topic] = adopted_topic(topic, partitions, self._new_id, note, metadata)

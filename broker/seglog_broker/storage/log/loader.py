@@ -374,7 +374,7 @@ class _Loader:
         """The log start offset; the checkpoint says ``claimed``, and contradictions become problems.
 
         ``stopped`` has the ends at the last clean stop, if the log should be unchanged since. Where records at the
-        beginning are missing, the log still begins with them: so every start finds them missing, and readers are told,
+        beginning are missing, the log still begins with them: so every start reports them, and readers get an error,
         until ``seglogd check --repair`` lets the log begin at its first segment.
         """
         first = self._segments.bases[0]
