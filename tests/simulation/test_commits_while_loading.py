@@ -48,7 +48,6 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.unproven: dict[Slot, set[int]] = {}  # what an answer about a clamped offset replaces when that is durable
         self.may_be: dict[Slot, set[int]] = defaultdict(lambda: {_NOTHING})
         self.answered: set[Slot] = set()  # since the start
         self.busy: set[str] = set()  # slots and topics with a request under way, as text
@@ -61,7 +60,6 @@ class Simulation:
             self.broker = open_broker(fs, ManualClock(NOW), "offsets.topic.num.partitions=4")
             self.answered.clear()
             self.busy.clear()
-            self.unproven.clear()
             await self._one_start()
             fs = fs.crash(self.random.choice([POWER_LOSS, PROCESS_KILL, RANDOM(self.random.randrange(1 << 30))]))
 
@@ -87,7 +85,7 @@ class Simulation:
                 if crashes_early:
                     requests.cancel_scope.cancel()
             if crashes_early:
-                self._note_unproven()
+                self._note_unanswered()
             else:
                 await trio.sleep(1)
                 for group in GROUPS:
@@ -95,14 +93,13 @@ class Simulation:
                         self._look_up((group, topic), is_loaded=True)
             nursery.cancel_scope.cancel()
 
-    def _note_unproven(self) -> None:
+    def _note_unanswered(self) -> None:
         """What this start has clamped may be durable or not."""
         for group in GROUPS:
             for topic in TOPICS:
                 slot = group, topic
                 if slot not in self.answered and topic in self.ends:
                     self.may_be[slot] = self.may_be[slot] | self._clamped(topic)
-                self.may_be[slot] = self.may_be[slot] | self.unproven.get(slot, set())
 
     def _clamped(self, topic: str) -> set[int]:
         log = self.broker.directory.logs.get((topic, 0))
@@ -172,7 +169,6 @@ class Simulation:
             assert max(allowed) > self.ends[topic], (slot, found.offset, allowed, self.ends)
             log = self.broker.directory.logs[topic, 0]
             assert found.offset in {self.ends[topic], log.log_start_offset}, (slot, found.offset, allowed, self.ends)
-            self.unproven[slot] = allowed
         self.may_be[slot] = {found.offset}
         self.answered.add(slot)
 

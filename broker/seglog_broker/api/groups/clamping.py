@@ -55,12 +55,14 @@ class OffsetClamp:
         self._table = table
         self._recoveries = recoveries
         self._reads = reads
+        self._to_compare: dict[str, dict[Key, CommittedOffset]] = {}
         self._groups = self._partitions = 0
 
     async def settle(self, loaded: CommittedOffsets) -> None:
         """Compare what was loaded, before requests reach its groups.
 
-        Offsets of logs that are still being recovered become ``OffsetService.unsettled``: ``run`` compares them.
+        Offsets of logs that are still being recovered are ``OffsetService.unsettled`` until ``run`` has compared them,
+        and those that are set back until that is durable, so that a second crash does not bring them forward again.
         """
         for number, group in enumerate(loaded, start=1):
             if number % GROUPS_A_TURN == 0:
@@ -69,11 +71,11 @@ class OffsetClamp:
 
     async def run(self, is_loading: Callable[[], bool]) -> None:
         """Compare what is unsettled, each partition as soon as it is recovered. Ends when all is loaded and settled."""
-        while is_loading() or self._offsets.unsettled:
-            for number, group in enumerate(list(self._offsets.unsettled), start=1):
+        while is_loading() or self._to_compare:
+            for number, group in enumerate(list(self._to_compare), start=1):
                 if number % GROUPS_A_TURN == 0:
                     await self._reads.turn()
-                self._settle(group, self._offsets.unsettled.pop(group))
+                self._settle(group, self._to_compare.pop(group))
             await trio.sleep(RECOVERY_POLL_SECONDS)
         if self._groups > GROUP_LINES_MAX:
             log.warning("committed_offsets_clamped_in_all", groups=self._groups, partitions=self._partitions)
@@ -90,19 +92,25 @@ class OffsetClamp:
             elif partition is not None and stored.offset > partition.end_offset_at_start:
                 end = max(partition.end_offset_at_start, partition.log.log_start_offset)
                 clamped.append(_Clamped(key, stored.offset, stored._replace(offset=end, leader_epoch=-1)))
+        unsettled = self._offsets.unsettled.pop(group, {})
+        for key in loaded:
+            unsettled.pop(key, None)
+        unsettled.update(later)
         for key, _, now in clamped:
             self._offsets.committed.put(group, key, now)
+            unsettled[key] = now
+        if unsettled:
+            self._offsets.unsettled[group] = unsettled
         if clamped:
             self._write(group, clamped)
         if later:
-            self._offsets.unsettled[group] = later
+            self._to_compare[group] = later
 
     def _write(self, group: str, clamped: Sequence[_Clamped]) -> None:
         for begin in range(0, len(clamped), OFFSETS_A_WRITE):
-            records = [
-                encode_commit(group, offset.key, offset.now) for offset in clamped[begin : begin + OFFSETS_A_WRITE]
-            ]
-            self._topic.write(group, records, partial(note_corrected, group))
+            some = clamped[begin : begin + OFFSETS_A_WRITE]
+            records = [encode_commit(group, offset.key, offset.now) for offset in some]
+            self._topic.write(group, records, partial(self._end, group, some))
         self._groups += 1
         self._partitions += len(clamped)
         if self._groups <= GROUP_LINES_MAX:
@@ -118,6 +126,16 @@ class OffsetClamp:
                 consequence="the log lost records that the group had read, or the commit was beyond the log end; "
                 "the group goes on at that end",
             )
+
+    def _end(self, group: str, clamped: Sequence[_Clamped], error: SeglogError | None) -> None:
+        """Answer the offsets from now on: they are durable, or cannot be written."""
+        note_corrected(group, error)
+        unsettled = self._offsets.unsettled.get(group, {})
+        for key, _, now in clamped:
+            if unsettled.get(key) is now:
+                del unsettled[key]
+        if not unsettled:
+            self._offsets.unsettled.pop(group, None)
 
 
 def note_corrected(group: str, error: SeglogError | None) -> None:

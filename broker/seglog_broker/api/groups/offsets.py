@@ -46,7 +46,8 @@ class OffsetService:
     ) -> None:
         self.committed = CommittedOffsets()
         self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
-        """By group: what was loaded for logs that are being recovered, and may be beyond the ends these will have."""
+        """By group: offsets that are not answered yet: those of logs that are being recovered, which may end before them,
+        and those that were set back, until that is durable."""
         self._memory = Budget(
             "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
         )
@@ -207,7 +208,7 @@ class OffsetService:
                     found.append(Committed(topic, number, is_unstable=is_unstable))
             elif unsettled.get((topic, number)) is stored:
                 raise CoordinatorLoadingError(
-                    f"{topic}-{number} is being recovered, and may end before what group {group} committed: ask again",
+                    f"what group {group} committed for {topic}-{number} is being compared with its log: ask again",
                     group=group,
                 )
             else:

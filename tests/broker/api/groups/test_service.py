@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.groups.membership import JoinResult, LeavingMember, SyncRequest
-from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
@@ -489,7 +489,7 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.groups.run)
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(errors.CoordinatorLoadingError, match="t-0 is being recovered"):
+            with pytest.raises(errors.CoordinatorLoadingError, match="t-0 is being compared"):
                 committed(broker, "g")
             assert committed(broker, "g", 1) == -1
             broker.partitions._served["t", 0] = partition
@@ -497,6 +497,38 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
             assert committed(broker, "g") == 10
             nursery.cancel_scope.cancel()
     broker.close()
+
+
+async def test_an_offset_that_is_set_back_is_answered_when_a_second_crash_does_not_bring_it_forward(
+    autojump_clock: object,
+) -> None:
+    del autojump_clock
+    fs = ForgetfulFileSystem()
+    data = batch(*(b"w" for _ in range(5)))
+    request = AppendRequest([AppendPartition("t", 0, len(data))], "os")
+    async with running(fs, closes=False) as broker:
+        await with_topic(broker)
+        append_request(broker, request, memoryview(bytearray(data)))
+        await commit(broker, "g", 15)
+    fs = fs.crash(POWER_LOSS)
+    broker = open_broker(fs, ManualClock(NOW))
+    refusals = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.groups.run)
+        while True:
+            try:
+                assert committed(broker, "g") == 10
+            except errors.CoordinatorLoadingError as error:
+                refusals.append(error.message)
+                await trio.lowlevel.checkpoint()
+            else:
+                break
+        append_request(broker, request, memoryview(bytearray(data)))  # the log has offset 14 again, of another record
+        nursery.cancel_scope.cancel()
+    assert any("t-0 is being compared" in refusal for refusal in refusals)
+    async with running(fs.crash(PROCESS_KILL)) as broker:
+        assert broker.directory.logs["t", 0].log_end_offset == 15
+        assert committed(broker, "g") == 10
 
 
 async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -> None:
