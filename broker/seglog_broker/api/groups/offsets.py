@@ -46,8 +46,8 @@ class OffsetService:
     ) -> None:
         self.committed = CommittedOffsets()
         self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
-        """By group: offsets that are not answered yet: those of logs that are being recovered, which may end before them,
-        and those that were set back, until that is durable."""
+        """By group: offsets that are not answered yet. The logs of some are being recovered, and may end before them;
+        others were set back, and are answered when that is durable."""
         self._memory = Budget(
             "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
         )
