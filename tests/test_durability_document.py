@@ -21,7 +21,7 @@ _FAILURES = [
     "An fsync fails",
 ]
 _STORAGE = (REPOSITORY / "docs" / "STORAGE.md").read_text(encoding="utf-8")
-_WITHOUT_CONTENT = {".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>"}
+_WITHOUT_CONTENT = {".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>", "seglog-ballast"}
 """Empty, or the same bytes under a name that says that they do not count."""
 _OF_KAFKA_ALONE = {".txnindex"}
 """Told below "What stays undetectable"."""

@@ -70,6 +70,13 @@ def fill_from_outside(mount_point: Path, under: Sequence[str], name: str = "hog"
     assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
 
 
+def fill_inodes(mount_point: Path, under: Sequence[str]) -> None:
+    """Take every free inode with empty files."""
+    script = 'i=0; while : > "$0/hog-$$-$i" ; do i=$((i+1)); done'
+    hog = [*under, "sh", "-c", script, str(mount_point)]
+    assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
+
+
 def fill_from_both_sides(client: seglog.Client, mount_point: Path, under: Sequence[str]) -> None:
     """Produce to topic t, and one record to a topic "kept"; then fill the rest with another file."""
     client.create_topic("kept", 1)
@@ -333,6 +340,37 @@ def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_p
         with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
             assert producer.send(value(acked)).result().offset == acked
         assert read(client) == [value(number) for number in range(acked - 20, acked + 1)]
+        assert running.stop() == 0
+
+
+def test_a_stop_without_a_free_inode_is_clean_and_the_next_start_reads_nothing(tmp_path: Path) -> None:
+    mount_point = tmp_path / "disk"
+    quick = ("--set", "log.initial.task.delay.ms=0")
+    with (
+        mounted(mount_point, "size=64m,nr_inodes=2000") as under,
+        daemon(mount_point / "data", *quick, under=under) as running,
+        seglog.connect(running.address) as client,
+    ):
+        spares = [*under, "sh", "-c", f"ls {mount_point / 'data'} | grep -c seglog-spare"]
+        client.create_topic("t", 20, config={"segment.bytes": 65_536})
+        client.create_topic("u", 1)
+        with client.producer("t", idempotent=True) as producer:
+            sent = [producer.send(value(number), partition=number % 20) for number in range(60)]
+        ends = [ack.result().offset for ack in sent]
+        wait_until(lambda: int(subprocess.run(spares, stdout=subprocess.PIPE, check=False).stdout) == 8, "spare files")
+        fill_inodes(mount_point, under)
+        wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+        fill_inodes(mount_point, under)
+        before = {part.partition: part.latest for part in client.offsets("t")}
+        for _ in range(3):
+            assert running.stop() == 0
+            fill_inodes(mount_point, under)
+            running.start()
+            fill_inodes(mount_point, under)
+            assert {part.partition: part.latest for part in client.offsets("t")} == before
+            assert "partition_recovered" not in running.log_text()
+            assert client.metrics()["partitions_recovering"] == 0
+        assert len(ends) == len(read(client)) == 60
         assert running.stop() == 0
 
 

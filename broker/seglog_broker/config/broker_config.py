@@ -266,7 +266,8 @@ class BrokerConfig:
             Long(-1),
             Effect.NOW,
             "Size of a reserve file that is deleted when the disk is full, so that there is room for orderly "
-            "deletions; 0 for none, -1 for a hundredth of the disk, at most 16 MiB.",
+            "deletions; 0 for none, -1 for a hundredth of the disk, at most 16 MiB. Beside it, eight empty files "
+            "keep inodes.",
             "Seldom.",
         ),
     ] = -1

@@ -1,8 +1,8 @@
 """Watches the free space of the disk: a full disk is a state that begins and ends by itself.
 
 Meanwhile appends are refused (``storage.io.free_space``). This task logs when the state begins and ends; removes the
-ballast, and makes it again later; has waiting deletions done at once; disconnects readers that keep removed files open;
-and has files that found no room written when there is some.
+ballast; has waiting deletions done at once; disconnects readers that keep removed files open; and has files that found
+no room written when there is some. It makes the ballast and the spare files, and makes them again.
 """
 
 from typing import Final, Protocol
@@ -60,6 +60,7 @@ async def run_free_space(broker: Services) -> None:
     tried: Room | None = None  # the free space with which unwritten files last found no room
     # Soon, because a full disk needs it; but not at once, because a start has more urgent writes.
     next_ballast = trio.current_time() + min(BALLAST_SECONDS_MAX, broker.config.log_initial_task_delay_ms / 1000)
+    next_spares = next_ballast
     while True:
         try:
             space.update(*await broker.offload.maintenance(space.measure))
@@ -80,6 +81,9 @@ async def run_free_space(broker: Services) -> None:
             is_due = space.lacks_ballast and trio.current_time() >= next_ballast
             if is_due and not await _make_ballast(broker):
                 next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
+        if space.lacks_spares and trio.current_time() >= next_spares:
+            await _make_spares(broker)
+            next_spares = trio.current_time() + BALLAST_RETRY_SECONDS
         is_calm = space.level is SpaceLevel.ENOUGH and not broker.checkpoints.has_unwritten
         look = LOOK_SECONDS if is_calm else LOOK_SECONDS_LOW
         ballast_due = next_ballast - trio.current_time()
@@ -132,3 +136,10 @@ async def _make_ballast(broker: Services) -> bool:
         return False
     log.info("ballast_made", bytes=space.ballast)
     return True
+
+
+async def _make_spares(broker: Services) -> None:
+    try:
+        await broker.offload.maintenance(broker.directory.space.make_spares)
+    except OSError as error:
+        log.warning("spare_files_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)

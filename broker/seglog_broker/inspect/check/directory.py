@@ -51,8 +51,8 @@ _OFFSET_CHECKPOINTS: Final = (
     checkpoints.HIGH_WATERMARK_CHECKPOINT,
     checkpoints.CLEANER_CHECKPOINT,
 )
-_OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE})
-"""The lock and the ballast, whose contents are not checked."""
+_OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE, *filenames.SPARE_FILES})
+"""The lock, the ballast and the spare files, whose contents are not checked."""
 
 Key = tuple[str, int]
 """Topic and number of a partition."""

@@ -62,6 +62,7 @@ _KNOWN_FILES: Final = _ONLY_IN_LOG_DIRECTORIES | {
     filenames.LOCK_FILE,
     filenames.CLEAN_SHUTDOWN_FILE,
     filenames.BALLAST_FILE,
+    *filenames.SPARE_FILES,
 }
 _IDENTITIES: Final = ("cluster.id", "node.id", "broker.id")
 """Properties of which each ``meta.properties`` of Kafka's has one."""

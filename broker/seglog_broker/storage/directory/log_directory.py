@@ -5,6 +5,7 @@
 
 import contextlib
 import traceback
+from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.directory_lock import DirectoryLock
@@ -22,6 +23,9 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol.errors import StorageError
+
+INODES_OF_A_STOP: Final = 2
+"""Files that the stop of a partition makes at most: a snapshot of its producers, and its first state."""
 
 
 class LogDirectory:
@@ -78,20 +82,23 @@ class LogDirectory:
 
         The marker is written only if every log was closed without error, because a start that finds it, also of Kafka,
         trusts all files. Otherwise ``seglog-clean-partitions`` names those that were closed, so that an error in one
-        partition, even a bug, does not cost the others a recovery.
+        partition, even a bug, does not cost the others a recovery; and so it is where inodes are too short for the
+        first state of partitions, which is no problem.
         """
         problems = []
         ends = {}
         clean_ends = {}
         self.handles.make_room_for_stop()
         with contextlib.suppress(OSError):
-            self.space.make_ready()
+            self.space.make_ready_to_stop()
         if self.topics.unrecorded:
             with contextlib.suppress(OSError):  # else the next start knows it from the directory names
                 self.registry.save()
+        sparing = self.space.lacks_inodes_for(len(self.logs) * INODES_OF_A_STOP + len(filenames.SPARE_FILES))
+        is_complete = True
         for key, log in self.logs.items():
             try:
-                log.close()
+                log.close(sparing=sparing)
             except StorageError as error:
                 problems.append(error.message)
                 continue
@@ -102,6 +109,7 @@ class LogDirectory:
             if log.state.read_only is not None:  # the disk's content is not known
                 problems.append(f"{log.directory} is read-only because {log.state.read_only}")
                 continue
+            is_complete &= log.state_file.is_saved
             self.partitions.note_recovery_point(key, log.log_end_offset)
             clean_ends[key] = log.log_end_offset
         for topic, partition in self.recovering:
@@ -111,7 +119,7 @@ class LogDirectory:
             high_watermarks = (self._file(checkpoints.HIGH_WATERMARK_CHECKPOINT), checkpoints.encode_offsets(ends))
             for path, content in (*self.partitions.encoded_checkpoints(), high_watermarks):
                 write_file_atomically(self._fs, path, content)
-            if not problems and not self.report.offline:
+            if not problems and not self.report.offline and is_complete:
                 marker, content = filenames.CLEAN_SHUTDOWN_FILE, CLEAN_MARKER
             else:
                 marker, content = filenames.CLEAN_PARTITIONS_FILE, checkpoints.encode_offsets(clean_ends)

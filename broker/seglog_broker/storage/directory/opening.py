@@ -220,6 +220,8 @@ class _Opening:
             fs.unlink(self._file(filenames.CLEAN_PARTITIONS_FILE))
             fs.sync_directory(path)
         self._report.clean = clean or not directories
+        if clean or filenames.CLEAN_PARTITIONS_FILE in found:
+            self._space.hold_inodes()
         if not known:
             self._adopt(directories, is_own=filenames.FORMAT_FILE in found)
         self._correct_internal_topics()

@@ -16,6 +16,8 @@ REGISTRY_FILE: Final = "seglog-topics.json"
 CREATION_FILE: Final = "seglog-creation.json"
 FORMAT_FILE: Final = "seglog-format"
 BALLAST_FILE: Final = "seglog-ballast"
+SPARE_FILES: Final = tuple(f"seglog-spare-inode-{number}" for number in range(1, 9))
+"""Empty files, each of which keeps an inode: what a stop writes to the log directory takes no more."""
 PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
 CLOCK_FILE: Final = "seglog-clock.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"

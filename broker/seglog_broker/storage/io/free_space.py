@@ -4,6 +4,10 @@ Deleting needs space too: checkpoints and the registry are written before any fi
 some space is left. If other programs use that up as well, deleting the ballast file frees a little. Code that has to
 write before it can delete does so ``with_ballast``, because the free space may not have been measured yet.
 
+A file system can run out of inodes as well, and each file that is replaced takes one for a moment. Where their number
+is limited, a few empty files beside the ballast, the spare files, keep some. They are not given up when appends stop,
+because other programs would take their inodes, but by the work that needs one, and by a stop.
+
 Appends stop when less than ``hard`` bytes are free and continue when ``soft`` are: with one mark for both, the broker
 would alternate between refusing and accepting records. Bytes that the ballast lacks count as used, so that deleting it
 does not end a shortage.
@@ -35,6 +39,12 @@ INODES_MAX: Final = 100
 INODES_SHARE: Final = 100
 """Appends stop when fewer inodes than this are free, or than the disk's inodes divided by the share. They continue when
 twice as many are free. A roll takes four inodes, and each file that is replaced takes one for a moment."""
+
+SPARES_OF_A_STOP: Final = 6
+"""Spare files that are given up by a stop alone: for the checkpoints, the marker, and one that is replaced."""
+
+INODES_LEFT: Final = 2
+"""Inodes that making spare files leaves free."""
 
 _ZEROS: Final = bytes(MIB)
 
@@ -100,6 +110,7 @@ class FreeSpace:
         self._fs = fs
         self._config = config
         self._ballast_path = f"{directory}/{filenames.BALLAST_FILE}"
+        self._spares = [path for name in filenames.SPARE_FILES if fs.exists(path := f"{directory}/{name}")]
         self._room = 0  # bytes that may be appended before the free space is measured again
         self._total = fs.total_bytes(directory)  # bytes of the disk
         self.marks = marks_of(config, self._total)
@@ -120,6 +131,13 @@ class FreeSpace:
         if self.is_full or self.free < self.ballast:  # the second test is for marks of 0
             self.give_up_ballast()
 
+    def make_ready_to_stop(self) -> None:
+        """As ``make_ready``. Where inodes are short, remove the spare files as well, and measure again."""
+        self.make_ready()
+        if self.lacks_inodes_for(len(filenames.SPARE_FILES)):
+            self.give_up_spares()
+            self.refresh()
+
     @property
     def total(self) -> int:
         """Bytes of the disk."""
@@ -139,6 +157,19 @@ class FreeSpace:
     def lacks_inodes(self) -> bool:
         """Whether too few inodes are free, however many bytes are."""
         return self.inodes is not None and self.inodes.free < max(1, self._inodes_hard)
+
+    def hold_inodes(self) -> None:
+        """Where inodes are short, make the spare files of what is left, for the next stop.
+
+        For a start after a clean stop, which needs none of them. An error is ignored: the files are made later.
+        """
+        if self.lacks_inodes_for(INODES_MAX):
+            with contextlib.suppress(OSError):
+                self.make_spares(left=0)
+
+    def lacks_inodes_for(self, needed: int) -> bool:
+        """Whether fewer than ``needed`` inodes are free, as last measured."""
+        return self.inodes is not None and self.inodes.free < needed
 
     @property
     def _inodes_hard(self) -> int:
@@ -162,7 +193,7 @@ class FreeSpace:
         """Set the level from so many free bytes and inodes."""
         self.free, self.inodes = free, inodes
         inodes_hard = self._inodes_hard
-        inodes_free = inodes_hard * 2 if inodes is None else inodes.free
+        inodes_free = inodes_hard * 2 if inodes is None else inodes.free - self._spares_missing
         usable = max(0, free - max(0, self.marks.ballast - self.ballast))
         if usable < self.marks.hard or inodes_free < inodes_hard:
             self.level = SpaceLevel.FULL
@@ -189,7 +220,7 @@ class FreeSpace:
         """Raise DiskFullError if fewer than ``needed`` inodes are free now; ``what`` begins its message."""
         with contextlib.suppress(OSError):
             self.refresh()
-        if self.inodes is not None and self.inodes.free < needed:
+        if self.inodes is not None and self.lacks_inodes_for(needed):
             raise self._full(
                 f"{what}: its files need {needed:,} inodes, and the file system of {self.path} has "
                 f"{self.inodes.free:,} of {self.inodes.total:,} inodes left"
@@ -247,6 +278,17 @@ class FreeSpace:
         missing = self.marks.ballast - self.ballast
         return 0 < missing <= self.free and self.level is SpaceLevel.ENOUGH
 
+    @property
+    def lacks_spares(self) -> bool:
+        """Whether spare files are missing, and there are inodes for some of them."""
+        return bool(self._spares_missing) and not self.lacks_inodes_for(INODES_LEFT + 1)
+
+    @property
+    def _spares_missing(self) -> int:
+        """How many spare files are to be made; none where inodes are not limited, or there is to be no ballast."""
+        is_wanted = self.inodes is not None and self.marks.ballast > 0
+        return len(filenames.SPARE_FILES) - len(self._spares) if is_wanted else 0
+
     def give_up_ballast(self) -> None:
         """Remove the ballast file, if there is one. Raises OSError."""
         if self.ballast:
@@ -254,13 +296,22 @@ class FreeSpace:
                 self._fs.unlink(self._ballast_path)
             self.ballast = 0
 
+    def give_up_spares(self, keep: int = 0) -> None:
+        """Remove the spare files, but for ``keep``. Raises OSError."""
+        while len(self._spares) > keep:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.unlink(self._spares[-1])
+            self._spares.pop()
+
     def with_ballast(self, work: Callable[[], T]) -> T:
-        """Return ``work()``. If the disk is full, remove the ballast and call ``work`` once more.
+        """Return ``work()``. If the disk is full, remove the ballast and some spare files, and call it once more.
+
+        Spare files are made again of the inodes that ``work`` took for a moment only.
 
         For work that frees space, with the little that it has to write first; not for work that only fills the disk.
         ``work`` must be safe to call again after an error. For any thread. Raises what the last call raised.
         """
-        had_ballast = self.ballast > 0
+        had_ballast = self.ballast > 0 or len(self._spares) > SPARES_OF_A_STOP
         try:
             return work()
         except DiskFullError:
@@ -270,9 +321,14 @@ class FreeSpace:
             if error.errno not in NO_ROOM or not had_ballast:
                 raise
         self.give_up_ballast()
+        self.give_up_spares(keep=SPARES_OF_A_STOP)
         with contextlib.suppress(OSError):
             self.refresh()  # now, so that appends do not take the space that ``work`` needs
-        return work()
+        try:
+            return work()
+        finally:
+            with contextlib.suppress(OSError):
+                self.make_spares(left=0)
 
     def make_ballast(self) -> None:
         """Write the ballast file. Raises OSError; no file is left then."""
@@ -288,3 +344,13 @@ class FreeSpace:
         finally:
             file.close()
         self.ballast = self.marks.ballast
+
+    def make_spares(self, left: int = INODES_LEFT) -> None:
+        """Make the spare files that are missing, as far as ``left`` inodes stay free. Raises OSError."""
+        self.refresh()
+        if self.inodes is None or not self.marks.ballast:
+            return
+        missing = [path for name in filenames.SPARE_FILES if (path := f"{self.path}/{name}") not in self._spares]
+        for path in missing[: max(0, self.inodes.free - left)]:
+            self._fs.open(path, create=True).close()
+            self._spares.append(path)

@@ -118,17 +118,20 @@ class LogFlusher:
         closed = [segment for segment in self._segments.known() if segment is not self._segments.active]
         return self._prepare_deep_flush(closed, self._segments.active.base_offset)
 
-    def flush_deep(self) -> None:
-        """Sync everything now, indexes and producer snapshots included. Raises OSError or StorageError."""
+    def flush_deep(self, *, sparing: bool = False) -> None:
+        """Sync everything now, indexes and producer snapshots included. Raises OSError or StorageError.
+
+        With ``sparing`` no checksum is written, which takes a file: the scrub does that later.
+        """
         end = self._offsets.end
-        while self._run(self._prepare_deep_flush([*self._segments.known()], end)) < end:
+        while self._run(self._prepare_deep_flush([*self._segments.known()], end, sparing=sparing)) < end:
             pass
 
-    def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
+    def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int, *, sparing: bool = False) -> Flush:
         if self._indexes_unsaved:
             for segment in segments:
                 segment.indexes.writer.save()
-                if segment is not self._segments.active:
+                if segment is not self._segments.active and not sparing:
                     segment.checksum.save()
             self._indexes_unsaved = False
         return _with_what_can_be_opened(

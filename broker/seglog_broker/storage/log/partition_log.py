@@ -229,21 +229,27 @@ class PartitionLog:
 
     # --- Closing ------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, sparing: bool = False) -> None:
         """Flush everything and close every file. After this a start need not check the directory.
+
+        With ``sparing``, because inodes are short, no file is made that a start can do without: then the state may not
+        be saved (``StateFile.is_saved``).
 
         Raises StorageError when the disk fails; the next start then has to recover the log.
         """
         state, end = self.state, self._offsets.end
         try:
             self._segments.active.close()
-            self.flusher.flush_deep()
-            self._snapshots.close(self._segments.bases, end)
+            self.flusher.flush_deep(sparing=sparing)
+            self._snapshots.close(self._segments.bases, end, sparing=sparing)
             if state.read_only is None:
                 state.held_end = end
             self.epochs.save()  # truncated by retention, which does not fsync them
             state.stopped = StoppedAt(self._offsets.start, end)
-            self.state_file.save()
+            if sparing and self.state_file.is_expendable:
+                self.state_file.mark_dirty()
+            else:
+                self.state_file.save()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
         finally:

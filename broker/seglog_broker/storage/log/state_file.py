@@ -74,6 +74,18 @@ class StateFile:
         """Whether a start after a crash would find the current log start."""
         return self.proven_start >= self._offsets.start
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has every change of the state that was marked."""
+        return not self._is_dirty
+
+    @property
+    def is_expendable(self) -> bool:
+        """Whether there is no file yet, and a start finds in others what it would have."""
+        state = self.state
+        is_plain = self.start_is_proven and state.read_only is None and not state.damaged
+        return is_plain and not self._files.fs.exists(self._path)
+
     def begin(self) -> None:
         """The log is loaded: the disk has its current log start."""
         self.state.log_start = self.proven_start = self._offsets.start

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.os_errors import suppress_no_room
 from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_protocol.record_batch import BatchHeader
@@ -88,10 +89,10 @@ class ProducerSnapshots:
         ``names`` are those in the directory, ``segment_bases`` rise. ``recovered_from`` is None after a clean stop,
         otherwise the offset below which the log is unchanged: batches that a snapshot above it covers may be lost.
         After a clean stop without any snapshot, as in a directory older than snapshots, the state is empty and nothing
-        is read.
+        is read. A log of one segment is read all the same: its last stop may have had no room for its only snapshot.
         """
         self._find(names, segment_bases, log_start)
-        if recovered_from is None and not self.offsets:
+        if recovered_from is None and not self.offsets and len(segment_bases) > 1:
             for offset in (*segment_bases[-2:], log_end):
                 self.state.restart(offset)
                 self.take(offset)
@@ -135,6 +136,11 @@ class ProducerSnapshots:
         else:
             self._unsynced[end_offset] = None
 
+    def take_if_there_is_room(self, end_offset: int, *, sync: bool = True) -> None:
+        """As ``take``; on a full disk there is none, and a later start reads more batches."""
+        with suppress_no_room():
+            self.take(end_offset, sync=sync)
+
     @property
     def unsynced(self) -> list[int]:
         """Offsets of the snapshots that were taken without ``sync``, ascending."""
@@ -157,9 +163,14 @@ class ProducerSnapshots:
                     return taken, decode_snapshot(read_file(self._fs, self._path(taken)))
         return self._first_base, []
 
-    def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
-        """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""
-        self.take(end_offset)
+    def close(self, segment_bases: Sequence[int], end_offset: int, *, sparing: bool = False) -> None:
+        """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed.
+
+        Where there is no room for it, or it is to be ``sparing`` with files, the next start reads the batches after the
+        snapshot before.
+        """
+        if not sparing:
+            self.take_if_there_is_room(end_offset)
         self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def drop(self, segment_bases: Collection[int]) -> None:
@@ -208,7 +219,7 @@ class ProducerSnapshots:
     def finish(self, replaying: "Replaying", log_end: int) -> ProducerLoadReport:
         """Every batch below ``log_end`` has been replayed."""
         replaying.end(log_end)
-        self.take(log_end)
+        self.take_if_there_is_room(log_end)
         self._sync_names()
         return replaying.report
 
@@ -298,7 +309,7 @@ class Replaying:
         if header.base_offset < state.end_offset:
             return
         while self._due and header.base_offset >= self._due[0]:
-            self._snapshots.take(self._due.pop(0), sync=False)
+            self._snapshots.take_if_there_is_room(self._due.pop(0), sync=False)
         self.report.replayed += 1
         aborted = state.apply_replayed(header, marker, self._now_ms)
         if aborted is not None:
@@ -308,7 +319,7 @@ class Replaying:
         """No batch follows."""
         for base in self._due:
             if base < log_end:
-                self._snapshots.take(base, sync=False)
+                self._snapshots.take_if_there_is_room(base, sync=False)
 
 
 def stray_snapshots(offsets: Sequence[int], segment_bases: Sequence[int]) -> list[int]:

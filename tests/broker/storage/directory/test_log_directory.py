@@ -14,6 +14,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.kafka_signs import metadata_files
 from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
 from seglog_broker.storage.io import filenames, filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
@@ -22,6 +23,7 @@ from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.partition_files import PARTITIONS_AT_A_TIME, empty_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidPartitionsError,
@@ -668,6 +670,81 @@ def test_a_stop_on_a_full_disk_is_clean_at_the_cost_of_the_ballast() -> None:
     assert fs.exists(_MARKER)
 
 
+def _without_inodes(*, stops: int, partitions: int = 20) -> tuple[ForgetfulFileSystem, LogDirectory]:
+    """A directory whose file system has lost its last inode to others, but for the spare files.
+
+    It has been stopped before ``stops`` times, so that there is one or none of each file that a stop makes.
+    """
+    fs = ForgetfulFileSystem()
+    fs.limit_free_inodes(10_000)
+    directory = _opened(fs)
+    directory.topics.create_topic("orders", partitions, {"segment.bytes": "1024"})
+    for _ in range(stops):
+        assert directory.close() == []
+        directory = _opened(fs)
+    for number, log in enumerate(directory.logs.values()):
+        for _ in range(number):
+            _append(log)
+        _append_once(log, sequence=0)
+    directory.space.make_ballast()
+    directory.space.make_spares()
+    directory.space.update(*directory.space.measure())
+    fs.limit_free_inodes(0)
+    return fs, directory
+
+
+def _append_once(log: PartitionLog, *, sequence: int) -> Appended:
+    encoded = encode_batch([(1, None, b"once", ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return append_one(log, memoryview(bytearray(encoded)))
+
+
+def _facts(directory: LogDirectory) -> dict[TopicPartition, tuple[object, ...]]:
+    """What a stop and a start leave as it is."""
+    return {
+        key: (log.log_start_offset, log.log_end_offset, log.epochs.entries, list(log.producers.entries()))
+        for key, log in directory.logs.items()
+    }
+
+
+@pytest.mark.parametrize("stops", [0, 1])
+def test_a_stop_without_an_inode_is_clean_and_the_next_start_finds_all(stops: int) -> None:
+    fs, directory = _without_inodes(stops=stops)
+    facts = _facts(directory)
+    for _ in range(3):  # and none is freed meanwhile
+        assert directory.close() == []
+        assert fs.exists(_MARKER if stops else "/data/seglog-clean-partitions")
+        for policy in (PROCESS_KILL, POWER_LOSS):
+            found = _opened(fs.found_after(policy))
+            assert (_facts(found), found.report.problems) == (facts, [])
+            assert not any(opened.recovery for opened in found.report.opened.values())
+            found.abandon()
+        directory = _opened(fs)
+        assert _facts(directory) == facts
+        directory.space.make_spares()
+        fs.limit_free_inodes(0)
+    assert all(_append_once(log, sequence=0).duplicate_of is not None for log in directory.logs.values())
+    fs.limit_free_inodes(None)
+    assert directory.close() == []
+    assert fs.exists(_MARKER)
+
+
+@pytest.mark.parametrize("stops", [0, 1])
+def test_a_stop_without_an_inode_that_finds_no_room_at_any_step_loses_nothing(stops: int) -> None:
+    fs, directory = _without_inodes(stops=stops, partitions=3)
+    expected = {key: facts[:2] + facts[3:] for key, facts in _facts(directory).items()}  # epochs may begin anew
+    fs.operations.clear()
+    directory.close()
+    for name, path in {(op.name, op.path): None for op in fs.operations}:
+        fs, directory = _without_inodes(stops=stops, partitions=3)
+        fs.inject(Fault(name, path, error=errno.ENOSPC))
+        problems = directory.close()
+        after = fs.found_after(PROCESS_KILL)
+        after.limit_free_inodes(None)
+        found = _opened(after)
+        assert {key: facts[:2] + facts[3:] for key, facts in _facts(found).items()} == expected, (name, path, problems)
+        assert (found.report.offline, found.report.problems) == ({}, []), (name, path)
+
+
 def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> None:
     fs, directory = _with_topic()
     directory.close()
@@ -995,10 +1072,10 @@ def test_a_bug_in_one_partition_costs_the_others_neither_their_flush_nor_their_c
     hurt = directory.logs["orders", 1]
     plain = PartitionLog.close
 
-    def close(log: PartitionLog) -> None:
+    def close(log: PartitionLog, *, sparing: bool) -> None:
         if log is hurt:
             raise struct.error("int too large to convert")
-        plain(log)
+        plain(log, sparing=sparing)
 
     with monkeypatch.context() as patched:
         patched.setattr(PartitionLog, "close", close)

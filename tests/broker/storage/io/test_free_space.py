@@ -2,13 +2,15 @@
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filenames import SPARE_FILES
+from seglog_broker.storage.io.filesystem import Inodes, PosixFileSystem, write_file_atomically
 from seglog_broker.storage.io.free_space import MIB, FreeSpace, Marks, SpaceLevel, marks_of
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import DiskFullError
@@ -215,6 +217,55 @@ def test_without_marks_a_ballast_is_made_only_where_it_fits_and_given_up_where_i
     space.make_ballast()
     space.make_ready()
     assert (space.ballast, fs.free_bytes("/data")) == (0, 500)
+
+
+def spare_files(fs: ForgetfulFileSystem) -> int:
+    return sum(fs.exists(f"/data/{name}") for name in SPARE_FILES)
+
+
+def test_spare_files_keep_inodes_until_work_or_a_stop_needs_them() -> None:
+    fs = disk(100_000)
+    space = space_on(fs)
+    assert not space.lacks_spares, "where inodes have no limit"
+    fs.limit_free_inodes(6)
+    space.refresh()
+    assert space.lacks_spares
+    space.make_spares()
+    assert (spare_files(fs), fs.inodes("/data")) == (4, Inodes(2, 8))
+    fs.limit_free_inodes(100)
+    space.refresh()
+    space.make_spares()
+    space.refresh()
+    assert (spare_files(fs), space.lacks_spares) == (len(SPARE_FILES), False)
+    space.make_ready_to_stop()
+    assert spare_files(fs) == len(SPARE_FILES), "there are others"
+    fs.limit_free_inodes(0)
+    again = space_on(fs)
+    assert spare_files(fs) == len(SPARE_FILES), "a shortage alone costs none"
+    for spares in (7, 7, 6):
+        name = "replaced" if spares == 7 else "another"
+        again.with_ballast(partial(write_file_atomically, fs, f"/data/{name}", b"1"))
+        assert spare_files(fs) == spares
+    with pytest.raises(OSError, match="ENOSPC"):
+        again.with_ballast(partial(write_file_atomically, fs, "/data/third", b"1"))
+    assert spare_files(fs) == 6, "these are for the stop"
+    again.make_ready_to_stop()
+    assert spare_files(fs) == 0
+    fs.limit_free_inodes(3)
+    again = space_on(fs)
+    again.hold_inodes()
+    assert spare_files(fs) == 3
+    again.make_ready_to_stop()
+    assert (spare_files(fs), again.lacks_inodes_for(3)) == (0, False)
+
+
+def test_without_a_ballast_there_are_no_spare_files() -> None:
+    fs = disk(100_000)
+    fs.limit_free_inodes(100)
+    space = space_on(fs, ballast=0)
+    space.make_spares()
+    space.hold_inodes()
+    assert (spare_files(fs), space.lacks_spares) == (0, False)
 
 
 @given(st.lists(st.integers(0, 4000)))

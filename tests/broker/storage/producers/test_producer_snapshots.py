@@ -194,6 +194,27 @@ def test_a_clean_log_without_any_snapshot_gets_empty_ones_and_is_not_read() -> N
     assert all(decode_snapshot(read_file(partition.fs, _path(offset))) == [] for offset in (6, 8, 9))
 
 
+def test_a_clean_log_of_one_segment_is_read_where_its_only_snapshot_found_no_room() -> None:
+    partition = Partition(*counting(9))
+    assert partition.load().replayed == 9
+    assert seen(partition.state) == [(1, 8)]
+    assert partition.files == [9]
+
+
+def test_a_snapshot_for_which_there_is_no_room_is_left_out() -> None:
+    partition = Partition(*counting(9), bases=[0, 3, 6, 8])
+    partition.fs.limit_free_inodes(0)
+    assert partition.load(recovered_from=8).replayed == 9
+    assert (seen(partition.state), partition.files) == ([(1, 8)], [])
+    partition.snapshots.close([0, 3, 6, 8], 9)
+    assert partition.files == []
+    partition.fs.limit_free_inodes(None)
+    partition.snapshots.close([0, 3, 6, 8], 9, sparing=True)
+    assert partition.files == []
+    partition.snapshots.close([0, 3, 6, 8], 9)
+    assert partition.files == [9]
+
+
 def test_a_new_log_gets_no_snapshot_at_its_start() -> None:
     partition = Partition()
     partition.load()
