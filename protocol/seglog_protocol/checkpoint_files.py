@@ -9,7 +9,7 @@ malformed file as empty and reports it: a checkpoint only caches what can be rec
 """
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from seglog_protocol.segment_files import OFFSET_MAX
 
@@ -23,6 +23,8 @@ _VERSION: Final = "0"
 _OFFSETS_A_STEP: Final = 1_000
 
 TopicPartition = tuple[str, int]
+
+ResultT = TypeVar("ResultT")
 
 
 class MalformedCheckpointError(ValueError):
@@ -66,13 +68,17 @@ def decode_checkpoint(content: bytes, fields: int) -> list[list[str]]:
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset checkpoint, sorted by partition."""
-    steps = encoding_offsets(offsets)
+    return run_out(encoding_offsets(offsets))
+
+
+def run_out(steps: Generator[None, None, ResultT]) -> ResultT:
+    """Run ``steps`` to their end without a pause."""
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            content: bytes = done.value
-            return content
+            result: ResultT = done.value
+            return result
 
 
 def encoding_offsets(offsets: Mapping[TopicPartition, int]) -> Generator[None, None, bytes]:

@@ -16,7 +16,7 @@ and crash.
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from seglog_protocol.texts import members_text
 
@@ -710,6 +710,20 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
 BY_CODE: Final[Mapping[str, type[SeglogError]]] = {error.code: error for error in WIRE_ERRORS}
 
 _RESERVED: Final = frozenset({"code", "message", "retriable"})
+
+
+ErrorT = TypeVar("ErrorT", bound=SeglogError)
+
+
+def without_frames(error: ErrorT) -> ErrorT:
+    """The same error without traceback, cause and context, for one that is kept or answered.
+
+    A traceback holds the frames that made what holds the error: a cycle that only the garbage collector can free. For
+    the ten thousand results of one request that is some hundred thousand objects; and a broker, whose collector leaves
+    out what has survived two collections, may never find them.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 def error_to_wire(error: SeglogError) -> dict[str, Fact]:

@@ -148,7 +148,7 @@ def beset(
     return found
 
 
-def judge(running: Daemon, found: dict[str, Any], busy_seconds_max: float = BUSY_SECONDS_MAX) -> None:
+def judge(running: Daemon, found: dict[str, Any]) -> None:
     """Print what was found, and check it."""
     for what, value in found.items():
         print(f"  {what}: {value}")
@@ -158,5 +158,5 @@ def judge(running: Daemon, found: dict[str, Any], busy_seconds_max: float = BUSY
     assert "UNKNOWN_SERVER_ERROR" not in found["answers"]
     assert found["largest response, bytes"] <= RESPONSE_BYTES_MAX
     reference = found["reference, ms of processor time at most"]
-    assert found["longest stall, ms of processor time"] < max(busy_seconds_max * 1000, BUSY_REFERENCES_MAX * reference)
+    assert found["longest stall, ms of processor time"] < max(BUSY_SECONDS_MAX * 1000, BUSY_REFERENCES_MAX * reference)
     assert running.stop() == 0

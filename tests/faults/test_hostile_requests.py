@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,6 @@ from tests.faults.asking import Asking
 from tests.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
-
-BUSY_SECONDS_MAX: Final = 0.05
-"""A header of a native request is decoded in one turn, and named where it is wrong: that takes longer than 30 ms."""
 
 
 class HealthyClient(Healthy):
@@ -47,7 +44,7 @@ def beset_natively(running: Daemon, mutated: int, hostile: int, seed: int) -> di
 @pytest.mark.alone
 def test_a_few_thousand_hostile_requests_affect_no_other_client(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS) as running:
-        judge(running, beset_natively(running, mutated=4_000, hostile=300, seed=1), BUSY_SECONDS_MAX)
+        judge(running, beset_natively(running, mutated=4_000, hostile=300, seed=1))
 
 
 @pytest.mark.soak
@@ -58,4 +55,4 @@ def test_very_many_hostile_requests_affect_no_other_client(tmp_path: Path) -> No
     mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or soak_scaled(120_000))
     hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or soak_scaled(12_000))
     with daemon(tmp_path / "data", *SETTINGS) as running:
-        judge(running, beset_natively(running, mutated=mutated, hostile=hostile, seed=soak_seed()), BUSY_SECONDS_MAX)
+        judge(running, beset_natively(running, mutated=mutated, hostile=hostile, seed=soak_seed()))

@@ -466,6 +466,15 @@ def test_a_packed_request_without_a_proper_id_cannot_be_answered(request_id: Any
     assert open_request(packed({"id": 0, "api": "hello", "v": 1, "protocol": "seglog"})).request_id == 0
 
 
+@pytest.mark.parametrize("more", [{}, {"names": ["x" * MAP_BYTES_MAX]}], ids=["small", "large"])
+@pytest.mark.parametrize("header", [{"api": "none"}, {"api": "topics", "v": 99}, {"api": "topics", "newer": 1}])
+def test_a_refusal_does_not_hold_the_frames_that_hold_it(header: dict[str, Any], more: dict[str, Any]) -> None:
+    """A cycle of a request, its bytes and its error would be kept until the collector finds it."""
+    refused = open_request(packed({"id": 1, "v": 1} | header | more)).request
+    assert isinstance(refused, SeglogError)
+    assert (refused.__traceback__, refused.__context__, refused.__cause__) == (None, None, None)
+
+
 def test_a_newer_field_in_an_older_version_is_refused() -> None:
     header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "verify": True}]}
     refused = open_request(packed(header)).request

@@ -563,6 +563,20 @@ def test_a_reply_may_be_longer_than_a_request() -> None:
     assert len(decode_reply(reply_header(1, reply), TopicsReply).unknown) == ITEMS_MAX + 1
 
 
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data())
+def test_any_reply_is_packed_in_pieces_as_it_would_be_at_once(kind: type[Message], data: st.DataObject) -> None:
+    reply = data.draw(of_type(kind))
+    packed: list[bytes] = []
+
+    def packing() -> Iterator[None]:
+        packed.append((yield from pack_long_fields(reply, 2)))
+
+    for _ in packing():
+        pass
+    assert packed == [pack_fields(reply)]
+
+
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 1000])
 def test_a_long_reply_is_packed_in_pieces_as_it_would_be_at_once(count: int) -> None:
     reply = OffsetsReply([OffsetsResult("t", number, 0, number) for number in range(count)], {"t": "x"})

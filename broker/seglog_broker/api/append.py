@@ -6,7 +6,6 @@ from typing import Final
 import structlog
 
 from seglog_broker.api.pending_appends import FILES, Outcome, PendingAppends, RecordWork, Wanted, Writing
-from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
@@ -42,6 +41,7 @@ from seglog_protocol.errors import (
     TopicExistsError,
     UnknownServerError,
     UnknownTopicError,
+    without_frames,
 )
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import (
@@ -144,7 +144,7 @@ def _effort_of_records(header: BatchHeader) -> int:
 
 
 def _failed(item: AppendPartition, error: SeglogError) -> AppendResult:
-    return AppendResult(item.topic, item.partition, error=as_result(error))
+    return AppendResult(item.topic, item.partition, error=without_frames(error))
 
 
 class AppendService:
@@ -444,7 +444,7 @@ class AppendService:
                 log.error("append_failed", topic=partition.topic, partition=partition.number, reason=error.message)
             partition.append_failure = error.message
             partition.note_read_only()
-        return AppendResult(partition.topic, partition.number, error=as_result(partition.with_partition(error)))
+        return AppendResult(partition.topic, partition.number, error=without_frames(partition.with_partition(error)))
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         """Sync everything in these partitions, as an append at ack ``disk`` syncs earlier records."""
@@ -456,7 +456,7 @@ class AppendService:
             try:
                 partition = self._table.partition(item.topic, item.partition)
             except SeglogError as error:
-                results.append(FlushResult(item.topic, item.partition, error=as_result(error)))
+                results.append(FlushResult(item.topic, item.partition, error=without_frames(error)))
                 continue
             partition.want_durable()  # all before the first wait, so that they share a round
             waits.append((len(results), partition, partition.log.log_end_offset))
@@ -465,7 +465,7 @@ class AppendService:
             try:
                 await partition.wait_durable(end_offset)
             except SeglogError as error:
-                results[number] = FlushResult(partition.topic, partition.number, error=as_result(error))
+                results[number] = FlushResult(partition.topic, partition.number, error=without_frames(error))
             else:
                 durable = partition.log.durable_end_offset
                 results[number] = FlushResult(partition.topic, partition.number, durable=durable)

@@ -203,7 +203,7 @@ class Broker:
             self.reads,
             offload,
         )
-        self._native_groups = NativeGroups(self.groups, clock)
+        self._native_groups = NativeGroups(self.groups, clock, self.turn)
         topics.note_changes(self.groups.note_topic)
 
         self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())

@@ -1,11 +1,11 @@
 """Fetches: whole batches from an offset or a timestamp on, as leased slices of their files."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 import trio
 
-from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads, Steps
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
@@ -18,13 +18,22 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.handle_pool import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
-from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, RequestCancelledError, SeglogError
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    RequestCancelledError,
+    SeglogError,
+    without_frames,
+)
 from seglog_protocol.isolation import READ_COMMITTED
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult
 
 log = structlog.get_logger()
 
 _PARTITIONS_PER_FETCH_MAX: Final = 10_000
+
+WATCHED_A_TURN: Final = 500
+"""Partitions whose ends are looked at, or that are watched for records, before other tasks run."""
 
 _ABORTED_MAX: Final = 10_000
 """Aborted transactions named in one reply, after which no further partition is read: so its header fits its frame."""
@@ -79,12 +88,12 @@ class FetchService:
 
         Returns False, and does nothing, if the fetch needs a task: then call ``fetch``.
         """
-        if not (self._purgatory.is_open and self._is_at_the_end(request)):
+        if len(request.partitions) > WATCHED_A_TURN or not self._purgatory.is_open or not self._is_at_the_end(request):
             return False
         self._metrics.fetches_waited += 1
         waiter.deadline = self._deadline(request)
         waiter.bytes_wanted = request.min_bytes
-        waiter.watch(self._watch_lists(request))
+        waiter.watch([self._waiters, *self._watch_lists(request.partitions)])
         self._purgatory.park(waiter)
         return True
 
@@ -97,19 +106,21 @@ class FetchService:
         waiter = waiter or Waiter()
         waiter.deadline = min(waiter.deadline, self._deadline(request))
         while True:
-            found = 0
-            if not self._is_at_the_end(request) or trio.current_time() >= waiter.deadline:
-                answer = await self._reads.in_turns(self._collect(request))
-                found = answer.size
-                if self._is_complete(request, answer) or trio.current_time() >= waiter.deadline:
-                    return answer
-                answer.close()
-            self._metrics.fetches_waited += 1
-            waiter.bytes_wanted = request.min_bytes - found
-            waiter.watch(self._watch_lists(request))
+            # It watches before it looks: records may come while other tasks have their turn.
+            waiter.bytes_wanted = request.min_bytes
             try:
+                await self._watch(request, waiter)
+                if not await self._is_at_the_end_in_turns(request) or trio.current_time() >= waiter.deadline:
+                    answer = await self._reads.in_turns(self._collect(request))
+                    if self._is_complete(request, answer) or trio.current_time() >= waiter.deadline:
+                        return answer
+                    waiter.bytes_wanted -= answer.size
+                    answer.close()
+                self._metrics.fetches_waited += 1
                 with trio.CancelScope(deadline=waiter.deadline):
                     await waiter.wait()
+                if len(request.partitions) > WATCHED_A_TURN:
+                    await self._reads.turn()  # one append may have woken many of them
             finally:
                 waiter.unwatch()
             if waiter.is_ended:
@@ -118,9 +129,17 @@ class FetchService:
     def _deadline(self, request: FetchRequest) -> float:
         return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
 
-    def _watch_lists(self, request: FetchRequest) -> list[set[Waiter]]:
-        partitions = (self._table.find_readable(item.topic, item.partition) for item in request.partitions)
-        return [self._waiters, *(partition.waiters for partition in partitions if partition is not None)]
+    async def _watch(self, request: FetchRequest, waiter: Waiter) -> None:
+        """Have ``waiter`` woken by what happens to the partitions of a request."""
+        waiter.watch([self._waiters])
+        for begin in range(0, len(request.partitions), WATCHED_A_TURN):
+            if len(request.partitions) > WATCHED_A_TURN:
+                await self._reads.turn()
+            waiter.watch(self._watch_lists(request.partitions[begin : begin + WATCHED_A_TURN]))
+
+    def _watch_lists(self, items: Sequence[FetchPartition]) -> list[set[Waiter]]:
+        partitions = (self._table.find_readable(item.topic, item.partition) for item in items)
+        return [partition.waiters for partition in partitions if partition is not None]
 
     def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
         """The response now, for a small request; None if it would wait for the disk."""
@@ -136,20 +155,39 @@ class FetchService:
 
     def _is_at_the_end(self, request: FetchRequest) -> bool:
         """Whether the fetch certainly waits for records: decided by offsets alone, as for nearly all that wait."""
+        return self._may_wait(request) and self._have_nothing(request.partitions, request.isolation)
+
+    async def _is_at_the_end_in_turns(self, request: FetchRequest) -> bool:
+        """``_is_at_the_end``, where there may be many partitions."""
+        if not self._may_wait(request):
+            return False
+        for begin in range(0, len(request.partitions), WATCHED_A_TURN):
+            if len(request.partitions) > WATCHED_A_TURN:
+                await self._reads.turn()
+            if not self._have_nothing(request.partitions[begin : begin + WATCHED_A_TURN], request.isolation):
+                return False
+        return True
+
+    def _may_wait(self, request: FetchRequest) -> bool:
+        """Whether the fetch waits if none of its partitions has anything for it."""
         if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             return False
-        is_committed = request.isolation == READ_COMMITTED
-        for item in request.partitions:
+        topic_ids = request.topic_ids or {}
+        if any(self._table.is_recreated(topic_ids, name) for name in topic_ids):
+            return False
+        return self._table.counts_differing(request.partition_counts) is None
+
+    def _have_nothing(self, items: Sequence[FetchPartition], isolation: str | None) -> bool:
+        """Whether each of these is at the end of its partition."""
+        is_committed = isolation == READ_COMMITTED
+        for item in items:
             partition = self._table.find_readable(item.topic, item.partition)
             if partition is None or item.offset is None or item.timestamp is not None:
                 return False
             end = partition.log.log_end_offset
             if not (partition.log.last_stable_offset if is_committed else end) <= item.offset <= end:
                 return False
-        topic_ids = request.topic_ids or {}
-        if any(self._table.is_recreated(topic_ids, name) for name in topic_ids):
-            return False
-        return self._table.counts_differing(request.partition_counts) is None
+        return True
 
     @staticmethod
     def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
@@ -230,7 +268,7 @@ class FetchService:
         placed = partition.with_partition(error) if partition is not None else error
         if isinstance(error, CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
-        return FetchResult(item.topic, item.partition, error=as_result(placed))
+        return FetchResult(item.topic, item.partition, error=without_frames(placed))
 
     def _read_one(
         self, item: FetchPartition, bytes_max: int, *, min_one: bool, is_committed: bool

@@ -9,12 +9,11 @@ from typing import Final
 import trio
 
 from seglog_broker.api.explain import ExplainContext, Holders, explain_holders
-from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError
+from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, without_frames
 from seglog_protocol.messages import LagReply, LagRequest, LagResult
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -42,7 +41,7 @@ async def measure_lag(context: ExplainContext, table: PartitionTable, request: L
             except SeglogError as error:
                 raise partition.with_partition(error) from error
         except SeglogError as error:
-            found[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=as_result(error)))
+            found[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=without_frames(error)))
     results = [found[item.topic, item.partition][item.offset] for item in request.partitions]
     return LagReply(results, context.clock.now_ms())
 

@@ -2,12 +2,11 @@
 
 from functools import partial
 
-from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, RecordsWantedError, TurnWantedError
-from seglog_protocol.errors import InvalidRequestError, SeglogError
+from seglog_protocol.errors import InvalidRequestError, SeglogError, without_frames
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
@@ -42,7 +41,7 @@ class ListOffsetsService:
                         return None
                     results.append(self._offsets_of(item, item.partition, request.isolation))
                 except SeglogError as error:
-                    results.append(OffsetsResult(item.topic, item.partition, error=as_result(error)))
+                    results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
                 except (ColdReadError, RecordsWantedError, TurnWantedError):
                     return None
         return OffsetsReply(results, topic_ids)
@@ -59,7 +58,7 @@ class ListOffsetsService:
             try:
                 topic = self._table.topic(item.topic)
             except SeglogError as error:
-                results.append(OffsetsResult(item.topic, item.partition, error=as_result(error)))
+                results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
                 if len(results) % EFFORT_A_TURN == EFFORT_A_TURN - 1:
                     await self._reads.turn()
                 continue
@@ -87,7 +86,7 @@ class ListOffsetsService:
             partition_log = self._table.readable(item.topic, number).log
             moment = None if item.timestamp is None else partition_log.find_timestamp(item.timestamp)
         except SeglogError as error:
-            return OffsetsResult(item.topic, number, error=as_result(error))
+            return OffsetsResult(item.topic, number, error=without_frames(error))
         stable = partition_log.last_stable_offset
         end = stable if isolation == READ_COMMITTED else partition_log.log_end_offset
         if moment is not None and moment.offset >= end:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
-from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import Round
 from seglog_broker.partitions.idle_writers import IdleWriters
@@ -11,7 +10,7 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules
 from seglog_broker.storage.log.recompression import Recompression
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import SeglogError, without_frames
 from seglog_protocol.messages import Ack, AppendReply, AppendResult
 
 
@@ -187,7 +186,7 @@ class PendingAppends:
             try:
                 await partition.wait_durable(offset)
             except SeglogError as error:
-                failed = AppendResult(partition.topic, partition.number, error=as_result(error))
+                failed = AppendResult(partition.topic, partition.number, error=without_frames(error))
                 durable = partition.log.durable_end_offset
                 for waiting, end_offset, results, number in self._waits:
                     if waiting is partition and end_offset > durable:

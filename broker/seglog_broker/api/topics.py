@@ -36,6 +36,7 @@ from seglog_protocol.errors import (
     InvalidTopicError,
     PolicyViolationError,
     SeglogError,
+    without_frames,
 )
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import (
@@ -50,7 +51,8 @@ from seglog_protocol.messages import (
     TopicDescription,
     TopicsReply,
     TopicsRequest,
-    pack_page,
+    pack_fields,
+    page_of,
 )
 
 log = structlog.get_logger()
@@ -127,14 +129,31 @@ class TopicService:
             if effort >= EFFORT_A_TURN:
                 effort = 0
                 await self._reads.turn()
-            await self._reads.learn_sizes([partition.log for partition in self._table.partitions_of(topic)])
+            measured = await self._measure(topic)
             if known.get(name) is topic:
-                described.append(self._describe(topic, whole=request.config))
-        return TopicsReply(more=len(names) > len(page), unknown=unknown), pack_page(described)
+                described.append(pack_fields(self._describe(topic, measured, whole=request.config)))
+        return TopicsReply(more=len(names) > len(page), unknown=unknown), page_of(described)
 
-    def _describe(self, topic: Topic, *, whole: bool) -> TopicDescription:
+    async def _measure(self, topic: Topic) -> tuple[int, int]:
+        """Segments and bytes of a topic, some of whose partitions are looked at in a turn of the loop."""
+        segments = size = 0
+        for begin in range(0, topic.partitions, EFFORT_A_TURN):
+            if begin:
+                await self._reads.turn()
+            logs = [
+                partition.log
+                for number in range(begin, min(topic.partitions, begin + EFFORT_A_TURN))
+                if (partition := self._table.find_readable(topic.name, number)) is not None
+            ]
+            await self._reads.learn_sizes(logs)
+            if self._directory.registry.topics.get(topic.name) is not topic:
+                break  # deleted meanwhile, its files too
+            segments += sum(len(partition_log.segments) for partition_log in logs)
+            size += sum(partition_log.size for partition_log in logs)
+        return segments, size
+
+    def _describe(self, topic: Topic, measured: tuple[int, int], *, whole: bool) -> TopicDescription:
         config = self._table.config_of(topic)
-        logs = [partition.log for partition in self._table.partitions_of(topic)]
         entries = None
         if whole:
             entries = {
@@ -147,8 +166,8 @@ class TopicService:
             topic.partitions,
             config.max_message_bytes,
             config.segment_bytes,
-            segments=sum(len(partition_log.segments) for partition_log in logs),
-            size=sum(partition_log.size for partition_log in logs),
+            segments=measured[0],
+            size=measured[1],
             config=entries,
             notes=topic.notes,
         )
@@ -173,7 +192,7 @@ class TopicService:
                     self._check_name(request.topic, names)
                 planned[request.topic] = self._plan(request)
             except SeglogError as error:
-                failed[request.topic] = error
+                failed[request.topic] = without_frames(error)
             else:
                 names.add(request.topic)
         return planned, failed
@@ -233,7 +252,7 @@ class TopicService:
             await self._create_together(topics)
         except SeglogError as error:
             if len(topics) == 1:
-                return {topics[0].name: error}
+                return {topics[0].name: without_frames(error)}
         else:
             return {}
         failed: dict[str, SeglogError] = {}

@@ -6,7 +6,6 @@ from typing import Final
 
 import structlog
 
-from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
@@ -14,7 +13,7 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
-from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, SeglogError
+from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, SeglogError, without_frames
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateRequest, TruncateResult
 
@@ -44,22 +43,19 @@ class TruncateService:
     async def truncate(self, request: TruncateRequest) -> TruncateReply:
         """Delete records before an offset; returns when the new log starts survive a power cut."""
         results: list[TruncateResult] = []
+        moved: dict[Partition, None] = {}  # each once, however often it is named
         for number, item in enumerate(request.partitions):
             if number % TRUNCATIONS_A_TURN == TRUNCATIONS_A_TURN - 1:
                 await self._reads.turn()
             try:
                 results.append(self._truncate_one(item))
+                moved[self._table.partition(item.topic, item.partition)] = None
             except SeglogError as error:
                 partition = self._table.get((item.topic, item.partition))
                 placed = partition.with_partition(error) if partition is not None else error
-                results.append(TruncateResult(item.topic, item.partition, error=as_result(placed)))
-        moved = [
-            partition
-            for result in results
-            if result.error is None and (partition := self._table.get((result.topic, result.partition))) is not None
-        ]
+                results.append(TruncateResult(item.topic, item.partition, error=without_frames(placed)))
         if moved:
-            await self._write_moved(moved)
+            await self._write_moved([partition for partition in moved if not partition.is_deleted])
         return TruncateReply(results)
 
     async def _write_moved(self, moved: Sequence[Partition]) -> None:

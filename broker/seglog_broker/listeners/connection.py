@@ -195,8 +195,10 @@ class Connection:
                         if not received or self._stopping:
                             return False
                         first += bytes(received[: FIRST_BYTES - len(first)])
-                    good = self._answer_hello(frame)
+                    frame = self._kept(frame)
                     self._settle()
+                    await self._broker.turn()  # the answer looks at every partition, and many may connect at once
+                    good = self._answer_hello(frame)
                     await self._sender.flush()
                     if good is not None:
                         return good

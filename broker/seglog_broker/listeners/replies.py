@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from seglog_broker.storage.io.os_errors import storage_error, why
-from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError
+from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError, without_frames
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
 from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
@@ -79,12 +79,17 @@ def encode_append_replies(
 _NO_PREFIX: Final = bytes(PREFIX.size)
 
 RESULTS_A_TURN: Final = 256
-"""Results of a long reply that are encoded before other tasks run."""
+"""Items of the lists of a long reply that are encoded before other tasks run."""
 
 
 def is_long(reply: Message | SeglogError) -> bool:
-    """Whether the reply has more results than are encoded at once."""
-    return isinstance(reply, _WITH_RESULTS) and len(reply.partitions) > RESULTS_A_TURN
+    """Whether the reply has a list of more items than are encoded at once."""
+    if isinstance(reply, AppendReply):  # nearly always
+        return len(reply.partitions) > RESULTS_A_TURN
+    if isinstance(reply, SeglogError):
+        return False
+    lists = (value for name in reply.__struct_fields__ if isinstance(value := getattr(reply, name), list))
+    return any(len(items) > RESULTS_A_TURN for items in lists)
 
 
 async def encode_long_reply(
@@ -141,7 +146,7 @@ def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
 def as_seglog_error(error: Exception, api: str) -> SeglogError:
     """The error reply for ``error``, raised while serving ``api``; logged here unless the client is at fault."""
     if isinstance(error, SeglogError):
-        return error
+        return without_frames(error)
     if isinstance(error, OSError):
         log.error("request_failed", api=api, error=why(error))
         return storage_error(f"disk error on the broker: {error.strerror or type(error).__name__}", error)

@@ -4,8 +4,9 @@ If a checkpoint file cannot be written, its old content only makes the next star
 written, as on a full disk, are remembered and written when there is room.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable
 from functools import partial
+from typing import TypeVar
 
 import structlog
 import trio
@@ -18,6 +19,8 @@ from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomicall
 from seglog_broker.storage.io.os_errors import why
 
 log = structlog.get_logger()
+
+ResultT = TypeVar("ResultT")
 
 
 class CheckpointWriter:
@@ -52,8 +55,8 @@ class CheckpointWriter:
         """Write the current checkpoint files. Failures are logged; returns the first one, or None."""
         failure: OSError | None = None
         async with self._lock:
-            for path, offsets in self._directory.partitions.checkpoint_offsets():
-                content = await _encoded(offsets)
+            for path, offsets in await _in_turns(self._directory.partitions.gathering_offsets()):
+                content = await _in_turns(encoding_offsets(offsets))
                 # Shielded, because another write of the same temporary file must not begin before this one ends.
                 with trio.CancelScope(shield=True):
                     write = partial(write_file_atomically, self._fs, path, content)
@@ -97,13 +100,12 @@ class CheckpointWriter:
             self._pause.cancel()
 
 
-async def _encoded(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """The content of a checkpoint. Other tasks run meanwhile, because it may have very many partitions."""
-    steps = encoding_offsets(offsets)
+async def _in_turns(steps: Generator[None, None, ResultT]) -> ResultT:
+    """Run ``steps`` to their end. Other tasks run meanwhile, because there may be very many partitions."""
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            content: bytes = done.value
-            return content
+            result: ResultT = done.value
+            return result
         await trio.lowlevel.checkpoint()

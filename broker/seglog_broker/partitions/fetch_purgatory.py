@@ -36,7 +36,7 @@ class Waiter:
         self.is_ended = False  # the client wants the records no more
         self._retry = retry
         self._is_awake = False
-        self._watch_lists: Sequence[set[Waiter]] = ()
+        self._watch_lists: list[set[Waiter]] = []
         self._purgatory: FetchPurgatory | None = None  # where it is parked
         self._task: trio.lowlevel.Task | None = None
 
@@ -52,7 +52,7 @@ class Waiter:
 
     def watch(self, watch_lists: Sequence["set[Waiter]"]) -> None:
         """Add itself to the lists of its partitions, where appends look for waiters, until ``unwatch``."""
-        self._watch_lists = watch_lists
+        self._watch_lists += watch_lists
         for watch_list in watch_lists:
             watch_list.add(self)
 
@@ -60,7 +60,7 @@ class Waiter:
         """Remove itself from all lists, and from its purgatory."""
         for watch_list in self._watch_lists:
             watch_list.discard(self)
-        self._watch_lists = ()
+        self._watch_lists = []
         if self._purgatory is not None:
             self._purgatory.note_removed()
             self._purgatory = None

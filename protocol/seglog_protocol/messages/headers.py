@@ -21,6 +21,7 @@ from seglog_protocol.errors import (
     UnsupportedVersionError,
     error_from_wire,
     error_to_wire,
+    without_frames,
 )
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
@@ -110,7 +111,7 @@ def open_request(packed: Buffer) -> OpenedRequest:
     try:
         request = decode_request(header)
     except SeglogError as error:
-        request = error
+        request = without_frames(error)
     return OpenedRequest(request_id, request, header.get("api"), getattr(request, "ack", header.get("ack")))
 
 
@@ -143,7 +144,7 @@ def _refused_large(packed: Buffer) -> OpenedRequest:
         found = _decoder_of(Request).decode(packed)
         refused = _newer_field(api, found.version_needed(), version)
     except SeglogError as error:
-        refused = error
+        refused = without_frames(error)
     except REFUSED as error:
         refused = refusal_of_large(len(packed), str(error))
     return OpenedRequest(head.id, refused, api, ack)
@@ -249,20 +250,25 @@ def pack_fields(message: Message) -> bytes:
 
 
 def pack_long_fields(reply: Message, a_turn: int) -> Generator[None, None, bytes]:
-    """``pack_fields`` of a reply with a list of ``partitions``; yields after every ``a_turn`` of them."""
-    partitions: list[Message] = getattr(reply, "partitions")  # noqa: B009 - of any such reply
+    """``pack_fields`` of a reply with long lists; yields after every ``a_turn`` of their items."""
     packed = bytearray()
-    for number, result in enumerate(partitions, 1):
-        _encoder.encode_into(result, packed, -1)
-        if number % a_turn == 0:
-            yield
-    empty = _encode(msgspec.structs.replace(reply, partitions=[]))
-    assert empty[1 : 1 + len(_NO_PARTITIONS)] == _NO_PARTITIONS, "the list of partitions is the first field"
-    begin = empty[: len(_NO_PARTITIONS)]
-    return b"".join((begin, _packed_count(len(partitions)), packed, empty[1 + len(_NO_PARTITIONS) :]))
-
-
-_NO_PARTITIONS: Final = encode_value("partitions") + encode_value([])
+    count = done = 0
+    for name in reply.__struct_fields__:
+        value = getattr(reply, name)
+        if value is None:
+            continue
+        count += 1
+        packed += encode_value(name)
+        if not isinstance(value, list):
+            _encoder.encode_into(value, packed, -1)
+            continue
+        packed += _packed_count(len(value))
+        for item in value:
+            _encoder.encode_into(item, packed, -1)
+            done += 1
+            if done % a_turn == 0:
+                yield
+    return _packed_entries(count) + packed
 
 
 def _packed_count(count: int) -> bytes:
@@ -284,7 +290,12 @@ def _with_more(fields: bytes, added: int) -> tuple[bytes, int]:
     # Of a struct with more than 15 fields msgspec packs that number in three bytes, also where so many are not sent.
     count, at = (first - 0x80, 1) if first < 0x90 else (int.from_bytes(fields[1:3], "big"), 3)
     count += added
-    return _FEW_ENTRIES[count] if count < 16 else b"\xde" + count.to_bytes(2, "big"), at
+    return _packed_entries(count), at
+
+
+def _packed_entries(count: int) -> bytes:
+    """How a msgpack map of so many entries begins."""
+    return _FEW_ENTRIES[count] if count < 16 else b"\xde" + count.to_bytes(2, "big")
 
 
 _FEW_ENTRIES: Final = tuple(bytes((0x80 + count,)) for count in range(16))
@@ -358,7 +369,12 @@ _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}  # made at first use: an
 
 def pack_page(page: Sequence[Message]) -> bytes:
     """A page of topics or segments, as the payload of a reply."""
-    return _packed_count(len(page)) + b"".join(map(pack_fields, page))
+    return page_of([pack_fields(item) for item in page])
+
+
+def page_of(packed: Sequence[bytes]) -> bytes:
+    """``pack_page`` of items that are packed by ``pack_fields``."""
+    return _packed_count(len(packed)) + b"".join(packed)
 
 
 def decode_descriptions(payload: Buffer) -> list[TopicDescription]:

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import pytest
 import trio
+from trio.testing import MockClock
 
+from seglog_broker.api import fetch as fetch_service
 from seglog_broker.api import topics
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
@@ -16,7 +18,7 @@ from seglog_broker.api.topics import LOGS_A_TURN, TopicService
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.storage.directory import partition_logs
+from seglog_broker.storage.directory import offset_checkpoints, partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
 from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
@@ -142,6 +144,38 @@ async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypat
     broker.close()
 
 
+async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_turns(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """None misses records that come while it looks: an append in each of its turns wakes it again."""
+    broker = await open_broker()
+    monkeypatch.setattr(fetch_service, "WATCHED_A_TURN", 100)
+    request = FetchRequest([FetchPartition("t", 1, 0)] * MANY + [FetchPartition("t", 0, 0)], max_wait_ms=300_000)
+    counter = Counter(broker, monkeypatch)
+    counter.count(broker.partitions, "find_readable")
+    found: list[int] = []
+
+    async def poll() -> None:
+        with await broker.fetch(request) as answer:
+            found.append(answer.size)
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(poll)
+            for _ in range(5):
+                await trio.lowlevel.checkpoint()  # they look at partition 1 still
+            data = memoryview(bytearray(BATCH))
+            await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), data).wait()
+
+    began = trio.current_time()
+    await counter.during(work)
+    assert trio.current_time() - began < 1
+    assert found == [len(BATCH)] * 10
+    assert counter.most <= 2 * 100
+    broker.close()
+
+
 @pytest.mark.parametrize(("count", "at_once"), [(1, True), (EFFORT_A_TURN, True), (EFFORT_A_TURN + 1, False)])
 async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool) -> None:
     broker = await open_broker()
@@ -226,6 +260,46 @@ async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitio
     assert broker.fs.exists("/data/t-0")
     assert not broker.fs.exists("/data/wide-299")
     assert not broker.close()
+
+
+async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    await broker.create_topic(CreateTopicRequest("wide", 300))
+    counter = Counter(broker, monkeypatch)
+    counter.count(broker.partitions, "find_readable")
+    await counter.during(lambda: broker.answer(TopicsRequest(["wide"], config=True)))
+    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.all >= 300
+    monkeypatch.setattr(offset_checkpoints, "LOGS_A_TURN", 20)
+    expected = dict(broker.directory.partitions.encoded_checkpoints())
+    looked_at = Counter(broker, monkeypatch)
+    monkeypatch.setattr(
+        LogTruncation, "first_base_on_disk", property(looked_at._counting(lambda log: log._segments.bases[0]))
+    )
+    await looked_at.during(broker.checkpoints.write)
+    assert looked_at.most <= 2 * 20
+    assert looked_at.all >= 300
+    assert {path: broker.fs.open(path).pread(10_000, 0) for path in expected} == expected
+    broker.close()
+
+
+async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    data = memoryview(bytearray(BATCH))
+    await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), data).wait()
+    saved: list[Any] = []
+
+    async def write(partitions: Any) -> None:
+        saved.extend(partitions)
+
+    monkeypatch.setattr(broker.checkpoints, "write_log_starts", write)
+    await broker.answer(TruncateRequest([TruncatePartition("t", 0, 1)] * MANY))
+    assert len(saved) <= 1
+    broker.close()
 
 
 async def test_retention_looks_at_many_logs_in_turns(

@@ -1,5 +1,6 @@
 """Requests of the native protocol about groups, and their replies."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from seglog_broker.groups.assignments import assigned_partitions
@@ -48,6 +49,9 @@ from seglog_protocol.messages import (
     SyncGroupRequest,
 )
 
+OFFSETS_A_TURN: Final = 250
+"""Committed offsets that are looked up before other tasks run."""
+
 LISTED_MAX: Final = 1_000
 """The most groups in one reply; further requests get the others."""
 
@@ -57,9 +61,10 @@ DEFAULT_CLIENT_ID: Final = "seglog"
 class NativeGroups:
     """Answers native requests about groups."""
 
-    def __init__(self, groups: Groups, clock: Clock) -> None:
+    def __init__(self, groups: Groups, clock: Clock, turn: Callable[[], Awaitable[None]]) -> None:
         self._groups = groups
         self._clock = clock
+        self._turn = turn
 
     async def answer(self, request: Request, host: str) -> Message | None:
         """The reply to a request about groups from ``host``; None to any other. Raises GroupError."""
@@ -67,7 +72,7 @@ class NativeGroups:
             case CommitOffsetsRequest():
                 return await self._commit(request)
             case CommittedOffsetsRequest():
-                return self._committed(request)
+                return await self._committed(request)
             case JoinGroupRequest():
                 return await self._join(request, host)
             case SyncGroupRequest():
@@ -176,12 +181,19 @@ class NativeGroups:
             ]
         )
 
-    def _committed(self, request: CommittedOffsetsRequest) -> CommittedOffsetsReply:
-        partitions = request.partitions
-        found = self._groups.committed(
-            request.group, None if partitions is None else [(item.topic, item.partition) for item in partitions]
-        )
-        return CommittedOffsetsReply([_committed(one) for one in found], self._clock.now_ms())
+    async def _committed(self, request: CommittedOffsetsRequest) -> CommittedOffsetsReply:
+        if request.partitions is None:
+            known = self._groups.committed_topics(request.group)
+            asked = [(topic, number) for topic, numbers in known.items() for number in numbers]
+        else:
+            asked = [(item.topic, item.partition) for item in request.partitions]
+        found: list[CommittedOffset] = []
+        for begin in range(0, max(1, len(asked)), OFFSETS_A_TURN):
+            if begin:
+                await self._turn()
+            some = self._groups.committed(request.group, asked[begin : begin + OFFSETS_A_TURN])
+            found += [_committed(one) for one in some if one.offset >= 0 or request.partitions is not None]
+        return CommittedOffsetsReply(found, self._clock.now_ms())
 
     # --- For people ---------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from seglog_protocol.errors import (
     SeglogError,
     UnknownPartitionError,
     UnknownTopicError,
+    without_frames,
 )
 
 OFFSETS_A_WRITE: Final = 200
@@ -84,7 +85,7 @@ class OffsetService:
             try:
                 topic_id = self._check(group, wanted)
             except SeglogError as error:
-                results[number] = error
+                results[number] = without_frames(error)
                 continue
             committed = CommittedOffset(
                 wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
@@ -93,7 +94,7 @@ class OffsetService:
             try:
                 self._check_memory(group, key, committed)
             except SeglogError as error:
-                results[number] = error
+                results[number] = without_frames(error)
                 continue
             self._beyond_end.look(group, key, wanted.offset)
             records.append(encode_commit(group, key, committed))
@@ -108,7 +109,7 @@ class OffsetService:
             await waiting.wait()
         except SeglogError as error:
             for number in places:
-                results[number] = error
+                results[number] = without_frames(error)
 
     def _check_memory(self, group: str, key: Key, committed: CommittedOffset) -> None:
         """Raise CoordinatorNotAvailableError if there is no room for an offset, which may be one more."""

@@ -33,6 +33,7 @@ from seglog_protocol.errors import (
     CoordinatorLoadingError,
     SeglogError,
     UnknownGroupError,
+    without_frames,
 )
 
 EFFORT_A_TURN: Final = 5_000
@@ -214,7 +215,7 @@ class GroupService:
             try:
                 await self._delete(group)
             except SeglogError as error:
-                results.append(error)
+                results.append(without_frames(error))
             else:
                 results.append(None)
         return results

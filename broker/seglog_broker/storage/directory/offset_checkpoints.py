@@ -1,6 +1,7 @@
 """The checkpoint files of a log directory: what a start reads from them, and their current content."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
+from typing import Final
 
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.filesystem import FileSystem
@@ -8,6 +9,9 @@ from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.log.partition_log import PartitionLog
 
 TopicPartition = tuple[str, int]
+
+LOGS_A_TURN: Final = 500
+"""Logs whose offsets are gathered before other tasks run."""
 
 
 class OffsetCheckpoints:
@@ -111,20 +115,24 @@ class OffsetCheckpoints:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    def offsets(
+    def gathering_offsets(
         self, logs: Mapping[TopicPartition, PartitionLog], without_log: Collection[TopicPartition]
-    ) -> list[tuple[str, dict[TopicPartition, int]]]:
-        """(path, offsets) of each file, up to date."""
-        points = {key: at for key, at in self._recovery_points.items() if key in logs or key in without_log}
+    ) -> Generator[None, None, list[tuple[str, dict[TopicPartition, int]]]]:
+        """(path, offsets) of each file, up to date; yields after every LOGS_A_TURN logs."""
         starts = dict(self._log_starts)
-        for key, log in logs.items():
+        cleaned = dict(self._cleaned)
+        for number, (key, log) in enumerate(list(logs.items()), start=1):
+            if number % LOGS_A_TURN == 0:
+                yield
+            if key not in logs:
+                continue  # deleted meanwhile
             start = min(log.log_start_offset, log.proven_start_offset)  # a start ignores any other
             if start > log.truncation.first_base_on_disk:  # otherwise it follows from the segments
                 starts[key] = start
-        cleaned = dict(self._cleaned)
-        cleaned |= {
-            k: log.cleaning.first_dirty_offset for k, log in logs.items() if log.cleaning.first_dirty_offset is not None
-        }
+            first_dirty = log.cleaning.first_dirty_offset
+            if first_dirty is not None:
+                cleaned[key] = first_dirty
+        points = {key: at for key, at in self._recovery_points.items() if key in logs or key in without_log}
         wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
         if cleaned or self._has_cleaned:
             self._has_cleaned = True
@@ -132,7 +140,7 @@ class OffsetCheckpoints:
         return [(self._file(name), offsets) for name, offsets in wanted]
 
     def note_written(self) -> None:
-        """The files were written with the content of ``offsets``."""
+        """The files were written with the content of ``gathering_offsets``."""
         self.is_stale = False
 
     def _file(self, name: str) -> str:

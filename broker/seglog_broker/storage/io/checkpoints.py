@@ -14,6 +14,7 @@ from seglog_protocol.checkpoint_files import (
     encode_checkpoint,
     encode_offsets,
     encoding_offsets,
+    run_out,
 )
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "encode_offsets",
     "encoding_offsets",
     "read_offsets",
+    "run_out",
 ]
 
 

@@ -1,19 +1,28 @@
 """Groups on the forgetful disk: when they are answered, what a restart or a power cut leaves, when offsets expire."""
 
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
 
+from seglog_broker.api.groups.native import OFFSETS_A_TURN
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
+from seglog_protocol.messages import (
+    AppendPartition,
+    AppendRequest,
+    CommittedOffsetsReply,
+    CommittedOffsetsRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GroupPartition,
+)
 from tests.appends import append_request
 from tests.broker.api.groups.running import (
     MINUTE_MS,
@@ -133,6 +142,43 @@ async def test_a_bad_offset_is_an_error_of_its_own(offset: OffsetToCommit, error
         assert isinstance(results[0], error)
         assert results[1] is None
         assert committed(broker, "g") == 4
+
+
+async def test_the_errors_of_many_offsets_and_groups_hold_no_frames() -> None:
+    """A frame holds the results: such a cycle was kept for ever where it had survived two collections of garbage."""
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        offsets = [OffsetToCommit("t", 99, 1), OffsetToCommit("none", 0, 1)]
+        results = await broker.groups.commit("g", Committer(), offsets)
+        results += await broker.groups.delete(["none"])
+        created = await broker.create_topics([CreateTopicRequest("t", 1), CreateTopicRequest("", 1)])
+        for error in [*results, *created]:
+            assert isinstance(error, errors.SeglogError)
+            assert error.__traceback__ is None
+
+
+async def test_committed_offsets_are_looked_up_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    async with running(ForgetfulFileSystem(), None, "seglog.handles.max=50") as broker:
+        await broker.create_topic(CreateTopicRequest("t", 300))
+        await broker.groups.commit("g", Committer(), [OffsetToCommit("t", number, number) for number in range(300)])
+        look_up = broker.groups.committed
+
+        def counted(group: str, partitions: Sequence[tuple[str, int]] | None) -> list[Committed]:
+            nonlocal most
+            assert partitions is not None
+            most = max(most, len(partitions))
+            return look_up(group, partitions)
+
+        monkeypatch.setattr(broker.groups, "committed", counted)
+        for asked in (None, [GroupPartition("t", number) for number in range(400)]):
+            reply, _ = await broker.answer(CommittedOffsetsRequest("g", asked))
+            assert isinstance(reply, CommittedOffsetsReply)
+            found = [(item.partition, item.offset) for item in reply.offsets]
+            assert found == [
+                (number, number if number < 300 else None) for number in range(300 if asked is None else 400)
+            ]
+    assert 0 < most <= OFFSETS_A_TURN
 
 
 async def test_a_commit_of_thousands_of_partitions_is_stored_in_turns() -> None:
