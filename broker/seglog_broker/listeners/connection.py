@@ -147,6 +147,7 @@ class Connection:
         except* Exception as bug:  # noqa: BLE001 - one connection must not end the others
             self._log.error("connection_crashed", exc_info=bug)
         finally:
+            self._failure = None  # its traceback holds this connection: a cycle
             self._intake.end()
             self._sock.close()
 

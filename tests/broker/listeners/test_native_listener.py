@@ -1,6 +1,7 @@
 """The native listener, over real sockets and in front of a fake broker."""
 
 import errno
+import gc
 import os
 import socket
 from collections.abc import Callable
@@ -372,6 +373,25 @@ async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("bad", [b"\0\0\0\1", encode_frame({"id": "none", "api": "hello"})], ids=["frame", "header"])
+async def test_a_connection_that_ends_with_bad_bytes_is_freed_without_the_collector(bad: bytes) -> None:
+    async with serving(FakeBroker()) as served:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                peer = await served.greeted()
+                await peer.stream.send_all(bad)
+                while await peer.stream.receive_some():
+                    pass
+                await peer.stream.aclose()
+            await wait_all_tasks_blocked()
+            left = [found for found in gc.get_objects() if type(found) is connection.Connection]
+            assert len(left) <= 1, "the latest is held by those that gave it its turn"
+        finally:
+            gc.enable()
+
+
 @pytest.mark.parametrize("topic", ["commits", "missing"])
 async def test_a_long_reply_to_an_append_is_made_in_turns_and_keeps_its_place(topic: str) -> None:
     broker = FakeBroker()

@@ -141,8 +141,12 @@ class ReadySockets:
                 return trio.lowlevel.Abort.SUCCEEDED
 
             await trio.lowlevel.wait_task_rescheduled(abort)
-        if entry.error is not None:
-            raise entry.error
+        error, entry.error = entry.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame: a cycle
 
     @property
     def is_alone(self) -> bool:

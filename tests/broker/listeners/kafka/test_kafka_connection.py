@@ -3,6 +3,7 @@
 Sources: Kafka's SocketServer and RequestContext, and what its clients do.
 """
 
+import gc
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -61,6 +62,24 @@ async def is_alive(served: KafkaServed) -> None:
 
 def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
     return [entry["reason"] for entry in logged if entry["event"] == event]
+
+
+async def test_a_connection_that_ends_with_bad_bytes_is_freed_without_the_collector() -> None:
+    async with kafka() as served:
+        gc.collect()
+        gc.disable()
+        try:
+            for bad in (raw(999, 0, b""), raw(18, 3, b"\xff" * 20), raw(3, 12, b"\xff", length=-5)):
+                peer = await served.connect()
+                await peer.stream.send_all(bad)
+                while await peer.stream.receive_some():
+                    pass
+                await peer.stream.aclose()
+            await wait_all_tasks_blocked()
+            left = [found for found in gc.get_objects() if type(found) is KafkaConnection]
+            assert len(left) <= 1, "the latest is held by those that gave it its turn"
+        finally:
+            gc.enable()
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
