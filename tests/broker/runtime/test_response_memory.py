@@ -1,10 +1,12 @@
 """The memory budget for large responses: a few at a time, each bounded, and a slow peer does not hold up others."""
 
+import math
+
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.runtime.response_memory import (
-    GRACE_SECONDS,
     LARGE_BYTES,
     LARGE_MAX,
     PACE_BYTES,
@@ -51,18 +53,92 @@ async def test_only_some_responses_are_large_at_a_time() -> None:
     assert scope.cancelled_caught, "a place that was given back twice is one place"
 
 
-async def test_a_peer_is_too_slow_when_others_wait_and_its_time_is_over(autojump_clock: MockClock) -> None:
-    memory = ResponseMemory()
-    first, *_ = [await large(memory) for _ in range(LARGE_MAX)]
-    first.note_sending(3 * PACE_BYTES)
-    await trio.sleep(GRACE_SECONDS + 3.5)
-    assert not first.is_too_slow, "nobody waits"
+class Peer:
+    """It takes a large response at a pace, and is cut off or done at ``ended``, by trio's clock."""
+
+    def __init__(self, memory: ResponseMemory, address: str, size: int = RESPONSE_BYTES_MAX, pace: int = 0) -> None:
+        self._memory = memory
+        self._address = address
+        self._size = size
+        self._pace = pace
+        self.began = self.ended = math.inf
+        self.is_cut = False
+
+    async def run(self) -> None:
+        room = self._memory.room(self._address)
+        assert room.add(LARGE_BYTES + 1)
+        try:
+            await room.wait()
+            self.began = trio.current_time()
+            with room.sending(lambda: int(self._pace * (trio.current_time() - self.began))) as scope:
+                await trio.sleep(self._size / self._pace if self._pace else math.inf)
+            self.is_cut = scope.cancelled_caught
+            self.ended = trio.current_time()
+        finally:
+            room.close()
+
+
+async def run_all(*peers: Peer) -> None:
+    """Have the peers ask one after the other, and wait for the last."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(large, memory)
+        for peer in peers[:-1]:
+            nursery.start_soon(peer.run)
+            await wait_all_tasks_blocked()
+        await peers[-1].run()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("address", "seconds_max"), [("bad", 14), ("good", 2)])
+async def test_twenty_peers_that_take_nothing_hold_up_another_one_for_some_seconds_in_all(
+    address: str, seconds_max: float, autojump_clock: MockClock
+) -> None:
+    memory = ResponseMemory()
+    began = trio.current_time()
+    bad = [Peer(memory, "bad") for _ in range(20)]
+    good = Peer(memory, address, size=PACE_BYTES, pace=100 * PACE_BYTES)
+    await run_all(*bad, good)
+    assert not good.is_cut
+    assert good.began - began < seconds_max
+    assert memory.waiting == 0
+
+
+async def test_a_peer_that_takes_its_response_at_the_pace_is_cut_only_when_more_wait(
+    autojump_clock: MockClock,
+) -> None:
+    memory = ResponseMemory()
+    steady = [Peer(memory, "steady", size=60 * PACE_BYTES, pace=2 * PACE_BYTES) for _ in range(LARGE_MAX)]
+    await run_all(*steady, Peer(memory, "other", size=1, pace=PACE_BYTES))
+    assert not any(peer.is_cut for peer in steady)
+    slow = [Peer(memory, "slow", size=60 * PACE_BYTES, pace=PACE_BYTES // 2) for _ in range(LARGE_MAX)]
+    await run_all(*slow, Peer(memory, "other", size=1, pace=PACE_BYTES))
+    assert any(peer.is_cut for peer in slow)
+
+
+async def test_a_peer_may_take_any_time_while_no_other_waits(autojump_clock: MockClock) -> None:
+    memory = ResponseMemory()
+    slow = Peer(memory, "slow", size=PACE_BYTES, pace=PACE_BYTES // 100)
+    await slow.run()
+    assert not slow.is_cut
+
+
+async def test_a_response_that_is_not_wanted_any_more_leaves_the_line(autojump_clock: MockClock) -> None:
+    memory = ResponseMemory()
+    held = [await large(memory) for _ in range(LARGE_MAX)]
+    with trio.move_on_after(1):
+        await large(memory)
+    assert memory.waiting == 0
+    for room in held:
+        room.close()
+
+    async def wait_and_close() -> None:
+        room = await large(memory)
+        room.close()
+
+    async with trio.open_nursery() as nursery:
+        again = [await large(memory) for _ in range(LARGE_MAX)]
+        nursery.start_soon(wait_and_close)
         await wait_all_tasks_blocked()
-        assert first.is_too_slow
-        first.note_sending(3 * PACE_BYTES)
-        await trio.sleep(GRACE_SECONDS + 2.5)
-        assert not first.is_too_slow
-        first.close()
-        assert not first.is_too_slow
+        again[0].close()
+        nursery.cancel_scope.cancel()  # at the moment when the place is given
+    with trio.fail_after(1):
+        await large(memory)

@@ -97,7 +97,7 @@ class KafkaConnection:
         )
         self._intake = Intake(sock, self._reader, memory)
         self._headers = RequestHeaderReader()
-        self._room = engine.response_memory.room()
+        self._room = engine.response_memory.room(_host(peer))
         self._latest_caller: Caller | None = None
         self._client_host = host_shown(_host(peer))
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
@@ -117,7 +117,6 @@ class KafkaConnection:
         self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
         self._waiter: Waiter | None = None  # of the fetch that waits for records
         self._waiting: trio.CancelScope | None = None  # of the request that waits for other members of its group
-        self._sending: trio.CancelScope | None = None  # of a response that its peer takes
         self._is_over = False  # nothing more is read or served
         self._has_left = False  # the peer
         self._stopping = False
@@ -165,8 +164,6 @@ class KafkaConnection:
         """Begin to end the connection if it is idle, or stalled in the middle of a request, as on the native port."""
         if self._stopping:
             return
-        if self._sending is not None and self._room.is_too_slow:
-            self._sending.cancel()
         reason = self._intake.why_stalled(stall_seconds)
         if reason is not None:
             self._engine.metrics.connections_cut += 1
@@ -650,11 +647,9 @@ class KafkaConnection:
 
     async def _send_large(self, chunks: Sequence[Chunk]) -> None:
         """Send a response that may be large. Its peer is cut off if it takes it too slowly while others wait."""
-        self._room.note_sending(sum(map(len, chunks)))
-        with trio.CancelScope() as self._sending:
+        with self._room.sending(lambda: self._sender.taken) as scope:
             await self._sender.send_frame(chunks)
-        is_cut, self._sending = self._sending.cancelled_caught, None
-        if is_cut:
+        if scope.cancelled_caught:
             raise CutError("others wait for the memory of a response that it takes too slowly")
 
     # --- Fetch --------------------------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ class Sender:
         self._outgoing: list[Buffer] = []
         self._sending = trio.Semaphore(1, max_value=1)  # taken while a frame is under way across a checkpoint
         self._cut_short = False
+        self.taken = 0
+        """Bytes that the socket has taken while somebody waited for that, as for any large frame."""
 
     @property
     def is_free(self) -> bool:
@@ -190,7 +192,9 @@ class Sender:
         left = memoryview(data)
         while left:
             try:
-                left = left[self._sock.send(left, flags) :]
+                sent = self._sock.send(left, flags)
+                self.taken += sent
+                left = left[sent:]
             except BlockingIOError:
                 await self._wait_writable()
 
@@ -221,6 +225,7 @@ class Sender:
             if count == 0:
                 raise _shrank(file, position, end)
             position += count
+            self.taken += count
             if count == step and position < end:
                 await trio.lowlevel.checkpoint()  # a fast reader must not hold the loop for a whole answer
 
