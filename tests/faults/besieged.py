@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import seglog
-from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
+from seglog_broker.config import load_config
+from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, RESPONSES_BYTES_MAX
 from seglog_protocol.frames import decode_map, encode_value
 from seglog_protocol.messages import decode_request
 from tests.processes import Daemon, clean_environment
@@ -26,6 +27,9 @@ from tests.processes import Daemon, clean_environment
 BUSY_SECONDS_MAX: Final = 0.03
 BUSY_REFERENCES_MAX: Final = 3
 """In decodings of the largest ordinary request: 10,000 partitions in a fetch, some 10 ms on a quiet machine."""
+MEMORY_MIB_MAX: Final = 700
+"""A budget of 256 MiB for requests, what they are decoded to, and what a broker takes anyway. The budgets allow twice
+as much together, which these peers do not use."""
 SETTINGS: Final = ("--set", "auto.create.topics.enable=false", "--set", "num.partitions=4")
 
 
@@ -82,6 +86,19 @@ LARGEST: Final = encode_value(
 )
 
 
+def memory_mib(process: int, kind: str) -> int:
+    """Memory of a process that is resident now (``VmRSS``) or was at most (``VmHWM``)."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    return int(status.partition(f"{kind}:")[2].split()[0]) // 1024
+
+
+def budgets_mib() -> int:
+    """What all budgets of memory allow together: requests, responses, members of groups, committed offsets."""
+    config, _ = load_config(None, "", {}, [])
+    named = config.seglog_request_memory_max + config.seglog_groups_memory_bytes + config.seglog_offsets_memory_bytes
+    return (named + RESPONSES_BYTES_MAX) // 2**20
+
+
 def make_topics(running: Daemon) -> None:
     """Make the topics that the peers use."""
     with seglog.connect(running.address) as client:
@@ -99,6 +116,8 @@ def beset(
     ``peer`` is the command, but for the kind, the number and the seed, of the processes that send them.
     """
     with seglog.connect(running.address) as client:
+        assert running.process is not None
+        idle_mib = memory_mib(running.process.pid, "VmRSS")
         healthy.start()
         time.sleep(2)
         alone, before = healthy.p99(0), len(healthy.latencies)
@@ -123,17 +142,16 @@ def beset(
         healthy.is_wanted = False
         healthy.join(60)
         metrics = client.metrics()
-    assert running.process is not None
     answers: Counter[str] = Counter()
     for one in told:
         answers.update(one["answers"])
-    status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="ascii")
     found = {
         "seed": seed,
         "seconds": round(seconds),
         "sent": sum(one["sent"] for one in told),
         "connections": sum(one["connections"] for one in told),
         "largest response, bytes": max(one["largest"] for one in told),
+        "all responses, bytes": sum(one["received"] for one in told),
         "answers": dict(answers.most_common()),
         "reference, ms of processor time at most": round(max(references) * 1000, 1),
         "longest stall, ms of processor time": round(metrics["loop_busy_seconds"] * 1000, 1),
@@ -141,7 +159,8 @@ def beset(
         "healthy client, round trips": len(healthy.latencies),
         "its p99 alone, ms": round(alone, 2),
         "its p99 beside them, ms": round(healthy.p99(before), 2),
-        "memory at peak, MiB": int(status.partition("VmHWM:")[2].split()[0]) // 1024,
+        "memory before, MiB": idle_mib,
+        "memory at peak, MiB": memory_mib(running.process.pid, "VmHWM"),
     }
     assert healthy.error is None, healthy.error
     assert found["sent"] == mutated // mutating * mutating + hostile
@@ -157,6 +176,7 @@ def judge(running: Daemon, found: dict[str, Any]) -> None:
         assert bug not in logged, logged[logged.index(bug) - 500 :][:3000]
     assert "UNKNOWN_SERVER_ERROR" not in found["answers"]
     assert found["largest response, bytes"] <= RESPONSE_BYTES_MAX
+    assert found["memory at peak, MiB"] <= min(MEMORY_MIB_MAX, found["memory before, MiB"] + budgets_mib())
     reference = found["reference, ms of processor time at most"]
     assert found["longest stall, ms of processor time"] < max(BUSY_SECONDS_MAX * 1000, BUSY_REFERENCES_MAX * reference)
     assert running.stop() == 0

@@ -550,7 +550,8 @@ def main() -> None:
     send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
     sent = send(peer, count, random.Random(seed))
     peer.close()
-    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers, "largest": peer.largest}))
+    told = {"sent": sent, "connections": peer.connections, "answers": peer.answers}
+    print(json.dumps(told | {"largest": peer.largest, "received": peer.received}))
 
 
 if __name__ == "__main__":

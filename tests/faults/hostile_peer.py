@@ -260,7 +260,7 @@ class Peer:
         self.port = port
         self.connections = 0
         self.answers: Counter[str] = Counter()
-        self.largest = 0  # bytes of a reply
+        self.largest = self.received = 0  # bytes of a reply, and of all
         self._sock: socket.socket | None = None
         self._reader = FrameReader()
 
@@ -297,6 +297,7 @@ class Peer:
             if not data:
                 self.close()
                 return False
+            self.received += len(data)
             for at in range(0, len(data), 64 * 1024):
                 self._reader.receive_data(data[at : at + 64 * 1024])
         return False
@@ -379,7 +380,8 @@ def main() -> None:
     send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
     sent = send(peer, count, random.Random(seed))
     peer.close()
-    print(json.dumps({"sent": sent, "connections": peer.connections, "answers": peer.answers, "largest": peer.largest}))
+    told = {"sent": sent, "connections": peer.connections, "answers": peer.answers}
+    print(json.dumps(told | {"largest": peer.largest, "received": peer.received}))
 
 
 if __name__ == "__main__":

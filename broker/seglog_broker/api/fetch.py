@@ -8,7 +8,7 @@ import trio
 
 from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads, Steps
-from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
+from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer
 from seglog_broker.partitions.gaps import gaps_of_read
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -21,6 +21,7 @@ from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidRequestError,
+    OutOfResourcesError,
     RequestCancelledError,
     SeglogError,
     without_frames,
@@ -31,6 +32,9 @@ from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, F
 log = structlog.get_logger()
 
 _PARTITIONS_PER_FETCH_MAX: Final = 10_000
+
+WATCHED_MAX: Final = 1_000_000
+"""Partitions that all waiting fetches watch together; one more fetch is refused. Each takes some 200 bytes."""
 
 WATCHED_A_TURN: Final = 500
 """Partitions whose ends are looked at, or that are watched for records, before other tasks run."""
@@ -65,6 +69,7 @@ class FetchService:
         self._reads = reads
         self._purgatory = purgatory
         self._metrics = metrics
+        self._watching = Watching()
         self._waiters: set[Waiter] = set()  # of all partitions
 
     @property
@@ -88,12 +93,14 @@ class FetchService:
 
         Returns False, and does nothing, if the fetch needs a task: then call ``fetch``.
         """
-        if len(request.partitions) > WATCHED_A_TURN or not self._purgatory.is_open or not self._is_at_the_end(request):
+        if len(request.partitions) > WATCHED_A_TURN or not self._has_room(request):
+            return False
+        if not (self._purgatory.is_open and self._is_at_the_end(request)):
             return False
         self._metrics.fetches_waited += 1
         waiter.deadline = self._deadline(request)
         waiter.bytes_wanted = request.min_bytes
-        waiter.watch([self._waiters, *self._watch_lists(request.partitions)])
+        waiter.watch([self._waiters, *self._watch_lists(request.partitions)], self._watching)
         self._purgatory.park(waiter)
         return True
 
@@ -101,7 +108,7 @@ class FetchService:
         """The response, when it has ``min_bytes``, an error or a gap, or when ``max_wait_ms`` are over.
 
         With ``waiter`` the caller can end the waiting: then RequestCancelledError is raised. Time that ``waiter`` has
-        waited before counts.
+        waited before counts. Raises OutOfResourcesError where too many partitions are waited for already.
         """
         waiter = waiter or Waiter()
         waiter.deadline = min(waiter.deadline, self._deadline(request))
@@ -130,12 +137,20 @@ class FetchService:
         return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
 
     async def _watch(self, request: FetchRequest, waiter: Waiter) -> None:
-        """Have ``waiter`` woken by what happens to the partitions of a request."""
-        waiter.watch([self._waiters])
+        """Have ``waiter`` woken by what happens to the partitions of a request. Raises OutOfResourcesError."""
+        if not self._has_room(request):
+            raise OutOfResourcesError(
+                f"fetches wait for {self._watching.count} partitions, with this one they would be above the limit of "
+                f"{WATCHED_MAX}; ask again later"
+            )
+        waiter.watch([self._waiters], self._watching)
         for begin in range(0, len(request.partitions), WATCHED_A_TURN):
             if len(request.partitions) > WATCHED_A_TURN:
                 await self._reads.turn()
-            waiter.watch(self._watch_lists(request.partitions[begin : begin + WATCHED_A_TURN]))
+            waiter.watch(self._watch_lists(request.partitions[begin : begin + WATCHED_A_TURN]), self._watching)
+
+    def _has_room(self, request: FetchRequest) -> bool:
+        return self._watching.count + len(request.partitions) <= WATCHED_MAX
 
     def _watch_lists(self, items: Sequence[FetchPartition]) -> list[set[Waiter]]:
         partitions = (self._table.find_readable(item.topic, item.partition) for item in items)

@@ -278,10 +278,22 @@ class TopicService:
             return full
         return self._directory.space.refusal(what)
 
+    def _check_count(self, added: int) -> None:
+        """Raise PolicyViolationError if there would be too many partitions with ``added`` more."""
+        limit = self._config.current.seglog_partitions_max
+        there = sum(topic.partitions for topic in self._directory.registry.topics.values())
+        if there + added > limit:
+            raise PolicyViolationError(
+                f"there are {there} partitions, with {added} more they would be above seglog.partitions.max, {limit}",
+                limit=limit,
+            )
+
     async def _create_together(self, topics: Sequence[Topic]) -> None:
         """Create topics, all or none."""
         self._directory.space.check(0)
         partitions = sum(topic.partitions for topic in topics)
+        if not is_internal(topics[0].name):
+            self._check_count(partitions)
         self._directory.space.check_inodes(f"topic {topics[0].name} could not be created", inodes_of(partitions))
         if self._directory.partitions.checkpoints.is_stale:
             failure = await self._checkpoints.write()
@@ -356,6 +368,7 @@ class TopicService:
         if alteration.makes_partitions:
             self._directory.space.check(0)
             added = sum(1 for part in alteration.parts for _ in part.keys)
+            self._check_count(added)
             self._directory.space.check_inodes(f"topic {topic.name} could not be altered", inodes_of(added))
         altered = await self._make(alteration, partial(self._directory.topics.finish_alteration, topic, alteration))
         if alteration.makes_partitions:

@@ -190,6 +190,17 @@ class BrokerConfig:
             "Together with the limit on open files of the process, which must be higher.",
         ),
     ] = 10_000
+    seglog_partitions_max: Annotated[
+        int,
+        Key(
+            "seglog.partitions.max",
+            Int(1),
+            Effect.NOW,
+            "Most partitions of all topics together; further ones are refused with POLICY_VIOLATION.",
+            "A partition takes some 20 KB of memory, also one without records.",
+            change=Change.RELOAD,
+        ),
+    ] = 100_000
     seglog_handles_max: Annotated[
         int,
         Key(

@@ -22,13 +22,32 @@ PARTITIONS_AN_ANSWER: Final = 8
 """Partitions that are looked at in the time that one answer takes."""
 
 
+class Watching:
+    """The entries in watch lists of all fetches that wait, parked or in tasks."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Waiter:
     """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions.
 
     It waits in a purgatory, which calls ``retry`` with it, once, when there may be an answer; or a task waits.
     """
 
-    __slots__ = ("_is_awake", "_purgatory", "_retry", "_task", "_watch_lists", "bytes_wanted", "deadline", "is_ended")
+    __slots__ = (
+        "_is_awake",
+        "_purgatory",
+        "_retry",
+        "_task",
+        "_watch_lists",
+        "_watching",
+        "bytes_wanted",
+        "deadline",
+        "is_ended",
+    )
 
     def __init__(self, retry: "Callable[[Waiter], None] | None" = None) -> None:
         self.bytes_wanted = 0
@@ -37,6 +56,7 @@ class Waiter:
         self._retry = retry
         self._is_awake = False
         self._watch_lists: list[set[Waiter]] = []
+        self._watching: Watching | None = None
         self._purgatory: FetchPurgatory | None = None  # where it is parked
         self._task: trio.lowlevel.Task | None = None
 
@@ -50,9 +70,15 @@ class Waiter:
         """The number of watch lists that have it."""
         return len(self._watch_lists)
 
-    def watch(self, watch_lists: Sequence["set[Waiter]"]) -> None:
-        """Add itself to the lists of its partitions, where appends look for waiters, until ``unwatch``."""
+    def watch(self, watch_lists: Sequence["set[Waiter]"], watching: Watching | None = None) -> None:
+        """Add itself to the lists of its partitions, where appends look for waiters, until ``unwatch``.
+
+        Meanwhile it counts in ``watching``, which is the same in all calls.
+        """
         self._watch_lists += watch_lists
+        self._watching = watching
+        if watching is not None:
+            watching.count += len(watch_lists)
         for watch_list in watch_lists:
             watch_list.add(self)
 
@@ -60,6 +86,8 @@ class Waiter:
         """Remove itself from all lists, and from its purgatory."""
         for watch_list in self._watch_lists:
             watch_list.discard(self)
+        if self._watching is not None:
+            self._watching.count -= len(self._watch_lists)
         self._watch_lists = []
         if self._purgatory is not None:
             self._purgatory.note_removed()

@@ -147,6 +147,24 @@ async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(
         found.close()
 
 
+async def test_partitions_beyond_the_limit_are_refused_and_deleted_ones_make_room() -> None:
+    broker = open_broker(ForgetfulFileSystem(), "seglog.partitions.max=5")
+    full, fits, over = await broker.create_topics(
+        [CreateTopicRequest(name, count) for name, count in (("a", 6), ("b", 4), ("c", 2))]
+    )
+    assert isinstance(full, errors.PolicyViolationError)
+    assert isinstance(fits, CreateTopicReply)
+    assert isinstance(over, errors.PolicyViolationError)
+    with pytest.raises(
+        errors.PolicyViolationError, match=r"there are 4 partitions, with 2 more .* seglog\.partitions\.max, 5"
+    ):
+        await broker.alter_topic(AlterTopicRequest("b", partitions=6))
+    await broker.alter_topic(AlterTopicRequest("b", partitions=5))
+    await broker.delete_topic(DeleteTopicRequest("b"))
+    await broker.create_topic(CreateTopicRequest("c", 5))
+    broker.close()
+
+
 async def test_names_that_differ_in_dots_and_underscores_only_collide_in_both_directions(broker: Broker) -> None:
     """Metrics cannot tell them apart. A directory that has both, as an earlier version made it, is served."""
     await broker.create_topic(CreateTopicRequest("a.b"))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from seglog_broker.api import fetch as fetch_service
@@ -17,6 +18,7 @@ from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.topics import LOGS_A_TURN, TopicService
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
+from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints, partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
@@ -28,7 +30,7 @@ from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import InvalidRequestError
+from seglog_protocol.errors import InvalidRequestError, OutOfResourcesError
 from seglog_protocol.frames import decode_value
 from seglog_protocol.messages import (
     AlterTopicRequest,
@@ -141,6 +143,29 @@ async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypat
 
     await counter.during(fetch)
     assert counter.most <= 2 * EFFORT_A_TURN
+    broker.close()
+
+
+@pytest.mark.parametrize("count", [1, fetch_service.WATCHED_A_TURN + 1])
+async def test_fetches_that_wait_watch_so_many_partitions_in_all_and_one_more_is_refused(
+    count: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    broker = await open_broker()
+    request = FetchRequest([FetchPartition("t", 0, 0)] * count, max_wait_ms=1_000)
+
+    async def poll() -> None:
+        with await broker.fetch(request) as answer:
+            assert answer.size == 0
+
+    monkeypatch.setattr(fetch_service, "WATCHED_MAX", 2 * count + 2)
+    for _ in range(2):  # what has ended makes room
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            nursery.start_soon(poll)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(OutOfResourcesError, match="ask again later"):
+                await broker.fetch(request)
+            assert not broker.wait_for(request, Waiter())
     broker.close()
 
 
