@@ -896,7 +896,7 @@ def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
         *("flush.messages", "log.flush.interval.messages", "min.insync.replicas"),
         *("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "log.cleaner.io.buffer.load.factor"),
         *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
-        *("num.partitions", "seglog.connections.max", "seglog.handles.max"),
+        *("num.partitions", "seglog.connections.max", "seglog.partitions.max", "seglog.handles.max"),
         *("num.recovery.threads.per.data.dir", "log.cleaner.threads"),
         *("offsets.topic.num.partitions", "transaction.state.log.num.partitions"),
     }

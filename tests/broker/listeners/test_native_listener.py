@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -34,6 +35,8 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,
     CreateTopicRequest,
+    FetchPartition,
+    FetchRequest,
     HelloRequest,
     OffsetsPartition,
     OffsetsRequest,
@@ -597,6 +600,21 @@ async def test_too_many_waiting_fetches_are_refused_one_by_one(monkeypatch: pyte
 
 
 @pytest.mark.trio
+async def test_fetches_of_one_connection_wait_for_so_many_partitions_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetches, "PARTITIONS_WAITING_MAX", 10)
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        for number, count in enumerate((11, 1), start=1):  # one alone may be larger
+            await peer.send(number, FetchRequest([FetchPartition("commits", 0, 0)] * count))
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header), header["error"]["field"]) == (2, "INVALID_REQUEST", "partitions")
+        broker.late_answers.append(answer_of())
+        broker.records_arrived.set()
+        assert await peer.receive_ids(1) == [1]
+
+
+@pytest.mark.trio
 async def test_an_error_of_a_waiting_fetch_is_answered() -> None:
     broker = FakeBroker()
     async with serving(broker) as served:
@@ -733,6 +751,21 @@ async def test_a_connection_beyond_the_limit_gets_an_error() -> None:
         await served.greeted()
         await second.send(1, OFFSETS)
         assert await second.receive_ids(1) == [1]
+
+
+@pytest.mark.trio
+async def test_of_very_many_connections_beyond_the_limit_some_get_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "REFUSALS_MAX", 2)
+    async with serving(FakeBroker(seglog_connections_max=1)) as served:
+        await served.greeted()
+        others = [await served.connect() for _ in range(6)]
+        await wait_all_tasks_blocked()
+        answered = 0
+        for other in others:
+            with suppress(trio.BrokenResourceError):
+                answered += bool(await other.stream.receive_some())
+            await other.stream.aclose()
+        assert answered == 2
 
 
 @pytest.mark.trio

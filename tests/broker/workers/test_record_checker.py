@@ -259,6 +259,20 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
     broker.close()
 
 
+async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_reads, "FOUND_MAX", 3)
+    broker = open_broker(CountingOffload())
+    await broker.create_topic(CreateTopicRequest("plain", 1))
+    records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
+    request, payload = request_of(bytes(encode_batch(records)), topic="plain")
+    await append_request(broker, request, memoryview(bytearray(payload))).wait()
+    found = broker.directory.handles.only_warm.found
+    for moment in range(1, 19):
+        await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, moment)]))
+        assert 1 <= len(found) <= 3
+    broker.close()
+
+
 async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,6 +73,20 @@ async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_
     assert all(bool(result.configs) == (not result.error_code) for result in response.results)
 
 
+async def test_of_one_resource_a_bounded_number_of_keys_is_altered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configs, "KEYS_MAX", 2)
+    cls = messages.IncrementalAlterConfigsRequest
+    async with kafka() as served:
+        peer = await served.connect()
+        for count, code in ((2, 0), (3, ErrorCode.INVALID_REQUEST)):
+            names = ("retention.ms", "segment.ms", "flush.ms")[:count]
+            changes = [cls.AlterableConfig(name=name, value="70000") for name in names]
+            topic = cls.AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="plain", configs=changes)
+            await peer.send(cls(resources=[topic]))
+            response = await peer.receive(messages.IncrementalAlterConfigsResponse)
+            assert [result.error_code for result in response.responses] == [code]
+
+
 async def test_one_request_alters_a_bounded_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configs, "RESOURCES_MAX", 2)
     change = messages.IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="5")

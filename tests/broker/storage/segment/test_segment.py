@@ -8,7 +8,7 @@ import pytest
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.segment import BEHIND_READS_MAX, Segment
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
@@ -341,6 +341,15 @@ def read_through(segment: Segment, *, bytes_max: int) -> list[tuple[int, int]]:
         last = [each for each in segment.log.batches() if each.position < position][-1]
         offset = last.header.next_offset
     return seen
+
+
+def test_the_places_behind_the_latest_reads_are_remembered_and_no_others() -> None:
+    disk = OnDisk()
+    disk.fill(105)
+    segment = disk.closed()
+    for position in range(0, 8_000, 100):
+        segment.boundary_at_most(position, 1_000)
+    assert 0 < sum(segment.remembers(_BASE + number) for number in range(105)) <= BEHIND_READS_MAX + 1, "and the tail"
 
 
 def test_a_read_that_goes_on_where_another_ended_does_without_the_index() -> None:
