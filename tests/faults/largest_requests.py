@@ -147,13 +147,9 @@ def kafka_requests(prepared: Prepared) -> Iterator[tuple[str, Request, int]]:
         fetch(
             max_wait_ms=0,
             max_bytes=1 << 20,
-            topics=[
-                fetch.FetchTopic(
-                    topic=name,
-                    partitions=[fetch.FetchPartition(partition=n, partition_max_bytes=1 << 20) for n in numbers],
-                )
-                for name, numbers in wide
-            ],
+            topics=by_topic(
+                fetch.FetchTopic, lambda n: fetch.FetchPartition(partition=n, partition_max_bytes=1 << 20), "topic"
+            ),
         ),
         12,
     )

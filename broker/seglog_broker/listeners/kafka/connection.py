@@ -361,13 +361,8 @@ class KafkaConnection:
 
     async def _produce_in_turns(self, header: RequestHeader, frame: memoryview) -> None:
         """Serve a Produce request for many partitions, some of them at a time."""
-        if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
-            await self._intake.take(len(frame))
-        await self._sender.flush()
-        try:
-            request = await self._read_in_turns(header, frame)
-        except WireError as error:
-            self._failure = error
+        request = await self._read_in_turns(header, frame)
+        if request is None:
             return
         assert isinstance(request, messages.ProduceRequest)
         produce = Produce(self._caller(header), header.correlation_id, header.version, request.acks)
@@ -490,18 +485,15 @@ class KafkaConnection:
 
     async def _read_slowly(self, api: apis.Api, header: RequestHeader, frame: memoryview) -> None:
         """Read a large request in turns, and serve it."""
+        request = await self._read_in_turns(header, frame)
+        if request is not None:
+            self._serve_request(api, header, request)
+
+    async def _read_in_turns(self, header: RequestHeader, frame: memoryview) -> Request | None:
+        """Read a request, some of it in a turn of the loop. None if that fails, which ends the connection."""
         if not self._intake.has_share and len(frame) > RECEIVE_BYTES:
             await self._intake.take(len(frame))
         await self._sender.flush()
-        try:
-            request = await self._read_in_turns(header, frame)
-        except WireError as error:
-            self._failure = error
-        else:
-            self._serve_request(api, header, request)
-
-    async def _read_in_turns(self, header: RequestHeader, frame: memoryview) -> Request:
-        """Read a request, some of it in a turn of the loop. Raises WireError."""
         reading = read_request_in_pieces(header, frame)
         while True:
             try:
@@ -509,6 +501,9 @@ class KafkaConnection:
             except StopIteration as done:
                 request: Request = done.value
                 return request
+            except WireError as error:
+                self._failure = error
+                return None
             await self._engine.turn()
 
     def _serve_request(self, api: apis.Api, header: RequestHeader, request: Request) -> None:

@@ -34,7 +34,7 @@ from seglog_protocol.errors import (
     StorageError,
     TopicExistsError,
 )
-from tests.broker.inspect.check.support import DATA, opened, written
+from tests.broker.inspect.check.support import DATA, check, findings, opened, written
 from tests.logs import ManualClock, add_bytes, append_one, batch, cut_file, flip_bit, read_all
 
 _MARKER = "/data/.kafka_cleanshutdown"
@@ -718,6 +718,9 @@ def test_a_stop_without_an_inode_is_clean_and_the_next_start_finds_all(stops: in
             assert (_facts(found), found.report.problems) == (facts, [])
             assert not any(opened.recovery for opened in found.report.opened.values())
             found.abandon()
+        again = fs.found_after(PROCESS_KILL)
+        again.limit_free_inodes(None)
+        assert findings(check(again)) == []
         directory = _opened(fs)
         assert _facts(directory) == facts
         directory.space.make_spares()
