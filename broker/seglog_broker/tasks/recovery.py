@@ -217,7 +217,10 @@ async def _serve(broker: Services, recovery: Recovery, outcome: RecoveryOutcome)
 
 
 def _give_up(broker: Services, recovery: Recovery, reason: str) -> None:
-    reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, see `seglogd check`"
+    reason = (
+        f"it could not be recovered: {reason.rstrip('.')}; the next start tries again. Before it, "
+        f"`seglogd check {broker.directory.path}` says what is wrong"
+    )
     broker.directory.partitions.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)
     log.error("partition_offline", topic=recovery.topic, partition=recovery.partition, reason=reason)

@@ -199,7 +199,8 @@ def _problem_of(partition: Partition, segment: Segment, result: ScrubResult) -> 
         path = checksum_path(segment.directory, segment.base_offset)
         return (
             f"{segment.log_path} has changed since it was closed (by {path}), though every batch in it is valid: an "
-            "offset or a leader epoch has changed; see seglogd check"
+            f"offset or a leader epoch has changed; with the broker stopped, `seglogd check "
+            f"{segment.directory.rpartition('/')[0]}` says more"
         )
     for hole in result.missing:
         if not _is_explained(partition, hole):
