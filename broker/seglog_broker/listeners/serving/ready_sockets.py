@@ -6,6 +6,8 @@ the two halves of their turns. A connection's own task waits in ``serve`` meanwh
 to wait.
 """
 
+import os
+import select
 import selectors
 import socket
 import time
@@ -21,6 +23,9 @@ ALONE_SECONDS: Final = 0.05
 
 TURN_SECONDS: Final = 0.002
 """Sockets are served for this long before other tasks of the loop run."""
+
+READY_MAX: Final = 256
+"""Sockets that are looked up at a time; of thousands that their peers close at once that takes many milliseconds."""
 
 POLL_SECONDS: Final = 0.000_3
 """The next request is polled for this long when nothing else is to be done: to sleep and be woken takes a processor
@@ -109,6 +114,8 @@ class ReadySockets:
         self._poll_hits = 0  # since the last time that none came
         self._runnable = _Runnable()
         self._selector = selectors.DefaultSelector()
+        # The same under another descriptor, because a selector of the library always tells of all that are ready.
+        self._epoll = select.epoll.fromfd(os.dup(self._selector.fileno())) if hasattr(select, "epoll") else None
         self._queued: deque[_Entry] = deque()
         self.now = 0.0
         """Trio's time at which the turns that are running began."""
@@ -155,7 +162,7 @@ class ReadySockets:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        select, queued = self._selector.select, self._queued
+        queued = self._queued
         trio.lowlevel.add_instrument(self._runnable)
         try:
             while True:
@@ -165,9 +172,9 @@ class ReadySockets:
                     await trio.lowlevel.wait_readable(self._selector)
                 self.now = trio.current_time()
                 ends = time.perf_counter() + TURN_SECONDS
-                while (ready := select(0)) or queued or (ready := self._poll()):
-                    for key, _ in ready:
-                        self._queue(key.data)
+                while (ready := self._ready()) or queued or (ready := self._poll()):
+                    for entry in ready:
+                        self._queue(entry)
                     self._serve_some(len(queued), ends)
                     if time.perf_counter() >= ends:
                         break
@@ -178,8 +185,17 @@ class ReadySockets:
                 key.data.error = _closed()
                 trio.lowlevel.reschedule(self._remove(key.data))
             self._selector.close()
+            if self._epoll is not None:
+                self._epoll.close()
 
-    def _poll(self) -> list[tuple[selectors.SelectorKey, int]]:
+    def _ready(self) -> list[_Entry]:
+        """The connections whose sockets are readable; READY_MAX at most, where the system can be asked for so many."""
+        if self._epoll is None:
+            return [key.data for key, _ in self._selector.select(0)]
+        registered = self._selector.get_map()
+        return [registered[descriptor].data for descriptor, _ in self._epoll.poll(0, READY_MAX)]
+
+    def _poll(self) -> list[_Entry]:
         """The next sockets that are readable, if that is soon and nothing else is to be done; else none."""
         now = time.perf_counter()
         if self._runnable.tasks or now < self._may_poll_at or self._is_awaited():
@@ -190,7 +206,7 @@ class ReadySockets:
             return []
         ends = now + POLL_SECONDS
         while now < ends:
-            if ready := self._selector.select(0):
+            if ready := self._ready():
                 self._poll_hits += 1
                 return ready
             now = time.perf_counter()

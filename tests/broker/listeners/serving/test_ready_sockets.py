@@ -1,7 +1,7 @@
 """Turns of connections: who gets one, in which order, and that nobody is left out."""
 
 import contextlib
-import selectors
+import select
 import socket
 import sys
 import threading
@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import trio
@@ -258,26 +259,48 @@ class Steps(trio.abc.Instrument):
         self.count += 1
 
 
-class CountingSelector(selectors.DefaultSelector):
-    """Counts how often it was asked."""
-
-    asked = 0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        type(self).asked += 1
-        return super().select(timeout)
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How often the sockets were looked at since the last call."""
-    monkeypatch.setattr(selectors, "DefaultSelector", CountingSelector)
+    count, look = 0, ReadySockets._ready
 
-    def count() -> int:
-        asked, CountingSelector.asked = CountingSelector.asked, 0
-        return asked
+    def counted(ready: ReadySockets) -> Any:
+        nonlocal count
+        count += 1
+        return look(ready)
 
-    return count
+    def since() -> int:
+        nonlocal count
+        found, count = count, 0
+        return found
+
+    monkeypatch.setattr(ReadySockets, "_ready", counted)
+    return since
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="only epoll can be asked for some")
+async def test_of_very_many_sockets_that_are_readable_at_once_some_are_looked_up_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ready_sockets, "READY_MAX", 3)
+    look, most = ReadySockets._ready, 0
+
+    def counted(ready: ReadySockets) -> Any:
+        nonlocal most
+        found = look(ready)
+        most = max(most, len(found))
+        return found
+
+    monkeypatch.setattr(ReadySockets, "_ready", counted)
+    shared = Shared()
+    peers = [Peer(str(number), shared) for number in range(20)]
+    async with running(*peers):
+        for peer in peers:
+            peer.other.send(b"x")
+        with trio.fail_after(5):
+            while not all(peer.turns for peer in peers):
+                await trio.lowlevel.checkpoint()
+    assert most == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
