@@ -17,12 +17,13 @@ from seglog_protocol.frames import encode_frame
 from seglog_protocol.kafka import messages as m
 from seglog_protocol.kafka import write_request
 from seglog_protocol.kafka.structs import Request
+from seglog_protocol.messages.base import ITEMS_MAX
 from tests.faults.asking import Asking
 from tests.faults.hostile_kafka_peer import Peer
 from tests.processes import Daemon, daemon
 
 TIMES: Final = 20_000
-"""Elements of a list at most."""
+"""Elements of a list of Kafka's wire at most."""
 GROUPS: Final = 40
 MEMBERS: Final = 20
 METADATA: Final = 100_000
@@ -488,39 +489,39 @@ def kafka_requests(prepared: Prepared) -> Iterator[tuple[str, Request, int]]:
 
 def native_requests(prepared: Prepared) -> Iterator[tuple[str, dict[str, Any]]]:
     """A title, and the header of a request."""
-    places = [(name, number) for name, numbers in prepared.wide for number in numbers][:10_000]
+    places = [(name, number) for name, numbers in prepared.wide for number in numbers][:ITEMS_MAX]
     each = [{"topic": name, "partition": number} for name, number in places]
     one = {"topic": "wide-a", "partition": 0}
-    names = [f"n{number}" for number in range(TIMES)]
+    names = [f"n{number}" for number in range(ITEMS_MAX)]
     yield "fetch: all partitions", {"api": "fetch", "partitions": [p | {"offset": 0} for p in each], "max_wait_ms": 0}
-    yield "fetch: one", {"api": "fetch", "partitions": [one | {"offset": 0}] * 10_000, "max_wait_ms": 0}
+    yield "fetch: one", {"api": "fetch", "partitions": [one | {"offset": 0}] * ITEMS_MAX, "max_wait_ms": 0}
     yield "fetch: waits", {"api": "fetch", "partitions": [p | {"offset": 0} for p in each], "max_wait_ms": 50}
     yield "offsets: all partitions", {"api": "offsets", "partitions": each}
     yield "offsets: by timestamp", {"api": "offsets", "partitions": [p | {"timestamp": 0} for p in each]}
-    yield "offsets: one topic", {"api": "offsets", "partitions": [{"topic": "wide-a"}] * 10_000}
+    yield "offsets: one topic", {"api": "offsets", "partitions": [{"topic": "wide-a"}] * ITEMS_MAX}
     yield "topics: unknown names", {"api": "topics", "names": names}
-    yield "topics: one name", {"api": "topics", "names": ["wide-a"] * TIMES}
-    yield "topics: all with configuration", {"api": "topics", "limit": 10_000, "config": True}
+    yield "topics: one name", {"api": "topics", "names": ["wide-a"] * ITEMS_MAX}
+    yield "topics: all with configuration", {"api": "topics", "limit": ITEMS_MAX, "config": True}
     yield "truncate: all partitions", {"api": "truncate", "partitions": [p | {"offset": 0} for p in each]}
-    yield "truncate: one", {"api": "truncate", "partitions": [one | {"offset": 0}] * 10_000}
+    yield "truncate: one", {"api": "truncate", "partitions": [one | {"offset": 0}] * ITEMS_MAX}
     yield "flush: all partitions", {"api": "flush", "partitions": each}
     yield "append: nothing", {"api": "append", "partitions": [p | {"size": 0} for p in each], "ack": "os"}
-    config = {f"k{number}": "1" for number in range(TIMES)}
+    config = {f"k{number}": "1" for number in range(ITEMS_MAX)}
     yield "create_topic: many keys", {"api": "create_topic", "topic": "x", "partitions": 1, "config": config}
     yield "alter_topic: many keys", {"api": "alter_topic", "topic": "wide-a", "config": config}
-    yield "alter_topic: one key", {"api": "alter_topic", "topic": "wide-a", "reset": ["retention.ms"] * TIMES}
+    yield "alter_topic: one key", {"api": "alter_topic", "topic": "wide-a", "reset": ["retention.ms"] * ITEMS_MAX}
     yield "explain", {"api": "explain", **one, "timestamp": 10**12}
-    yield "explain_segments", {"api": "explain_segments", **one, "limit": 10_000}
+    yield "explain_segments", {"api": "explain_segments", **one, "limit": ITEMS_MAX}
     yield "metrics", {"api": "metrics"}
     committed = [p | {"offset": 0} for p in each]
     yield "commit_offsets: all partitions", {"api": "commit_offsets", "group": "offsets", "offsets": committed}
     yield "committed_offsets: all", {"api": "committed_offsets", "group": "offsets"}
-    yield "committed_offsets: one", {"api": "committed_offsets", "group": "offsets", "partitions": [one] * TIMES}
+    yield "committed_offsets: one", {"api": "committed_offsets", "group": "offsets", "partitions": [one] * ITEMS_MAX}
     yield "list_groups", {"api": "list_groups"}
     yield "describe_group: consumer", {"api": "describe_group", "group": "consumers"}
     yield "describe_group: classic", {"api": "describe_group", "group": "group-000"}
     yield "delete_groups: unknown", {"api": "delete_groups", "groups": names}
-    yield "delete_offsets: one", {"api": "delete_offsets", "group": "more-offsets", "partitions": [one] * TIMES}
+    yield "delete_offsets: one", {"api": "delete_offsets", "group": "more-offsets", "partitions": [one] * ITEMS_MAX}
     leaving = [{"member_id": name} for name in names]
     yield "leave_group: unknown", {"api": "leave_group", "group": "group-000", "members": leaving}
 

@@ -461,7 +461,9 @@ class AppendService:
             partition.want_durable()  # all before the first wait, so that they share a round
             waits.append((len(results), partition, partition.log.log_end_offset))
             results.append(FlushResult(item.topic, item.partition))
-        for number, partition, end_offset in waits:
+        for done, (number, partition, end_offset) in enumerate(waits, start=1):
+            if done % EFFORT_A_TURN == 0:
+                await self._reads.turn()
             try:
                 await partition.wait_durable(end_offset)
             except SeglogError as error:

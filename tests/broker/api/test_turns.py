@@ -19,6 +19,7 @@ from seglog_broker.api.topics import LOGS_A_TURN, TopicService
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints, partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
@@ -121,6 +122,7 @@ def requests(topic: str) -> list[Request]:
 async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
+    counter.count(Partition, "wait_durable")
     await counter.during(lambda: broker.answer(requests(topic)[number]))
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all >= MANY // 2 or topic == "unknown"
