@@ -5,6 +5,7 @@ Sources: Kafka's SocketServer and RequestContext, and what its clients do.
 
 import gc
 import os
+import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.connection import KafkaConnection
 from seglog_broker.listeners.kafka.produce import Part
 from seglog_broker.listeners.kafka.produce_size import PARTITIONS_MAX
+from seglog_broker.listeners.serving import acceptor
+from seglog_broker.runtime import response_memory
 from seglog_protocol.errors import StorageError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.kafka import messages, read_response
@@ -314,6 +317,35 @@ async def test_a_produce_request_for_millions_of_partitions_closes_the_connectio
             assert await peer.rest() == b""
         assert reasons(logged) == ["a Produce request for more than 10000 partitions"]
         await is_alive(served)
+
+
+async def test_a_peer_that_takes_nothing_of_a_large_response_is_cut_off_for_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(response_memory, "LARGE_MAX", 1)
+    plain_socket = acceptor._plain_socket
+
+    def with_small_buffer(stream: trio.SocketStream) -> socket.socket:
+        sock = plain_socket(stream)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return sock
+
+    monkeypatch.setattr(acceptor, "_plain_socket", with_small_buffer)
+    names = [messages.MetadataRequest.MetadataRequestTopic(name=f"unknown-{number}") for number in range(4_000)]
+    request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    async with kafka() as served:
+        bad, good = await served.connect(), await served.connect()
+        bad.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await bad.send(request, 8)
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        with capture_logs() as logged:
+            await good.send(request, 8)
+            assert len((await good.receive(messages.MetadataResponse)).topics) == len(names)
+        assert trio.current_time() - began < 10
+        assert reasons(logged, "connection_cut") == [
+            "others wait for the memory of a response that it takes too slowly"
+        ]
 
 
 MANY: list[tuple[Any, int, int]] = [
