@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.groups.topic_matching import PATTERNS_MAX
 from seglog_broker.groups.client_patterns import ClientPattern
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -35,6 +36,14 @@ async def refreshed(broker: Broker, group: str, epoch: int, member_id: str = "a"
     await trio.sleep(11)
     await broker.groups.consumer_heartbeat(group, ConsumerHeartbeat(member_id, epoch))
     return read_by(broker, group, member_id)
+
+
+async def test_so_many_expressions_are_kept_as_they_were_read(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        matching = broker.groups._matching
+        for number in range(2 * PATTERNS_MAX):
+            await matching.match_all(f"t{number}.*")
+        assert matching._pattern.cache_info().currsize == PATTERNS_MAX
 
 
 async def test_topics_that_are_made_and_deleted_are_found(autojump_clock: trio.testing.MockClock) -> None:
