@@ -5,13 +5,20 @@ from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Final
 
-from seglog_protocol.kafka import messages, read_message, write_message
+from seglog_broker.groups.steps import Pace, Steps, finished, steps_of
+from seglog_protocol.kafka import messages, write_message_in_pieces
+from seglog_protocol.kafka.compiler import message_reader_in_pieces
 from seglog_protocol.kafka.errors import Malformed
 
 _VERSION: Final = Layout(">h")
 
 
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
+    """As ``read_assignment``, at once."""
+    return finished(read_assignment(assignment))
+
+
+def read_assignment(assignment: bytes) -> Steps[dict[str, list[int]] | None]:
     """Topics and partitions of a ``ConsumerProtocolAssignment`` with its version before it; None if malformed.
 
     Empty bytes assign nothing. Every version begins with the fields of version 0, so that is how it is read.
@@ -21,16 +28,31 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
     try:
         if _VERSION.unpack_from(assignment)[0] < 0:
             return None
-        read = read_message(messages.ConsumerProtocolAssignment, 0, memoryview(assignment)[_VERSION.size :])
+        read = message_reader_in_pieces("ConsumerProtocolAssignment", 0)
+        message, _ = yield from steps_of(read(memoryview(assignment), _VERSION.size))
     except (StructError, Malformed):
         return None
-    return {assigned.topic: sorted(assigned.partitions) for assigned in read.assigned_partitions}
+    found: dict[str, list[int]] = {}
+    pace = Pace()
+    for assigned in message.assigned_partitions:
+        found[assigned.topic] = sorted(assigned.partitions)
+        if pace.is_due():
+            yield
+    return found
 
 
 def encode_assignment(partitions: Iterable[tuple[str, Iterable[int]]]) -> bytes:
+    """As ``write_assignment``, at once."""
+    return finished(write_assignment(partitions))
+
+
+def write_assignment(partitions: Iterable[tuple[str, Iterable[int]]]) -> Steps[bytes]:
     """A ``ConsumerProtocolAssignment`` in version 0, with this version before it."""
-    assigned = [
-        messages.ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=sorted(numbers))
-        for topic, numbers in partitions
-    ]
-    return _VERSION.pack(0) + write_message(messages.ConsumerProtocolAssignment(assigned_partitions=assigned), 0)
+    assigned = []
+    pace = Pace()
+    for topic, numbers in partitions:
+        assigned.append(messages.ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=sorted(numbers)))
+        if pace.is_due():
+            yield
+    message = messages.ConsumerProtocolAssignment(assigned_partitions=assigned)
+    return _VERSION.pack(0) + (yield from steps_of(write_message_in_pieces(message, 0)))

@@ -6,6 +6,7 @@ and only then others get them. A member epoch is that of the assignment which th
 """
 
 from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Final
 
@@ -26,6 +27,7 @@ from seglog_broker.groups.consumer_member import (
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Topics, check_heartbeat
 from seglog_broker.groups.consumer_state import size_of_member
 from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Effects, Limits, Now
+from seglog_broker.groups.steps import Steps, finished
 from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka import Message
 
@@ -49,6 +51,7 @@ class ConsumerGroup:
 
     - The answer to a request is true when all records that the group appended before, or with it, are durable.
     - Among the replies in ``effects`` are the group's own, by which it learns which records are durable.
+    - What may take long is done in steps, between which other requests of the group may come.
     - Where records could not be written, ``write_failed`` is called, and requests meanwhile are answered with errors.
       What the group has decided stays, and is written again with what it decides next.
     - A session ends when ``advance`` comes after its deadline. A heartbeat that comes before ``advance`` is in time.
@@ -87,11 +90,17 @@ class ConsumerGroup:
         topics: Topics,
         now: Now,
     ) -> "ConsumerGroup":
-        """A group that was a classic one. Its members stay, with what they had, and are told to join again."""
+        """A group that was a classic one. Its members stay, with what they had, and are told to join again.
+
+        ``begin`` appends its records.
+        """
         group = cls(group_id, effects, limits, new_id, topics)
         group._core.adopt(members, generation, now)
-        group._state.journal.append()
         return group
+
+    def begin(self) -> None:
+        """Append the records of a group that takes the place of a classic one."""
+        self._state.journal.append()
 
     # --- What it is ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +150,7 @@ class ConsumerGroup:
         return self._core.empty_since_ms if self.is_empty else None
 
     @property
-    def subscribed_topics(self) -> frozenset[str]:
+    def subscribed_topics(self) -> AbstractSet[str]:
         """The names of the topics that its members read, whether they exist or not."""
         return self._state.all_topics()
 
@@ -187,26 +196,26 @@ class ConsumerGroup:
 
     # --- Requests of members ------------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: ConsumerHeartbeat, now: Now) -> ConsumerHeartbeatResult:
+    def heartbeat(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
         """Note that a member lives, joins, leaves, or subscribes to something else; tell it what it is to have.
 
-        Raises the GroupError that tells it what to do, or InvalidRequestError. Nothing has changed then.
+        Raises the GroupError that tells it what to do, or InvalidRequestError.
         """
         check_heartbeat(self._group_id, request, self._core.limits())
         if request.member_epoch in {LEFT_EPOCH, AWAY_EPOCH}:
             result = self._leave(request, now)
         else:
-            result = self._live(request, now)
+            result = yield from self._live(request, now)
         self._state.journal.append()
         return result
 
-    def _live(self, request: ConsumerHeartbeat, now: Now) -> ConsumerHeartbeatResult:
+    def _live(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
         member, replaced = self._find_or_make(request)
         subscription = _updated(member.subscription, request)
         topics_differ = self.regexes.take_new(subscription.regex, request.matching, now)
         if replaced is not None:
             self._core.replace(replaced, member)
-        updated = self._core.settle(member, subscription, topics_differ, request.owned, now)
+        updated = yield from self._core.settle(member, subscription, topics_differ, request.owned, now)
         is_told = request.is_full or updated.progress.assigned != member.progress.assigned
         return ConsumerHeartbeatResult(
             updated.member_id,
@@ -248,7 +257,8 @@ class ConsumerGroup:
             member = self._core.find_static(request.member_id, request.instance_id)
         if request.member_epoch == AWAY_EPOCH:
             self._core.deadlines.discard(REVOCATION + member.member_id)
-            progress = member.progress._replace(epoch=AWAY_EPOCH, revoking=NOTHING)
+            away = member.progress._replace(epoch=AWAY_EPOCH, revoking=NOTHING)
+            progress = finished(away.following(member.progress))
             self._state.put_member(member._replace(progress=progress))
         else:
             self._core.remove([member.member_id], now)
@@ -320,9 +330,9 @@ class ConsumerGroup:
         """Have what is not durable written again with what is written next."""
         self._state.journal.write_failed()
 
-    def replay(self, key: Message, key_version: int, value: Message | None) -> None:
+    def replay(self, key: Message, key_version: int, value: Message | None) -> Steps[None]:
         """Take a record from the log, in its order. After the last one comes ``restored``."""
-        self._state.replay(key, key_version, value)
+        return self._state.replay(key, key_version, value)
 
     def restored(self, now: Now) -> None:
         """Go on from the records that were replayed. Sessions of members begin now."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from seglog_broker.groups import classic_errors
 from seglog_broker.groups import consumer_errors as errors
-from seglog_broker.groups.assignments import encode_assignment
+from seglog_broker.groups.assignments import write_assignment
 from seglog_broker.groups.classic_member import protocols_by_name
 from seglog_broker.groups.consumer_core import JOIN, SYNC, ConsumerCore
 from seglog_broker.groups.consumer_member import ClassicProtocols, Member, MemberState, Subscription
@@ -25,6 +25,7 @@ from seglog_broker.groups.membership import (
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.groups.steps import Steps
 from seglog_broker.groups.subscriptions import ClassicSubscription, read_subscription
 from seglog_broker.groups.topic_names import by_id, by_name
 from seglog_protocol.errors import GroupError
@@ -38,19 +39,19 @@ class ClassicMembership:
         self._effects: Final = effects
         self._new_id: Final = new_id
 
-    def join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
+    def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
         """Make a consumer a member, or have a member go on towards its assignment; ``answer`` gets a JoinResult."""
         try:
-            result = self._join(request, now)
+            result = yield from self._join(request, now)
         except GroupError as error:
             result = JoinResult(request.member_id, error=error)
         self._core.state.journal.append()
         self._effects.replies.append((answer, result))
 
-    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> None:
+    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
         """Give a member what it is to have now; ``answer`` gets a SyncResult."""
         try:
-            result = self._sync(request, now)
+            result = yield from self._sync(request, now)
         except GroupError as error:
             result = SyncResult(error=error)
         self._effects.replies.append((answer, result))
@@ -85,13 +86,16 @@ class ClassicMembership:
 
     # --- Joining ------------------------------------------------------------------------------------------------------
 
-    def _join(self, request: JoinRequest, now: Now) -> JoinResult:
+    def _join(self, request: JoinRequest, now: Now) -> Steps[JoinResult]:
         core, group_id = self._core, self._core.group_id
         limits = core.limits()
         if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
             raise classic_errors.invalid_session_timeout(group_id, request.session_timeout_ms, limits)
         protocols = protocols_by_name(request.protocols)
-        said = self._read(request.protocol_type, protocols)
+        said = yield from self._read(request.protocol_type, protocols)
+        owned = yield from by_id(said.owned, core.topics)
+        if core.state.is_deleted:  # the group has changed its protocol meanwhile
+            raise errors.unknown_member(group_id, request.member_id)
         self._check_protocols(request.member_id, protocols)
         if not request.member_id and request.instance_id is None and request.needs_known_member_id:
             core.check_size()
@@ -109,7 +113,7 @@ class ClassicMembership:
         )
         if replaced is not None:
             core.replace(replaced, member)
-        updated = core.settle(member, subscription, False, by_id(said.owned, core.topics), now)
+        updated = yield from core.settle(member, subscription, False, owned, now)
         core.deadlines.discard(JOIN + updated.member_id)
         core.deadlines.set(SYNC + updated.member_id, now.monotonic_ms + subscription.rebalance_timeout_ms)
         return JoinResult(updated.member_id, updated.epoch, CONSUMER_PROTOCOL_TYPE, next(iter(protocols)))
@@ -123,11 +127,11 @@ class ClassicMembership:
             return self._check_classic(core.state.members[member_id]), None
         return core.make_or_replace(member_id or request.new_member_id(self._new_id()), instance_id)
 
-    def _read(self, protocol_type: str, protocols: Mapping[str, bytes]) -> ClassicSubscription:
+    def _read(self, protocol_type: str, protocols: Mapping[str, bytes]) -> Steps[ClassicSubscription]:
         """What the consumer reads; it says the same to each assignor, but for what that alone understands."""
         said = None
         if protocols and protocol_type == CONSUMER_PROTOCOL_TYPE:
-            said = read_subscription(next(iter(protocols.values())))
+            said = yield from read_subscription(next(iter(protocols.values())))
         if said is None:
             raise errors.no_consumer_metadata(self._core.group_id)
         return said
@@ -144,7 +148,7 @@ class ClassicMembership:
 
     # --- Members that are there ---------------------------------------------------------------------------------------
 
-    def _sync(self, request: SyncRequest, now: Now) -> SyncResult:
+    def _sync(self, request: SyncRequest, now: Now) -> Steps[SyncResult]:
         core = self._core
         member = self._find(request.member_id, request.generation, request.instance_id)
         assert member.classic is not None
@@ -156,7 +160,7 @@ class ClassicMembership:
             raise self._join_again(member, now)
         core.deadlines.discard(SYNC + member.member_id)
         core.live_on(member, now)
-        assignment = encode_assignment(by_name(member.progress.assigned, core.topics))
+        assignment = yield from write_assignment(by_name(member.progress.assigned, core.topics))
         return SyncResult(assignment, CONSUMER_PROTOCOL_TYPE, protocol)
 
     def _join_again(self, member: Member, now: Now) -> GroupError:

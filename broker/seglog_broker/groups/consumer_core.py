@@ -1,9 +1,7 @@
 """What a group of the consumer protocol does with its members, whichever protocol these speak."""
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from seglog_broker.groups import consumer_errors as errors
@@ -13,6 +11,7 @@ from seglog_broker.groups.consumer_member import (
     JOINING_EPOCH,
     Member,
     MemberState,
+    Progress,
     Reconciliation,
     Subscription,
 )
@@ -20,6 +19,7 @@ from seglog_broker.groups.consumer_requests import Topics, TopicSize
 from seglog_broker.groups.consumer_state import ConsumerState
 from seglog_broker.groups.deadlines import Deadlines
 from seglog_broker.groups.membership import Effects, Limits, Now
+from seglog_broker.groups.steps import ITEMS_A_STEP, Pace, Steps, finished
 from seglog_broker.groups.topic_regexes import TopicRegexes
 
 SESSION: Final = "session "
@@ -46,10 +46,12 @@ class ConsumerCore:
         """When there was a request of each member, by its id, ms of the monotonic clock."""
         self.empty_since_ms: int | None = None
         """Since when there are no members, of the wall clock; it says nothing while there are some."""
-        self._hashed: tuple[frozenset[str], int, int] | None = None
-        """The names of topics, their version, and the hash of both, of last time."""
-        self._topics_version: int | None = None
-        """Of the topics that the group epoch is for."""
+        self._topics_version = -1
+        """Of the topics that were looked at last."""
+        self._is_hash_due = False
+        """Whether the group epoch has begun without another look at the topics."""
+        self._assigning: Steps[None] | None = None
+        """The work on the assignment that all wait for, and do a step of whenever they have their turn."""
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
@@ -92,6 +94,7 @@ class ConsumerCore:
     def replace(self, old: Member, new: Member) -> None:
         """Have ``new`` take the place of a static member: what that had, and was to have."""
         target = self.state.targets.get(old.member_id, NOTHING)
+        self._assigning = None  # it knows the old one
         self._forget(old.member_id)
         self.state.put_member(new)
         self.state.set_target(new.member_id, target)
@@ -102,7 +105,7 @@ class ConsumerCore:
             self.state.put_member(member)
             self.state.set_target(member.member_id, member.progress.assigned)
             self.live_on(member, now)
-        self.state.set_group_epoch(epoch, metadata_hash(self.state.all_topics(), self.topics))
+        self.state.set_group_epoch(epoch, 0)  # the next look at the topics begins another
         self.state.set_assignment_epoch(epoch, now.wall_ms)
         self.empty_since_ms = now.wall_ms
 
@@ -113,7 +116,7 @@ class ConsumerCore:
             regexes.add(self.state.members[member_id].subscription.regex)
             self._forget(member_id)
         self.regexes.drop_unused(regexes)
-        self._grow_epoch(must=True)
+        self._begin_epoch()
         if not self.state.members:
             self.empty_since_ms = now.wall_ms
 
@@ -137,28 +140,35 @@ class ConsumerCore:
 
     def settle(
         self, member: Member, subscription: Subscription, topics_differ: bool, owned: Assignment | None, now: Now
-    ) -> Member:
+    ) -> Steps[Member]:
         """Have ``member`` say ``subscription``, make an assignment if one is due, and let it go towards that.
 
-        ``topics_differ`` if the group reads other topics for another reason; ``owned``: as in Reconciliation.
+        ``topics_differ`` if the group reads other topics for another reason; ``owned``: as in Reconciliation. Raises
+        UnknownMemberError, and CoordinatorNotAvailableError to one of two requests that came at the same time.
         """
         state, before = self.state, member.subscription
         subscription = subscription._replace(topics=state.name_sets.shared(subscription.topics))
         updated = member._replace(subscription=subscription)
         changed = subscription.topics != before.topics or subscription.regex != before.regex
         state.put_member(updated)
+        self.live_on(updated, now)
         if subscription.regex != before.regex:
             self.regexes.drop_unused([before.regex])
         topics_differ |= self.regexes.refresh(now)
-        must = changed or topics_differ or state.group_epoch == 0
-        if must or self._topics_version != self.topics.version:
-            self._grow_epoch(must)
-        if state.group_epoch > state.assignment_epoch:
-            self._assign(now)
+        if changed or topics_differ or state.group_epoch == 0:
+            self._begin_epoch()
+        yield from self._assigned(now)
+        updated = self._unchanged(updated)
         if changed or not updated.is_at(state.assignment_epoch):
-            updated = self._reconcile(updated, changed, owned, now)
-        self.live_on(updated, now)
+            updated = yield from self._reconcile(updated, changed, owned, now)
         return updated
+
+    def _unchanged(self, member: Member) -> Member:
+        """A member after other tasks ran. Raises as ``settle`` if it has other partitions by now."""
+        found = self.find(member.member_id)
+        if found.progress is not member.progress:
+            raise errors.asked_again(self.group_id, member.member_id)
+        return found
 
     def preferred_assignor(self) -> str:
         """The one that most members ask for; the first of the configuration if none does."""
@@ -192,76 +202,113 @@ class ConsumerCore:
 
     def look_at_topics(self) -> None:
         """Begin another epoch if topics have changed so that this makes a difference."""
-        if self._topics_version != self.topics.version:
-            self._grow_epoch(must=False)
+        if self._topics_version < self.topics.version:
+            finished(self._look())
 
-    def _grow_epoch(self, must: bool) -> None:
-        """Begin another epoch if there is reason to, or if the topics that members read are not what they were."""
-        names, version = self.state.all_topics(), self.topics.version
-        if self._hashed is None or self._hashed[0] is not names or self._hashed[1] != version:
-            self._hashed = names, version, metadata_hash(names, self.topics)
-        found = self._hashed[2]
-        if must or found != self.state.metadata_hash:
-            self.state.set_group_epoch(self.state.group_epoch + 1, found)
-        self._topics_version = self.topics.version
+    def _begin_epoch(self) -> None:
+        """Begin another epoch."""
+        self.state.set_group_epoch(self.state.group_epoch + 1, self.state.metadata_hash)
+        self._is_hash_due = True
 
-    def _assign(self, now: Now) -> None:
-        """Make the assignment of the group epoch."""
+    def _look(self) -> Steps[dict[str, TopicSize] | None]:
+        """The topics that members read, by name. Begins another epoch if they are not what they were.
+
+        None if another began meanwhile.
+        """
+        state, epoch, version = self.state, self.state.group_epoch, self.topics.version
+        found: dict[str, TopicSize] = {}
+        total = 0
+        pace = Pace()
+        for name in list(state.all_topics()):
+            topic = self.topics.find(name)
+            if topic is not None:
+                found[name] = topic
+                total += hash_of_topic(topic)
+            if pace.is_due():
+                yield
+        if state.group_epoch != epoch:
+            return None
+        hashed = (total + 2**63) % 2**64 - 2**63
+        if hashed != state.metadata_hash:
+            state.set_group_epoch(epoch if self._is_hash_due else epoch + 1, hashed)
+        self._is_hash_due = False
+        self._topics_version = version
+        return found
+
+    def _assigned(self, now: Now) -> Steps[None]:
+        """Have the assignment of the group epoch, for topics as they are now or later."""
+        state, version = self.state, self.topics.version
+        while self._is_hash_due or self._topics_version < version or state.group_epoch > state.assignment_epoch:
+            if self._assigning is None:
+                self._assigning = self._assign(now)
+            try:
+                next(self._assigning)
+            except StopIteration:
+                self._assigning = None
+            else:
+                yield
+
+    def _assign(self, now: Now) -> Steps[None]:
+        """Make the assignment of the group epoch, unless another one begins meanwhile."""
         state = self.state
-        found = {name: topic for name in state.all_topics() if (topic := self.topics.find(name)) is not None}
-        ids = SharedIds(found)
-        subscribers = {
-            member.member_id: Subscriber(
-                ids.of(state.topics_of(member)),
-                state.targets.get(member.member_id, NOTHING),
-                member.instance_id,
-            )
-            for member in state.members.values()
-        }
+        found = yield from self._look()
+        epoch = state.group_epoch
+        if found is None or epoch == state.assignment_epoch:
+            return
+        ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
+        subscribers: dict[str, Subscriber] = {}
+        pace = Pace()
+        for member in list(state.members.values()):
+            said = member.subscription
+            key = said.topics, said.regex
+            if key not in ids:  # as a rule members say the same
+                names = state.topics_of(member)
+                ids[key] = frozenset([found[name].topic_id for name in names if name in found])
+                if pace.is_due(len(names)):
+                    yield
+            targets = state.targets.get(member.member_id, NOTHING)
+            subscribers[member.member_id] = Subscriber(ids[key], targets, member.instance_id)
         sizes = {topic.topic_id: topic.partitions for topic in found.values()}
-        for member_id, target in assign(self.preferred_assignor(), subscribers, sizes).items():
+        assigned = yield from assign(self.preferred_assignor(), subscribers, sizes)
+        if state.group_epoch != epoch:
+            return
+        for member_id, target in assigned.items():
             state.set_target(member_id, target)
-        state.set_assignment_epoch(state.group_epoch, now.wall_ms)
+        state.set_assignment_epoch(epoch, now.wall_ms)
+        if pace.is_due(len(sizes)):
+            yield
 
-    def _reconcile(self, member: Member, subscription_changed: bool, owned: Assignment | None, now: Now) -> Member:
+    def _reconcile(
+        self, member: Member, subscription_changed: bool, owned: Assignment | None, now: Now
+    ) -> Steps[Member]:
         state = self.state
-        found = (self.topics.find(name) for name in state.topics_of(member))
-        progress = Reconciliation(
-            state.assignment_epoch,
-            state.targets.get(member.member_id, NOTHING),
-            frozenset(topic.topic_id for topic in found if topic is not None),
-            subscription_changed,
-            owned,
-            lambda topic, partition: state.owner(topic, partition) not in {None, member.member_id},
-        ).next(member.progress)
+        while True:
+            moves = state.moves
+            progress = yield from self._next_progress(member, subscription_changed, owned)
+            member = self._unchanged(member)
+            if moves == state.moves:
+                break  # else another member may have got what this one was to get
         if progress == member.progress:
             return member
         updated = member._replace(progress=progress)
         state.put_member(updated)
         self.await_revocation(updated, now)
+        if len(progress.since) > ITEMS_A_STEP:
+            yield  # before records are made
         return updated
 
+    def _next_progress(self, member: Member, subscription_changed: bool, owned: Assignment | None) -> Steps[Progress]:
+        state, names = self.state, self.state.topics_of(member)
+        return Reconciliation(
+            state.assignment_epoch,
+            state.targets.get(member.member_id, NOTHING),
+            lambda topic: self.topics.name(topic) in names,
+            subscription_changed,
+            owned,
+            lambda topic, partition: state.owner(topic, partition) not in {None, member.member_id},
+        ).next(member.progress)
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """A number that is another one as soon as topics are created, enlarged or deleted; 0 if there is none of them."""
-    found = [topic for name in names if (topic := topics.find(name)) is not None]
-    hashed = hashlib.blake2b(digest_size=8)
-    for topic_id, partitions in sorted(found):
-        hashed.update(topic_id + partitions.to_bytes(4))
-    return int.from_bytes(hashed.digest(), signed=True) if found else 0
 
-
-class SharedIds:
-    """The ids of topics by their names, made once for each set of names that is one and the same."""
-
-    def __init__(self, found: Mapping[str, TopicSize]) -> None:
-        self._found = found
-        self._made: dict[int, tuple[AbstractSet[str], frozenset[bytes]]] = {}
-
-    def of(self, names: AbstractSet[str]) -> frozenset[bytes]:
-        """Those of topics that there are."""
-        made = self._made.get(id(names))
-        if made is None:  # the set is kept, so that its number belongs to no other
-            ids = frozenset(self._found[name].topic_id for name in names if name in self._found)
-            made = self._made[id(names)] = names, ids
-        return made[1]
+def hash_of_topic(topic: TopicSize) -> int:
+    """A number for a topic with its size, the same in every process. The sum of all is the hash of many."""
+    return hash((int.from_bytes(topic.topic_id), topic.partitions))

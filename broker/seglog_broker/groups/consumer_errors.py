@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from seglog_broker.groups.consumer_member import Member
 from seglog_broker.texts import counted
 from seglog_protocol.errors import (
+    CoordinatorNotAvailableError,
     FencedInstanceError,
     FencedMemberEpochError,
     GroupMaxSizeError,
@@ -119,6 +120,13 @@ def other_protocol(group: str, member: Member, protocol: str) -> InconsistentGro
 def rebalance_in_progress(group: str) -> RebalanceInProgressError:
     """To a member of the classic protocol for which there is another assignment."""
     return RebalanceInProgressError(f"group {group!r} rebalances: join again", group=group)
+
+
+def asked_again(group: str, member_id: str) -> CoordinatorNotAvailableError:
+    """To a request that took long, while another one of the same member changed what that has."""
+    return CoordinatorNotAvailableError(
+        f"member {member_id!r} of group {group!r} has asked again, and only its last request is answered", group=group
+    )
 
 
 def not_upgraded(group: str, reason: str) -> UnknownGroupError:

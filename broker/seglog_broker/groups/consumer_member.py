@@ -1,11 +1,12 @@
 """A member of a group of the consumer protocol, and how it comes to have what its group's assignment gives it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from seglog_broker.groups.assignors import NOTHING, Assignment
+from seglog_broker.groups.steps import Pace, Steps
 
 JOINING_EPOCH: Final = 0
 """Of a member that has no partitions yet."""
@@ -15,6 +16,9 @@ LEFT_EPOCH: Final = -1
 
 AWAY_EPOCH: Final = -2
 """Of a static member that has left and keeps its place up to the end of its session."""
+
+
+_NONE: Final[frozenset[int]] = frozenset()
 
 
 class MemberState(IntEnum):
@@ -77,16 +81,17 @@ class Progress(NamedTuple):
     since: Mapping[tuple[bytes, int], int] = MappingProxyType({})
     """The member epoch with which it got each partition that it has, or has to give up."""
 
-    def partitions(self) -> Iterator[tuple[bytes, int]]:
-        """Those that it has or has to give up: topic ids and numbers."""
+    def following(self, before: "Progress") -> "Steps[Progress]":
+        """This one as what comes after ``before``: what it had then, it has since then."""
+        since: dict[tuple[bytes, int], int] = {}
+        pace = Pace()
         for assignment in (self.assigned, self.revoking):
             for topic, numbers in assignment.items():
                 for number in numbers:
-                    yield topic, number
-
-    def following(self, before: "Progress") -> "Progress":
-        """This one as what comes after ``before``: what it had then, it has since then."""
-        return self._replace(since={key: before.since.get(key, self.epoch) for key in self.partitions()})
+                    since[topic, number] = before.since.get((topic, number), self.epoch)
+                if pace.is_due(len(numbers)):
+                    yield
+        return self._replace(since=since)
 
 
 class Member(NamedTuple):
@@ -126,8 +131,8 @@ class Reconciliation(NamedTuple):
 
     target_epoch: int
     target: Assignment
-    subscribed: frozenset[bytes]
-    """Ids of the topics that the member reads. It has to give up those of others at once."""
+    is_read: Callable[[bytes], bool]
+    """Whether the member reads the topic with an id. It has to give up those of others at once."""
     subscription_changed: bool
     """By the request that is being served."""
     owned: Assignment | None
@@ -135,54 +140,64 @@ class Reconciliation(NamedTuple):
     is_taken: Callable[[bytes, int], bool]
     """Whether another member has a partition."""
 
-    def next(self, progress: Progress) -> Progress:
+    def next(self, progress: Progress) -> Steps[Progress]:
         """What the member has now; the same if it has to wait. Nothing is known of an UNKNOWN state but that."""
         match progress.state:
             case MemberState.STABLE:
                 if progress.epoch != self.target_epoch:
-                    return self._approach(progress, progress.epoch)
+                    return (yield from self._approach(progress, progress.epoch))
             case MemberState.UNREVOKED_PARTITIONS:
                 if not self._still_has(progress.revoking):
-                    return self._approach(progress, progress.epoch)
+                    return (yield from self._approach(progress, progress.epoch))
             case MemberState.UNRELEASED_PARTITIONS:
-                return self._approach(progress, progress.epoch)
+                return (yield from self._approach(progress, progress.epoch))
             case MemberState.UNKNOWN:
-                return self._approach(progress, self.target_epoch)
-        return self._without_unsubscribed(progress) if self.subscription_changed else progress
+                return (yield from self._approach(progress, self.target_epoch))
+        return (yield from self._without_unsubscribed(progress)) if self.subscription_changed else progress
 
-    def _approach(self, progress: Progress, epoch: int) -> Progress:
+    def _approach(self, progress: Progress, epoch: int) -> Steps[Progress]:
         kept: dict[bytes, frozenset[int]] = {}
         revoking: dict[bytes, frozenset[int]] = {}
         available: dict[bytes, frozenset[int]] = {}
         waits = False
+        pace = Pace()
         for topic in sorted(self.target.keys() | progress.assigned.keys()):
-            wanted = self.target.get(topic, frozenset()) if topic in self.subscribed else frozenset()
-            has = progress.assigned.get(topic, frozenset())
+            wanted = self.target.get(topic, _NONE) if self.is_read(topic) else _NONE
+            has = progress.assigned.get(topic, _NONE)
             missing = wanted - has
             free = frozenset(number for number in missing if not self.is_taken(topic, number))
             waits = waits or free != missing
             for into, numbers in ((kept, has & wanted), (revoking, has - wanted), (available, (has & wanted) | free)):
                 if numbers:
                     into[topic] = numbers
+            if pace.is_due(1 + len(wanted) + len(has)):
+                yield
         if self._still_has(revoking):
-            return Progress(epoch, progress.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking).following(progress)
-        state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-        return Progress(self.target_epoch, progress.epoch, state, available).following(progress)
+            after = Progress(epoch, progress.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+        else:
+            state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+            after = Progress(self.target_epoch, progress.epoch, state, available)
+        return (yield from after.following(progress))
 
-    def _without_unsubscribed(self, progress: Progress) -> Progress:
+    def _without_unsubscribed(self, progress: Progress) -> Steps[Progress]:
         """Have it give up what it does not read any more, even though there is no new assignment."""
-        unread = {topic: numbers for topic, numbers in progress.assigned.items() if topic not in self.subscribed}
-        if not unread:
-            return progress
-        assigned = {topic: numbers for topic, numbers in progress.assigned.items() if topic in self.subscribed}
+        assigned: dict[bytes, frozenset[int]] = {}
         revoking = dict(progress.revoking)
-        for topic, numbers in unread.items():
-            revoking[topic] = revoking.get(topic, frozenset()) | numbers
+        pace = Pace()
+        for topic, numbers in progress.assigned.items():
+            if self.is_read(topic):
+                assigned[topic] = numbers
+            else:
+                revoking[topic] = revoking.get(topic, _NONE) | numbers
+            if pace.is_due():
+                yield
+        if len(assigned) == len(progress.assigned):
+            return progress
         if self._still_has(revoking):
             after = progress._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking)
         else:
             after = progress._replace(assigned=assigned)
-        return after.following(progress)
+        return (yield from after.following(progress))
 
     def _still_has(self, revoking: Assignment) -> bool:
         """Whether the member may have any of these."""

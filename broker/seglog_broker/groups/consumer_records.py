@@ -1,11 +1,13 @@
 """The records of groups of the consumer protocol in ``__consumer_offsets``, as structs of Kafka's."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
+from seglog_broker.groups.membership import Each
+from seglog_broker.groups.steps import Pace, Steps
 from seglog_protocol.kafka import Message
 from seglog_protocol.kafka.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -19,6 +21,8 @@ from seglog_protocol.kafka.messages import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
+
+MadeT = TypeVar("MadeT")
 
 
 class RecordType(IntEnum):
@@ -137,14 +141,15 @@ def progress_value(progress: Progress) -> ConsumerGroupCurrentMemberAssignmentVa
     """What a member has been told to have."""
 
     def topics(assignment: Assignment) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
-        return [
-            ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+        def of(topic: bytes) -> ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions:
+            numbers = sorted(assignment[topic])
+            return ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
                 topic_id=topic,
-                partitions=sorted(numbers),
-                assignment_epochs=[progress.since.get((topic, number), progress.epoch) for number in sorted(numbers)],
+                partitions=numbers,
+                assignment_epochs=[progress.since.get((topic, number), progress.epoch) for number in numbers],
             )
-            for topic, numbers in sorted(assignment.items())
-        ]
+
+        return _each(assignment, of)
 
     return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=progress.epoch,
@@ -155,19 +160,28 @@ def progress_value(progress: Progress) -> ConsumerGroupCurrentMemberAssignmentVa
     )
 
 
-def read_progress(value: ConsumerGroupCurrentMemberAssignmentValue) -> Progress:
+def _each(assignment: Assignment, of: Callable[[bytes], MadeT]) -> list[MadeT]:
+    """The structs of an assignment, which are made when they are written: there may be very many."""
+    return cast("list[MadeT]", Each(sorted(assignment), of))
+
+
+def read_progress(value: ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Progress]:
     """The contrary of ``progress_value``."""
+    since: dict[tuple[bytes, int], int] = {}
+    pace = Pace()
+    for topics in (value.assigned_partitions, value.partitions_pending_revocation):
+        for topic in topics:
+            topic_id = bytes(topic.topic_id)
+            since.update([((topic_id, number), epoch) for number, epoch in _with_epochs(topic, value.member_epoch)])
+            if pace.is_due(1 + len(topic.partitions)):
+                yield
     return Progress(
         value.member_epoch,
         value.previous_member_epoch,
         MemberState(value.state),
         _assignment(value.assigned_partitions),
         _assignment(value.partitions_pending_revocation),
-        {
-            (bytes(topic.topic_id), number): since
-            for topic in (*value.assigned_partitions, *value.partitions_pending_revocation)
-            for number, since in _with_epochs(topic, value.member_epoch)
-        },
+        since,
     )
 
 
@@ -184,10 +198,12 @@ def _with_epochs(
 def target_value(assignment: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:
     """What a member is to have."""
     return ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic, partitions=sorted(numbers))
-            for topic, numbers in sorted(assignment.items())
-        ]
+        topic_partitions=_each(
+            assignment,
+            lambda topic: ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
+                topic_id=topic, partitions=sorted(assignment[topic])
+            ),
+        )
     )
 
 

@@ -38,7 +38,7 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """Another number whenever topics have been created, enlarged or deleted."""
+        """A larger number whenever topics have been created, enlarged or deleted."""
         ...
 
 
@@ -71,7 +71,8 @@ class ConsumerHeartbeat(NamedTuple):
         if self.topics is None and self.regex is None:
             return 0
         matched = self.matching if isinstance(self.matching, frozenset) else ()
-        size = MEMBER_BYTES + len(self.client_id) + sum(len(name) + NAME_BYTES for name in self.topics or ())
+        named = self.topics or ()
+        size = MEMBER_BYTES + len(self.client_id) + sum(map(len, named)) + NAME_BYTES * len(named)
         return size + len(self.regex or "") + NAME_BYTES * len(matched)
 
     @property

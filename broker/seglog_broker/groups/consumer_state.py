@@ -1,6 +1,6 @@
 """What a group of the consumer protocol consists of, as its records have it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from seglog_broker.groups.consumer_records import (
 from seglog_broker.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
 from seglog_broker.groups.membership import Effects, Record
 from seglog_broker.groups.record_journal import RecordJournal
+from seglog_broker.groups.steps import Steps
 from seglog_protocol.kafka import Message
 from seglog_protocol.kafka.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -48,10 +49,27 @@ class _NameSets:
     def __init__(self) -> None:
         self._sets: Final[dict[frozenset[str], list[frozenset[str]]]] = {}
         self._sorted: Final[dict[frozenset[str], list[str]]] = {}
+        self._counts: Final[dict[str, int]] = {}  # of the sets and expressions that have a name
         self.size = 0
 
-    def __iter__(self) -> Iterator[frozenset[str]]:
-        return iter(self._sets)
+    @property
+    def all_names(self) -> AbstractSet[str]:
+        """Those of all sets, and those that expressions match."""
+        return self._counts.keys()
+
+    def count(self, names: Iterable[str]) -> None:
+        """Have these among all names."""
+        counts = self._counts
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+
+    def discount(self, names: Iterable[str]) -> None:
+        """Have these no more, which were counted, but for those that something else has, too."""
+        counts = self._counts
+        for name in names:
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
 
     def shared(self, names: frozenset[str]) -> frozenset[str]:
         """The set that is kept, if there is one with these names."""
@@ -68,6 +86,7 @@ class _NameSets:
         kept = self._sets.setdefault(names, [])
         kept.append(names)
         if len(kept) == 1:
+            self.count(names)
             self.size += size_of_names(names)
 
     def drop(self, names: frozenset[str]) -> None:
@@ -76,12 +95,13 @@ class _NameSets:
         if not kept:
             del self._sets[names]
             self._sorted.pop(names, None)
+            self.discount(names)
             self.size -= size_of_names(names)
 
 
-def size_of_names(names: Iterable[str]) -> int:
+def size_of_names(names: Collection[str]) -> int:
     """Bytes that they take of the budget for members."""
-    return sum(len(name) + NAME_BYTES for name in names)
+    return sum(map(len, names)) + NAME_BYTES * len(names)
 
 
 def size_of_member(member: Member) -> int:
@@ -94,7 +114,7 @@ def size_of_member(member: Member) -> int:
 
 
 def _size_of_target(target: Assignment) -> int:
-    return sum(PARTITION_BYTES + len(numbers) * 32 for numbers in target.values())
+    return PARTITION_BYTES * len(target) + 32 * sum(map(len, target.values()))
 
 
 class ConsumerState:
@@ -119,6 +139,8 @@ class ConsumerState:
         self.classic_count = 0
         """How many members use the classic protocol."""
         self.name_sets: Final = _NameSets()
+        self.moves = 0
+        """How often a member came to have other partitions."""
         self._owners: Final[dict[tuple[bytes, int], str]] = {}
         self._size = GROUP_BYTES + len(group_id)
 
@@ -143,17 +165,9 @@ class ConsumerState:
         matched = self.matched.get(subscription.regex)
         return subscription.topics | matched.topics if matched is not None else subscription.topics
 
-    def all_topics(self) -> frozenset[str]:
-        """The names of the topics that any member reads."""
-        sets: list[frozenset[str]] = [*self.name_sets, *(matched.topics for matched in self.matched.values())]
-        if len(sets) == 1:
-            return sets[0]
-        topics: set[str] = set()
-        for names in self.name_sets:
-            topics |= names
-        for matched in self.matched.values():
-            topics |= matched.topics
-        return frozenset(topics)
+    def all_topics(self) -> AbstractSet[str]:
+        """The names of the topics that any member reads, now and whenever they are looked at."""
+        return self.name_sets.all_names
 
     def is_used(self, regex: str) -> bool:
         """Whether a member subscribes by this expression."""
@@ -184,9 +198,10 @@ class ConsumerState:
                 self.id_of_instance[member.instance_id] = member.member_id
         if before is None or before.progress != member.progress:
             self.journal.note(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member.member_id))
-            self._release(before)
-            for partition in member.progress.partitions():
-                self._owners.setdefault(partition, member.member_id)
+            self.moves += 1
+            if before is not None:
+                self._release(member.member_id, before.progress.since.keys() - member.progress.since.keys())
+            self._own(member)
 
     def remove_member(self, member_id: str) -> None:
         """Have it no more, nor anything that it had or was to have."""
@@ -195,7 +210,7 @@ class ConsumerState:
         self.name_sets.drop(member.subscription.topics)
         self.classic_count -= member.classic is not None
         self._drop_target(member_id)
-        self._release(member)
+        self._release(member_id, member.progress.since)
         if member.instance_id is not None and self.id_of_instance.get(member.instance_id) == member_id:
             del self.id_of_instance[member.instance_id]
         for record_type in (
@@ -205,11 +220,14 @@ class ConsumerState:
         ):
             self.journal.note(RecordKey(record_type, member_id))
 
-    def _release(self, member: Member | None) -> None:
-        if member is not None:
-            for partition in member.progress.partitions():
-                if self._owners.get(partition) == member.member_id:
-                    del self._owners[partition]
+    def _own(self, member: Member) -> None:
+        free = [partition for partition in member.progress.since if partition not in self._owners]
+        self._owners.update(dict.fromkeys(free, member.member_id))
+
+    def _release(self, member_id: str, partitions: Iterable[tuple[bytes, int]]) -> None:
+        for partition in partitions:
+            if self._owners.get(partition) == member_id:
+                del self._owners[partition]
 
     def set_target(self, member_id: str, target: Assignment) -> None:
         """Have a member get ``target``."""
@@ -246,8 +264,10 @@ class ConsumerState:
         before = self.matched.pop(regex, None)
         if before is not None:
             self._size -= MEMBER_BYTES + len(regex) + NAME_BYTES * len(before.topics)
+            self.name_sets.discount(before.topics)
         if matched is not None:
             self._size += MEMBER_BYTES + len(regex) + NAME_BYTES * len(matched.topics)
+            self.name_sets.count(matched.topics)
             self.matched[regex] = matched
 
     def delete(self) -> None:
@@ -255,6 +275,7 @@ class ConsumerState:
         self.journal.write_failed()
         self.journal.note_all(self._keys())
         self.is_deleted = True
+        self.members.clear()
 
     def _keys(self) -> Iterator[RecordKey]:
         yield RecordKey(RecordType.METADATA)
@@ -301,7 +322,7 @@ class ConsumerState:
             case RecordType.PARTITION_METADATA:
                 return None
 
-    def replay(self, key: Message, key_version: int, value: Message | None) -> None:
+    def replay(self, key: Message, key_version: int, value: Message | None) -> Steps[None]:
         """Take a record from the log. What it says is durable; records of types that are not known are passed over."""
         if key_version == RecordType.METADATA:
             if isinstance(value, ConsumerGroupMetadataValue):
@@ -323,22 +344,21 @@ class ConsumerState:
             else:
                 self._keep_matched(key.regular_expression, None)
         elif isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey):
-            self._replay_member(key.member_id, key_version, value)
+            yield from self._replay_member(key.member_id, key_version, value)
         self.journal.forget()
 
     def replayed(self) -> None:
         """Take it that there are no more records. Meanwhile a member may have got what another had in its last one."""
         self._owners.clear()
         for member in self.members.values():
-            for partition in member.progress.partitions():
-                self._owners.setdefault(partition, member.member_id)
+            self._own(member)
 
-    def _replay_member(self, member_id: str, key_version: int, value: Message | None) -> None:
+    def _replay_member(self, member_id: str, key_version: int, value: Message | None) -> Steps[None]:
         member = self.members.get(member_id, Member(member_id))
         if isinstance(value, ConsumerGroupMemberMetadataValue):
             self.put_member(member._replace(subscription=read_subscription(value)))
         elif isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
-            self.put_member(member._replace(progress=read_progress(value)))
+            self.put_member(member._replace(progress=(yield from read_progress(value))))
         elif member_id in self.members and key_version == RecordType.MEMBER_METADATA:
             target = self.targets.get(member_id)
             self.remove_member(member_id)

@@ -4,7 +4,7 @@ A group decides; it waits for nothing. The moment is passed in, what is to be wr
 ``Effects``, and ``deadline_ms`` of a group is when it wants to be called again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from seglog_broker.groups.group_memory import MEMBER_BYTES
@@ -207,6 +207,9 @@ class Each(Sequence[MadeT], Generic[ItemT, MadeT]):
     def __init__(self, items: Iterable[ItemT], make: Callable[[ItemT], MadeT]) -> None:
         self._items = list(items)
         self._make = make
+
+    def __iter__(self) -> Iterator[MadeT]:
+        return map(self._make, self._items)
 
     def __len__(self) -> int:
         return len(self._items)

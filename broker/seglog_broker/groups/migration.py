@@ -5,12 +5,11 @@ has classic members. Both as Kafka does it; there a group without members begins
 generation goes back.
 """
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable
 from typing import Final
 
 from seglog_broker.groups import consumer_errors as errors
-from seglog_broker.groups.assignments import assigned_partitions, encode_assignment
+from seglog_broker.groups.assignments import encode_assignment, read_assignment
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.classic import ClassicGroup
 from seglog_broker.groups.classic_member import ClassicMember, protocols_by_name
@@ -18,10 +17,9 @@ from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_member import ClassicProtocols, Member, MemberState, Progress, Subscription
 from seglog_broker.groups.consumer_requests import Topics
 from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Effects, Limits, Now
+from seglog_broker.groups.steps import ITEMS_A_STEP, Pace, Steps
 from seglog_broker.groups.subscriptions import ClassicSubscription, read_subscription
 from seglog_broker.groups.topic_names import by_id, by_name
-
-_Read = Callable[[bytes], ClassicSubscription | None]
 
 UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""
@@ -34,20 +32,23 @@ def upgraded(
     new_id: Callable[[], str],
     topics: Topics,
     now: Now,
-) -> ConsumerGroup:
-    """The group as one of the consumer protocol, to take the place of ``group``, whose tombstone is not written here.
+) -> Steps[ConsumerGroup]:
+    """The group as one of the consumer protocol, to take the place of ``group`` at once; nothing is written here.
 
-    Members that have had a generation stay. All that wait are told to join again. Raises UnknownGroupError, and nothing
-    has changed, where the configuration, or what members have said, does not let the group change.
+    Members that have had a generation stay. Raises UnknownGroupError where the configuration, or what members have
+    said, does not let the group change.
     """
-    read = cache(read_subscription)  # members of one application say the same
-    _check_upgrade(group, limits(), read)
-    taken: set[tuple[bytes, int]] = set()
-    members = [
-        _consumer_member(group, member, topics, taken, read) for member in group.members.values() if not member.is_new
-    ]
-    group.refuse_waits()
-    return ConsumerGroup.upgraded(group.group_id, group.generation, members, effects, limits, new_id, topics, now)
+    while True:
+        before = _as_it_is(group)
+        members = yield from _consumer_members(group, limits, topics)
+        is_large = any(len(member.progress.since) > ITEMS_A_STEP for member in members)
+        if is_large:
+            yield
+        made = ConsumerGroup.upgraded(group.group_id, group.generation, members, effects, limits, new_id, topics, now)
+        if is_large:
+            yield
+        if _as_it_is(group) == before:
+            return made
 
 
 def downgraded(
@@ -66,7 +67,38 @@ def downgraded(
     return ClassicGroup.downgraded(group.group_id, group.group_epoch, members, effects, limits, new_id, now)
 
 
-def _check_upgrade(group: ClassicGroup, limits: Limits, read: _Read) -> None:
+def _as_it_is(group: ClassicGroup) -> tuple[object, ...]:
+    """What decides about the members of the group that it becomes."""
+    members = group.members.values()
+    return group.generation, group.protocol, [(member, member.protocols, member.assignment) for member in members]
+
+
+def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics: Topics) -> Steps[list[Member]]:
+    _check_upgrade(group, limits())
+    read: dict[bytes, ClassicSubscription | None] = {}  # members of one application say the same
+    taken: set[tuple[bytes, int]] = set()
+    made: list[Member] = []
+    for member in list(group.members.values()):
+        metadata = _metadata(group, member)
+        if metadata not in read:
+            read[metadata] = yield from read_subscription(metadata)
+        said = read[metadata]
+        had = yield from read_assignment(member.assignment)
+        if said is None or had is None:
+            reason = f"what {member.member_id!r} says of itself, or was assigned, is not in Kafka's format"
+            raise errors.not_upgraded(group.group_id, reason)
+        if member.is_new:
+            continue
+        # A cooperative member that joins has kept what it says, whatever the generation under way assigns to it.
+        has: dict[bytes, frozenset[int]] = {}
+        for partitions in (had, said.owned):
+            yield from _take((yield from by_id(partitions, topics)), taken, has)
+        progress = Progress(group.generation, group.generation, MemberState.STABLE, has)
+        made.append(_consumer_member(member, said, (yield from progress.following(Progress()))))
+    return made
+
+
+def _check_upgrade(group: ClassicGroup, limits: Limits) -> None:
     if group.is_empty:
         return
     reason = None
@@ -76,14 +108,6 @@ def _check_upgrade(group: ClassicGroup, limits: Limits, read: _Read) -> None:
         reason = f"they are no consumers, but of the type {group.protocol_type!r}"
     elif len(group.members) > limits.consumer_max_size:
         reason = f"they are more than group.consumer.max.size ({limits.consumer_max_size:,})"
-    else:
-        unread = [
-            member.member_id
-            for member in group.members.values()
-            if read(_metadata(group, member)) is None or assigned_partitions(member.assignment) is None
-        ]
-        if unread:
-            reason = f"what {unread[0]!r} says of itself, or was assigned, is not in Kafka's format"
     if reason is not None:
         raise errors.not_upgraded(group.group_id, reason)
 
@@ -94,16 +118,7 @@ def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
     return next(iter(member.protocols.values())) if of_generation is None else of_generation
 
 
-def _consumer_member(
-    group: ClassicGroup, member: ClassicMember, topics: Topics, taken: set[tuple[bytes, int]], read: _Read
-) -> Member:
-    said = read(_metadata(group, member))
-    had = assigned_partitions(member.assignment)
-    assert said is not None, "this was checked"
-    assert had is not None, "this was checked"
-    # A cooperative member that joins has kept what it says, whatever the generation under way was to assign to it.
-    has = _not_taken([by_id(had, topics), by_id(said.owned, topics)], taken)
-    progress = Progress(group.generation, group.generation, MemberState.STABLE, has).following(Progress())
+def _consumer_member(member: ClassicMember, said: ClassicSubscription, progress: Progress) -> Member:
     subscription = Subscription(
         member.instance_id,
         said.rack_id,
@@ -116,14 +131,16 @@ def _consumer_member(
     return Member(member.member_id, subscription, progress)
 
 
-def _not_taken(assignments: Iterable[Assignment], taken: set[tuple[bytes, int]]) -> Assignment:
-    """All partitions of the assignments but those that are taken; then they are, too."""
-    free = {(topic, number) for has in assignments for topic in has for number in has[topic]} - taken
-    taken |= free
-    by_topic: dict[bytes, set[int]] = {}
-    for topic, number in free:
-        by_topic.setdefault(topic, set()).add(number)
-    return {topic: frozenset(numbers) for topic, numbers in by_topic.items()}
+def _take(assignment: Assignment, taken: set[tuple[bytes, int]], into: dict[bytes, frozenset[int]]) -> Steps[None]:
+    """Put all partitions of an assignment but those that are taken ``into`` another; then they are, too."""
+    pace = Pace()
+    for topic, numbers in assignment.items():
+        free = [number for number in numbers if (topic, number) not in taken]
+        if free:
+            taken.update([(topic, number) for number in free])
+            into[topic] = into.get(topic, frozenset()).union(free)
+        if pace.is_due(len(numbers)):
+            yield
 
 
 def _classic_member(member: Member, topics: Topics, now: Now) -> ClassicMember:

@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 
 from seglog_broker.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.groups.membership import Record
+from seglog_broker.groups.steps import Steps, steps_of
 from seglog_broker.groups.topic_ids import id_bytes
-from seglog_protocol.kafka import Message, messages, read_message, write_message
+from seglog_protocol.kafka import Message, messages, read_message, write_message, write_message_in_pieces
+from seglog_protocol.kafka.compiler import message_reader_in_pieces
 from seglog_protocol.kafka.errors import WireError
+from seglog_protocol.kafka.source import PIECE_BYTES
 
 OFFSET_COMMIT: Final = 1
 OFFSET_COMMIT_OLD: Final = 0
@@ -52,12 +55,13 @@ class ReadRecord(NamedTuple):
     value: Message | None
 
 
-def encode_record(record: Record) -> tuple[bytes, bytes | None]:
+def encode_record(record: Record) -> Steps[tuple[bytes, bytes | None]]:
     """Key and value of a record."""
     key = encode_key(record)
     if record.value is None:
         return key, None
-    return key, _VERSION.pack(record.value_version) + write_message(record.value, record.value_version)
+    value = yield from steps_of(write_message_in_pieces(record.value, record.value_version))
+    return key, _VERSION.pack(record.value_version) + value
 
 
 def encode_key(record: Record) -> bytes:
@@ -112,7 +116,9 @@ def _commit_key(group: str, key: Key) -> bytes:
     )
 
 
-def decode_record(key: bytes | None, value: bytes | None, known_keys: dict[bytes, Message] | None = None) -> ReadRecord:
+def decode_record(
+    key: bytes | None, value: bytes | None, known_keys: dict[bytes, Message] | None = None
+) -> Steps[ReadRecord]:
     """A record from its bytes. Raises UnknownRecordError, which says what is wrong with it.
 
     ``known_keys`` has the keys that were read before, and gets this one: the same keys come again and again.
@@ -133,9 +139,11 @@ def decode_record(key: bytes | None, value: bytes | None, known_keys: dict[bytes
         (version,) = _VERSION.unpack_from(value)
         if not 0 <= version <= newest:
             raise UnknownRecordError(f"version {version} of records of type {kind} is not known here")
-        return ReadRecord(
-            kind, read_key, read_message(getattr(messages, value_name), version, memoryview(value)[_VERSION.size :])
-        )
+        if len(value) <= PIECE_BYTES:
+            cls = getattr(messages, value_name)
+            return ReadRecord(kind, read_key, read_message(cls, version, memoryview(value)[_VERSION.size :]))
+        reading = message_reader_in_pieces(value_name, version)
+        return ReadRecord(kind, read_key, (yield from steps_of(reading(memoryview(value), _VERSION.size)))[0])
     except StructError:
         raise UnknownRecordError("it does not begin with a type and a version") from None
     except WireError as error:

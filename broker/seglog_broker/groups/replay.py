@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from seglog_broker.groups.committed_offsets import NO_TOPIC, CommittedOffset, CommittedOffsets
 from seglog_broker.groups.records import CLASSIC_GROUP, ReadRecord, UnknownRecordError, decode_record
+from seglog_broker.groups.steps import Steps
 from seglog_broker.groups.topic_ids import NO_ID, id_text
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Message
@@ -40,7 +41,7 @@ class Replay:
         self._keys: dict[bytes, Message] = {}
         self._open: dict[int, list[ReadRecord]] = {}  # of transactions, by producer id
 
-    def read(self, header: BatchHeader, records: Iterable[Record]) -> None:
+    def read(self, header: BatchHeader, records: Iterable[Record]) -> Steps[None]:
         """Take in records of one batch."""
         if header.is_control:
             for record in records:
@@ -49,7 +50,7 @@ class Replay:
         held = self._open.setdefault(header.producer_id, []) if header.is_transactional else None
         for record in records:
             try:
-                known = decode_record(record.key, record.value, self._keys)
+                known = yield from decode_record(record.key, record.value, self._keys)
             except UnknownRecordError as error:
                 self.unknown[str(error)] += 1
                 continue

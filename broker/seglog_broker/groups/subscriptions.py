@@ -5,8 +5,9 @@ from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Final, NamedTuple
 
+from seglog_broker.groups.steps import Steps, steps_of
 from seglog_protocol.kafka import messages, write_message
-from seglog_protocol.kafka.compiler import message_reader
+from seglog_protocol.kafka.compiler import message_reader, message_reader_in_pieces
 from seglog_protocol.kafka.errors import Malformed
 
 _VERSION: Final = Layout(">h")
@@ -40,7 +41,7 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def read_subscription(metadata: bytes) -> ClassicSubscription | None:
+def read_subscription(metadata: bytes) -> Steps[ClassicSubscription | None]:
     """A ``ConsumerProtocolSubscription`` with its version before it; None if malformed.
 
     One of a version that is not known is read as the newest that is.
@@ -49,8 +50,8 @@ def read_subscription(metadata: bytes) -> ClassicSubscription | None:
         (version,) = _VERSION.unpack_from(metadata)
         if version < 0:
             return None
-        read = message_reader("ConsumerProtocolSubscription", min(version, _NEWEST))
-        message, _ = read(memoryview(metadata), _VERSION.size)
+        read = message_reader_in_pieces("ConsumerProtocolSubscription", min(version, _NEWEST))
+        message, _ = yield from steps_of(read(memoryview(metadata), _VERSION.size))
     except (StructError, Malformed):
         return None
     owned = {partitions.topic: partitions.partitions for partitions in message.owned_partitions}

@@ -4,12 +4,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_requests import Topics
+from seglog_broker.groups.steps import Pace, Steps
 
 
-def by_id(partitions: Mapping[str, Iterable[int]], topics: Topics) -> Assignment:
+def by_id(partitions: Mapping[str, Iterable[int]], topics: Topics) -> Steps[Assignment]:
     """Without topics that are gone."""
-    found = ((topics.find(name), frozenset(numbers)) for name, numbers in partitions.items())
-    return {topic.topic_id: numbers for topic, numbers in found if topic is not None and numbers}
+    found: dict[bytes, frozenset[int]] = {}
+    pace = Pace()
+    for name, numbers in partitions.items():
+        topic = topics.find(name)
+        if topic is not None and numbers:
+            found[topic.topic_id] = frozenset(numbers)
+        if pace.is_due():
+            yield
+    return found
 
 
 def by_name(assignment: Assignment, topics: Topics) -> Iterator[tuple[str, frozenset[int]]]:

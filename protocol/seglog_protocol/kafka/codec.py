@@ -159,6 +159,13 @@ def write_message(message: Message, version: int) -> bytes:
     return b"".join(chunks)
 
 
+def write_message_in_pieces(message: Message, version: int) -> Generator[int, None, bytes]:
+    """As ``write_message``, for a large message: yields before each piece how many bytes are written."""
+    chunks: Chunks = []
+    chunks.append((yield from message_writer_in_pieces(type(message).__name__, version)(message, bytearray(), chunks)))
+    return b"".join(chunks)
+
+
 class _ApiVersion:
     """The readers and writers of an api in one version, each made when it is first used."""
 

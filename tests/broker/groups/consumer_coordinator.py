@@ -11,6 +11,7 @@ from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHe
 from seglog_broker.groups.membership import Effects, Limits, Now, Record
 from seglog_broker.groups.records import encode_record
 from seglog_broker.groups.replay import Replay
+from seglog_broker.groups.steps import finished
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
@@ -106,7 +107,7 @@ class ConsumerCoordinator:
         request = request._replace(**changes)
         if request.regex:
             request = request._replace(matching=self.topics.matching(request.regex))
-        result = self.group.heartbeat(request, self.now)
+        result = finished(self.group.heartbeat(request, self.now))
         self.deliver()
         return result
 
@@ -153,7 +154,7 @@ class ConsumerCoordinator:
         records, replies = self.effects.records[:], self.effects.replies[:]
         self.effects.records.clear()
         self.effects.replies.clear()
-        self.log += map(encode_record, records)
+        self.log += [finished(encode_record(record)) for record in records]
         for answer, result in replies:
             answer(result)
 
@@ -179,7 +180,7 @@ def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:
     for number, (key, value) in enumerate(log):
         batch = encode_batch([(0, key, value, ())], base_offset=number)
         header = parse_header(batch)
-        replay.read(header, decode_records(header, batch))
+        finished(replay.read(header, decode_records(header, batch)))
     return replay
 
 
@@ -187,5 +188,5 @@ def restore(group: ConsumerGroup, replay: Replay, now: Now) -> None:
     """Have a new group be as its records have it."""
     assert not replay.unknown
     for record in replay.consumer.get(group.group_id, {}).values():
-        group.replay(record.key, record.kind, record.value)
+        finished(group.replay(record.key, record.kind, record.value))
     group.restored(now)

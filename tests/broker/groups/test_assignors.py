@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.groups.assignors import ASSIGNORS, Assignment, Subscriber, assign
+from seglog_broker.groups import assignors
+from seglog_broker.groups.assignors import ASSIGNORS, Assignment, Subscriber
+from seglog_broker.groups.steps import finished
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
 Assigned = dict[str, dict[bytes, set[int]]]
+
+
+def assign(
+    assignor: str, subscribers: Mapping[str, Subscriber], partitions: Mapping[bytes, int]
+) -> dict[str, Assignment]:
+    return finished(assignors.assign(assignor, subscribers, partitions))
 
 
 def subscriber(

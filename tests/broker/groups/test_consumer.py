@@ -7,6 +7,7 @@ import pytest
 
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, check_heartbeat
 from seglog_broker.groups.membership import Limits
+from seglog_broker.groups.steps import finished
 from seglog_protocol import errors
 from seglog_protocol.kafka.messages import ConsumerGroupMemberMetadataValue
 from tests.broker.groups.consumer_coordinator import (
@@ -415,7 +416,7 @@ def test_a_request_that_no_member_makes_names_its_field(request_: ConsumerHeartb
     assert refused.value.facts["field"] == field
     run = ConsumerCoordinator()
     with pytest.raises(errors.InvalidRequestError):
-        run.group.heartbeat(request_, run.now)
+        finished(run.group.heartbeat(request_, run.now))
     assert run.group.is_unused
     assert not run.log
 
@@ -524,8 +525,8 @@ def test_nothing_of_a_deleted_group_is_left_in_the_log() -> None:
 def test_records_that_may_have_been_written_are_deleted_too() -> None:
     run = ConsumerCoordinator()
     request = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1, topics=["orders"], owned={})
-    run.group.heartbeat(request, run.now)
-    run.group.heartbeat(ConsumerHeartbeat("a", -1), run.now)
+    finished(run.group.heartbeat(request, run.now))
+    finished(run.group.heartbeat(ConsumerHeartbeat("a", -1), run.now))
     may_be_there = run.fail_to_write()
     run.group.delete()
     deleted = {repr(record.key) for record in run.effects.records if record.value is None}
@@ -566,7 +567,7 @@ def test_what_could_not_be_written_is_written_with_what_comes_next() -> None:
     run = ConsumerCoordinator()
     run.beat("a")
     request = ConsumerHeartbeat("b", 0, rebalance_timeout_ms=1, topics=["orders"], owned={})
-    run.group.heartbeat(request, run.now)
+    finished(run.group.heartbeat(request, run.now))
     run.fail_to_write()
     run.beat("a", 1)
     before = run.describe()
@@ -602,9 +603,11 @@ def test_names_of_topics_are_sorted_once_for_all_members_that_read_them() -> Non
     run = ConsumerCoordinator()
     written = []
     for member_id in ("a", "b", "c"):
-        run.group.heartbeat(
-            ConsumerHeartbeat(member_id, 0, rebalance_timeout_ms=REBALANCE_MS, topics=["orders", "a"], owned={}),
-            run.now,
+        finished(
+            run.group.heartbeat(
+                ConsumerHeartbeat(member_id, 0, rebalance_timeout_ms=REBALANCE_MS, topics=["orders", "a"], owned={}),
+                run.now,
+            )
         )
         written += [
             record.value.subscribed_topic_names

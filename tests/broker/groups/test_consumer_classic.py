@@ -13,6 +13,7 @@ from seglog_broker.groups.membership import (
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.groups.steps import finished
 from seglog_broker.groups.subscriptions import encode_subscription
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
@@ -36,7 +37,9 @@ class Run(ConsumerCoordinator):
 
     def ask_join(self, member_id: str = "", **changes: Any) -> JoinResult:
         request = JoinRequest(member_id, None, "app", "/1.2.3.4", SESSION_MS, REBALANCE_MS, "consumer", RANGE)
-        result = self._asked(lambda answer: self.group.classic.join(request._replace(**changes), answer, self.now))
+        result = self._asked(
+            lambda answer: finished(self.group.classic.join(request._replace(**changes), answer, self.now))
+        )
         assert isinstance(result, JoinResult)
         return result
 
@@ -53,7 +56,7 @@ class Run(ConsumerCoordinator):
 
     def ask_sync(self, joined: JoinResult, **changes: Any) -> SyncResult:
         request = SyncRequest(joined.member_id, joined.generation)._replace(**changes)
-        result = self._asked(lambda answer: self.group.classic.sync(request, answer, self.now))
+        result = self._asked(lambda answer: finished(self.group.classic.sync(request, answer, self.now)))
         assert isinstance(result, SyncResult)
         return result
 

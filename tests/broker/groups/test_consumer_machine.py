@@ -18,6 +18,7 @@ from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.groups.membership import CommitCheck, Effects, Limits, Now
 from seglog_broker.groups.records import encode_record
+from seglog_broker.groups.steps import finished
 from seglog_protocol.errors import GroupError
 from tests.broker.groups.consumer_coordinator import GROUP, WALL_MS, Encoded, Topics, replayed, restore
 from tests.support import examples
@@ -161,7 +162,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         before = self.group.group_epoch
         consumer.waits = True
         try:
-            result = self.group.heartbeat(request, self.now)
+            result = finished(self.group.heartbeat(request, self.now))
         except GroupError as error:
             assert not self.effects, "whoever is refused changes nothing"
             assert self.group.group_epoch == before
@@ -215,7 +216,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         consumer.is_running = False
         epoch = -1 if is_for_good or consumer.instance_id is None else -2
         try:
-            self.group.heartbeat(ConsumerHeartbeat(consumer.member_id, epoch, consumer.instance_id), self.now)
+            finished(self.group.heartbeat(ConsumerHeartbeat(consumer.member_id, epoch, consumer.instance_id), self.now))
         except GroupError:
             assert not self.effects
             return
@@ -238,13 +239,13 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             assert member.epoch == epoch
             return
         taken = {partition for partition in consumer.reads if _is_taken(check, partition)}
-        assert taken <= set(member.progress.partitions()), "others may have the rest by now"
+        assert taken <= set(member.progress.since), "others may have the rest by now"
 
     # --- What the broker does -----------------------------------------------------------------------------------------
 
     def collect(self, reply: Callable[[], None] = lambda: None, instead: Callable[[], None] = lambda: None) -> None:
         """Take the effects: replies wait for the records in flight, those of earlier requests, too."""
-        records = [encode_record(record) for record in self.effects.records]
+        records = [finished(encode_record(record)) for record in self.effects.records]
         own = [_call(answer, result) for answer, result in self.effects.replies]
         self.effects.records.clear()
         self.effects.replies.clear()

@@ -22,6 +22,7 @@ from seglog_broker.groups.records import (
     partition_of,
 )
 from seglog_broker.groups.replay import Replay
+from seglog_broker.groups.steps import finished
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
@@ -76,11 +77,11 @@ def test_what_is_not_known_is_skipped_and_counted(key: bytes | None, value: byte
     assert sum(replay.unknown.values()) == 1
     assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
     with pytest.raises(UnknownRecordError):
-        decode_record(key, value)
+        finished(decode_record(key, value))
 
 
 def test_a_group_is_deleted_by_a_record_without_a_value() -> None:
-    assert decode_record(*encode_record(tombstone("g"))).value is None
+    assert finished(decode_record(*finished(encode_record(tombstone("g"))))).value is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def replay_of(batches: Sequence[bytes]) -> Replay:
     replay = Replay({})
     for batch in batches:
         header = parse_header(batch)
-        replay.read(header, decode_records(header, batch))
+        finished(replay.read(header, decode_records(header, batch)))
     return replay
 
 
@@ -197,12 +198,12 @@ def test_offsets_expire_by_kafkas_rules(retention: Retention, committed: tuple[i
 
 def test_a_key_that_comes_again_is_not_read_again() -> None:
     known: dict[bytes, Message] = {}
-    first = decode_record(KEY, VALUE, known)
+    first = finished(decode_record(KEY, VALUE, known))
     assert known == {KEY: first.key}
-    assert decode_record(KEY, None, known).key is first.key
-    assert decode_record(KEY, VALUE, known) == decode_record(KEY, VALUE) == first
+    assert finished(decode_record(KEY, None, known)).key is first.key
+    assert finished(decode_record(KEY, VALUE, known)) == finished(decode_record(KEY, VALUE)) == first
     with pytest.raises(UnknownRecordError):
-        decode_record(KEY[:5], VALUE, known)
+        finished(decode_record(KEY[:5], VALUE, known))
     assert list(known) == [KEY]
 
 
@@ -221,7 +222,7 @@ def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) ->
                 [(0, key, value, ())], producer_id=producer_id, producer_epoch=0, transactional=producer_id >= 0
             )
         header = parse_header(written)
-        replay.read(header, decode_records(header, written))
+        finished(replay.read(header, decode_records(header, written)))
     replay.end()
     return replay.offsets
 

@@ -69,7 +69,8 @@ async def _replay_batch(header: BatchHeader, batch: memoryview, replay: Replay, 
     reader = RecordReader(header, batch, Record, at_once=RECORDS_A_TURN)
     while not reader.is_finished:
         for record in reader.read():
-            replay.read(header, (record,))
+            for _ in replay.read(header, (record,)):
+                await reads.turn()
             count += 1 + len(record.value or b"") // BYTES_OF_RECORD
             if count >= RECORDS_A_TURN:
                 await reads.turn()

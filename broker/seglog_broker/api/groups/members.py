@@ -1,7 +1,7 @@
 """What members of groups ask, by either protocol."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -25,22 +25,27 @@ from seglog_broker.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_protocol.errors import (
-    GroupError,
-    SeglogError,
-    UnknownMemberError,
-)
+from seglog_broker.groups.steps import Steps
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_protocol.errors import GroupError, UnknownMemberError
+
+ResultT = TypeVar("ResultT")
 
 
 class MemberService:
     """Members join, live and leave."""
 
     def __init__(
-        self, runner: GroupRunner, check: Callable[[str], None], match: Callable[[str], Awaitable[Matching]]
+        self,
+        runner: GroupRunner,
+        reads: ColdReads,
+        check: Callable[[str], None],
+        match: Callable[[str], Awaitable[Matching]],
     ) -> None:
         """``check`` raises what any request about a group would raise; ``match`` matches a regular expression."""
         self._match: Final = match
         self._runner: Final = runner
+        self._reads: Final = reads
         self._check: Final = check
 
     # --- The classic protocol -----------------------------------------------------------------------------------------
@@ -51,16 +56,20 @@ class MemberService:
         try:
             self._check(group)
             self._check_memory(group, request.member_id, request.size)
-            self._group_to_join(group, request.member_id).join(request, waiting, self._runner.now())
+            known = self._group_to_join(group, request.member_id)
+            if isinstance(known, ClassicGroup):
+                known.join(request, waiting, self._runner.now())
+            else:
+                await self._in_steps(group, known.join(request, waiting, self._runner.now()))
             self._runner.carry_out(group)
             self._runner.drop_if_unused(group)
             return await self._runner.wait(group, waiting)
         except GroupError as error:
             return JoinResult(request.member_id, error=error)
         except trio.Cancelled:
-            known = self._runner.groups.get(group)
-            if isinstance(known, ClassicGroup):
-                known.end_join(waiting, self._runner.now())
+            left = self._runner.groups.get(group)
+            if isinstance(left, ClassicGroup):
+                left.end_join(waiting, self._runner.now())
                 self._runner.carry_out(group)
                 self._runner.drop_if_unused(group)
             raise
@@ -87,7 +96,11 @@ class MemberService:
             self._check(group)
             waiting: Waiting[SyncResult] = Waiting()
             self._runner.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
-            self._find(group, request.member_id).sync(request, waiting, self._runner.now())
+            known = self._find(group, request.member_id)
+            if isinstance(known, ClassicGroup):
+                known.sync(request, waiting, self._runner.now())
+            else:
+                await self._in_steps(group, known.sync(request, waiting, self._runner.now()))
             self._runner.carry_out(group)
             return await self._runner.wait(group, waiting)
         except GroupError as error:
@@ -130,30 +143,47 @@ class MemberService:
             self._check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
             request = request._replace(matching=await self._match(request.regex))
         self._check_memory(group, request.member_id, request.size)
-        known = self._consumer(group, request)
-        try:
-            result = known.heartbeat(request, self._runner.now())
-        except SeglogError:
-            self._runner.carry_out(group)
-            self._runner.drop_if_unused(group)
-            raise
+        known = await self._consumer(group, request)
+        result = await self._in_steps(group, known.heartbeat(request, self._runner.now()))
         await self._runner.written(group)
         return result
+
+    async def _in_steps(self, group: str, steps: Steps[ResultT]) -> ResultT:
+        """The result of ``steps``, with other tasks in between. A group that errors leave unused is forgotten."""
+        try:
+            return await self._reads.in_turns(self._noted(group, steps))
+        except BaseException:
+            if group in self._runner.groups:
+                self._runner.carry_out(group)
+                self._runner.drop_if_unused(group)
+            raise
+
+    def _noted(self, group: str, steps: Steps[ResultT]) -> Steps[ResultT]:
+        """``steps``, after each of which it is known what the group takes and when it is to be called."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: ResultT = done.value
+                return result
+            self._runner.schedule(group)
+            yield
 
     def _has(self, group: str, regex: str) -> bool:
         """Whether a member subscribes by this expression."""
         known = self._runner.groups.get(group)
         return isinstance(known, ConsumerGroup) and regex in known.regexes
 
-    def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
+    async def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
         """The group of a member of the consumer protocol, made for one that joins."""
-        known: Group | None = self._runner.groups.get(group)
-        if isinstance(known, ConsumerGroup):
-            return known
-        check_heartbeat(group, request, self._runner.limits())
-        if request.member_epoch != JOINING_EPOCH:
-            raise _unknown_member(group, request.member_id)
-        return self._runner.make_consumer(group) if known is None else self._runner.upgrade(group)
+        while not isinstance(known := self._runner.groups.get(group), ConsumerGroup):
+            check_heartbeat(group, request, self._runner.limits())
+            if request.member_epoch != JOINING_EPOCH:
+                raise _unknown_member(group, request.member_id)
+            if known is None:
+                return self._runner.make_consumer(group)
+            await self._reads.in_turns(self._runner.upgrade(known))
+        return known
 
 
 def _classic(group: Group) -> ClassicGroup | ClassicMembership:

@@ -38,7 +38,7 @@ RECORDS_A_TURN: Final = 500
 """Records that are put into batches before other tasks run."""
 
 ENCODED_A_TURN: Final = 64 * 1024
-"""Bytes of records that are encoded before other tasks run; one record is never divided."""
+"""Bytes of records that are encoded before other tasks run."""
 
 Encoded = tuple[bytes, bytes | None]
 """Key and value of a record."""
@@ -199,7 +199,7 @@ class OffsetsTopic:
             if not isinstance(record, Record):
                 encoded.append(record)
                 continue
-            key, value = encode_record(record)
+            key, value = await self._reads.in_turns(encode_record(record))
             encoded.append((key, value))
             self._encoded_bytes += len(key) + len(value or b"")
             if self._encoded_bytes >= ENCODED_A_TURN:

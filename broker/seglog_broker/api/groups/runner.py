@@ -20,6 +20,7 @@ from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.membership import Answer, Effects, Limits, Now, Record
 from seglog_broker.groups.migration import downgraded, upgraded
 from seglog_broker.groups.records import ReadRecord, encode_key, least_size, topics_in
+from seglog_broker.groups.steps import Steps
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
@@ -138,7 +139,7 @@ class GroupRunner:
     def restore(self, group: str, value: messages.GroupMetadataValue) -> None:
         """Keep a group as a record has it."""
         self.groups[group] = ClassicGroup.restored(group, value, self.effects, self.limits, self.new_id, self.now())
-        self._schedule(group)
+        self.schedule(group)
 
     async def restore_consumer(
         self, group: str, records: Iterable[ReadRecord], turn: Callable[[], Awaitable[None]]
@@ -150,14 +151,15 @@ class GroupRunner:
         made = ConsumerGroup(group, self.effects, self.limits, self.new_id, self._topics)
         count = 0
         for record in records:
-            made.replay(record.key, record.kind, record.value)
+            for _ in made.replay(record.key, record.kind, record.value):
+                await turn()
             count += topics_in(record)
             if count >= TOPICS_A_TURN:
                 count = 0
                 await turn()
         made.restored(self.now())
         self.groups[group] = made
-        self._schedule(group)
+        self.schedule(group)
         self.note_restored(group)
 
     def drop_if_unused(self, group: str) -> None:
@@ -167,13 +169,21 @@ class GroupRunner:
             del self.groups[group]
             self.memory.note(group, 0)
 
-    def upgrade(self, group: str) -> ConsumerGroup:
-        """Have a classic group be one of the consumer protocol. Raises UnknownGroupError where it may not."""
-        known = self.groups[group]
-        assert isinstance(known, ClassicGroup)
-        return self._replace(
-            known, lambda: upgraded(known, self.effects, self.limits, self.new_id, self._topics, self.now())
-        )
+    def upgrade(self, known: ClassicGroup) -> Steps[None]:
+        """Have a classic group, if it is still there, be one of the consumer protocol.
+
+        Raises UnknownGroupError where it may not.
+        """
+        made = yield from upgraded(known, self.effects, self.limits, self.new_id, self._topics, self.now())
+
+        def begin() -> ConsumerGroup:
+            known.refuse_waits()
+            made.begin()
+            return made
+
+        if self.groups.get(known.group_id) is known:
+            self._replace(known, begin)
+            self._carry_out(known.group_id)  # it may be a classic one again unless the member joins that it is for
 
     def downgrade(self, group: str) -> ClassicGroup:
         """Have a group of the consumer protocol be a classic one."""
@@ -219,11 +229,14 @@ class GroupRunner:
 
     def carry_out(self, group: str) -> None:
         """Have done what ``group`` wants after a call, and note when it is to be called again."""
-        effects = self.effects
         known = self.groups.get(group)
         if isinstance(known, ConsumerGroup) and known.may_be_classic:
             self.downgrade(group)
-        self._schedule(group)
+        self._carry_out(group)
+
+    def _carry_out(self, group: str) -> None:
+        effects = self.effects
+        self.schedule(group)
         if not effects:
             return
         records, replies = effects.records, effects.replies
@@ -299,7 +312,8 @@ class GroupRunner:
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
-    def _schedule(self, group: str) -> None:
+    def schedule(self, group: str) -> None:
+        """Note what a group takes of the budget, and when it is to be called."""
         known = self.groups.get(group)
         self.memory.note(group, 0 if known is None else known.size)
         deadline = None if known is None else known.deadline_ms

@@ -84,7 +84,7 @@ class GroupService:
             {name: topic.id for name, topic in directory.registry.topics.items()},
         )
         self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock_trust, reads)
-        members = MemberService(self._runner, self._loader.check_named, self._matching.match_all)
+        members = MemberService(self._runner, reads, self._loader.check_named, self._matching.match_all)
         self.check = self._loader.check
         self.join = members.join
         self.sync = members.sync

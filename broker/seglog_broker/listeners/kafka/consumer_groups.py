@@ -10,7 +10,7 @@ from seglog_broker.listeners.kafka.cluster import group_operations
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_admin import MEMBER_BYTES
 from seglog_broker.listeners.kafka.group_errors import group_failure
-from seglog_broker.listeners.kafka.turns import Turns
+from seglog_broker.listeners.kafka.turns import Turns, in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import InvalidRequestError
 from seglog_protocol.kafka import messages
@@ -46,7 +46,7 @@ async def consumer_group_heartbeat(
                 topics=request.subscribed_topic_names,
                 regex=request.subscribed_topic_regex,
                 assignor=request.server_assignor,
-                owned=None if owned is None else _owned(owned),
+                owned=None if owned is None else await _owned(caller, owned),
                 client_id=caller.client_id or "",
                 client_host=caller.client_host,
             ),
@@ -62,8 +62,10 @@ async def consumer_group_heartbeat(
     if result.assignment is not None:
         response.assignment = messages.ConsumerGroupHeartbeatResponse.Assignment(
             topic_partitions=[
-                messages.ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic, partitions=sorted(numbers))
-                for topic, numbers in sorted(result.assignment.items())
+                messages.ConsumerGroupHeartbeatResponse.TopicPartitions(
+                    topic_id=topic, partitions=sorted(result.assignment[topic])
+                )
+                async for topic in in_turns(caller, sorted(result.assignment))
             ]
         )
     return response
@@ -76,9 +78,11 @@ def _check_names(request: messages.ConsumerGroupHeartbeatRequest, version: int) 
         raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
 
 
-def _owned(topics: Iterable[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Assignment:
+async def _owned(
+    caller: Caller, topics: Iterable[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]
+) -> Assignment:
     owned: dict[bytes, frozenset[int]] = {}
-    for topic in topics:
+    async for topic in in_turns(caller, topics):
         if topic.partitions:
             topic_id = bytes(topic.topic_id)
             owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)

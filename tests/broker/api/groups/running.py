@@ -33,13 +33,20 @@ async def running(
 ) -> AsyncIterator[Broker]:
     """A broker with its groups' tasks, without listeners."""
     broker = open_broker(fs, clock or ManualClock(NOW), *flags)
+    async with with_tasks(broker):
+        yield broker
+    if closes:
+        broker.close()
+
+
+@asynccontextmanager
+async def with_tasks(broker: Broker) -> AsyncIterator[None]:
+    """The tasks of its groups; what there was before is loaded."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.groups.run)
         await trio.testing.wait_all_tasks_blocked()
-        yield broker
+        yield
         nursery.cancel_scope.cancel()
-    if closes:
-        broker.close()
 
 
 async def with_topic(broker: Broker, topic: str = "t", partitions: int = 3, records: int = 10) -> None:

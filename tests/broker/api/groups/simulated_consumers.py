@@ -9,6 +9,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.groups.assignments import assigned_partitions, encode_assignment
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest
+from seglog_broker.groups.steps import finished
 from seglog_broker.groups.subscriptions import read_subscription
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_protocol import errors
@@ -154,7 +155,7 @@ class ClassicConsumer(Consumer):
         """As the leader: every partition to the next member in turn, but none that another one still has."""
         has: dict[str, frozenset[int]] = {}
         for member in joined.members:
-            said = read_subscription(member.metadata)
+            said = finished(read_subscription(member.metadata))
             assert said is not None
             has[member.member_id] = frozenset(said.owned.get(TOPIC, ()))
         members = sorted(has)

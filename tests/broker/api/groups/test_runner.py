@@ -10,9 +10,11 @@ from seglog_broker.api.groups.offsets_topic import Encoded, OffsetsTopic
 from seglog_broker.api.groups.runner import GroupRunner, Waiting
 from seglog_broker.config import load_config
 from seglog_broker.groups.classic import ClassicGroup
+from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.groups.membership import Now, Record
 from seglog_broker.groups.records import encode_record
+from seglog_broker.groups.steps import finished
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.kafka import messages
@@ -20,7 +22,7 @@ from tests.logs import ManualClock
 
 
 def encode(records: Iterable[Encoded | Record]) -> list[Encoded]:
-    return [encode_record(record) if isinstance(record, Record) else record for record in records]
+    return [finished(encode_record(record)) if isinstance(record, Record) else record for record in records]
 
 
 class HeldTopic:
@@ -133,7 +135,7 @@ async def test_a_second_failure_counts_for_what_was_queued_before_it(second_fail
     ]
 
 
-CLASSIC_KEY = encode_record(A_RECORD)[0]
+CLASSIC_KEY = finished(encode_record(A_RECORD))[0]
 
 
 def deletes(records: Sequence[Encoded]) -> bool:
@@ -146,17 +148,23 @@ async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable
     runner, topic = without_groups()
     runner.make("g")
     runner.carry_out("g")
-    group = runner.upgrade("g")
+    known = runner.groups["g"]
+    assert isinstance(known, ClassicGroup)
+    finished(runner.upgrade(known))
+    assert deletes(topic.records[-1])
+    topic.end(FAILED)
+    group = runner.groups["g"]
+    assert isinstance(group, ConsumerGroup)
     joins = ConsumerHeartbeat("m", 0, rebalance_timeout_ms=20_000, topics=["t"], owned={})
-    group.heartbeat(joins, runner.now())
+    finished(group.heartbeat(joins, runner.now()))
     runner.carry_out("g")
     assert deletes(topic.records[-1])
     topic.end(FAILED)
-    group.heartbeat(joins, runner.now())
+    finished(group.heartbeat(joins, runner.now()))
     runner.carry_out("g")
     assert deletes(topic.records[-1])
     topic.end()
-    group.heartbeat(ConsumerHeartbeat("m", -1), runner.now())
+    finished(group.heartbeat(ConsumerHeartbeat("m", -1), runner.now()))
     runner.carry_out("g")
     assert not deletes(topic.records[-1])
     topic.end()
