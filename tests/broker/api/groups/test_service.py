@@ -9,10 +9,12 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from seglog_broker.api.groups.native import OFFSETS_A_TURN
+from seglog_broker.api.groups.offsets_topic import OffsetsTopic
 from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
+from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import (
     AppendPartition,
@@ -715,3 +717,28 @@ async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock:
         clock.ahead_ms = 0
         await trio.sleep(120)
         assert committed(broker, "g") == 1
+
+
+async def test_groups_of_one_request_are_deleted_by_a_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = 0
+    append = OffsetsTopic._append
+
+    async def counted(topic: OffsetsTopic, builders: dict[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
+        nonlocal writes
+        writes += 1
+        return await append(topic, builders)
+
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        groups = [f"g{number}" for number in range(300)]
+        for group in groups:
+            await commit(broker, group, 5)
+        log = broker.partitions.partition(OFFSETS_TOPIC, 0).log
+        before = log.log_end_offset
+        monkeypatch.setattr(OffsetsTopic, "_append", counted)
+        *deleted, unknown = await broker.groups.delete([*groups, "g0", "unknown"])
+        assert deleted == [None] * 301
+        assert isinstance(unknown, errors.UnknownGroupError)
+        assert log.log_end_offset == before + 300
+        assert writes < 20
+        assert await broker.groups.list_groups() == []
