@@ -310,6 +310,7 @@ class AppendService:
                     pending.effort += EFFORT_A_TURN // 4  # for suggestions of names
                     results.append(_failed(item, refused.get(item.topic, error)))
                 except SeglogError as error:
+                    pending.effort += 1
                     if getattr(error, "records", ()):
                         pending.effort += EFFORT_A_TURN  # its records were looked at
                     partition = gathered.partition

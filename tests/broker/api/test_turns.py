@@ -216,11 +216,13 @@ async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once:
     broker.close()
 
 
-@pytest.mark.parametrize("topic", ["t", "unknown"])
-async def test_an_append_of_many_batches_is_made_in_turns(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("topic", "first"), [("t", 0), ("t", 50), ("unknown", 0)])
+async def test_an_append_of_many_batches_is_made_in_turns(
+    topic: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
-    places = [AppendPartition(topic, number % 2, len(BATCH)) for number in range(MANY)]  # each looked up anew
+    places = [AppendPartition(topic, first + number % 2, len(BATCH)) for number in range(MANY)]  # each looked up anew
     request = AppendRequest(places, "os")
     await counter.during(append_request(broker, request, memoryview(bytearray(BATCH * MANY))).write_rest)
     assert counter.most <= 2 * EFFORT_A_TURN

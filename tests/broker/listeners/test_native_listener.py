@@ -20,7 +20,7 @@ from seglog_broker.listeners import acks, append_run, connection, fetches
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.native import serve_native
 from seglog_broker.listeners.replies import RESULTS_A_TURN
-from seglog_broker.listeners.serving import acceptor
+from seglog_broker.listeners.serving import acceptor, sender
 from seglog_broker.listeners.serving.acceptor import ListenError, addresses_of, open_all_listeners, open_listeners
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.listeners.serving.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
@@ -658,6 +658,38 @@ async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: 
     assert len(file.reads) == offload.cold_reads
     assert file.brought_in == [(position, READ_AHEAD_BYTES) for position, _ in file.reads]
     assert offload.cold_reads == (0 if cached and hasattr(os, "RWF_NOWAIT") else 4)
+
+
+@pytest.mark.trio
+async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = stored(tmp_path, b"0123456789")
+    file = FakeFile(b"0123456789", True, real)
+    send_file, most, now = sender._send_file, 0, 0
+
+    def counted(*arguments: Any) -> int | None:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        return send_file(*arguments)
+
+    async def take_turns() -> None:
+        nonlocal now
+        while True:
+            now = 0
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(sender, "_send_file", counted)
+    broker = FakeBroker()
+    broker.answers.append(answer_of(*[FakeSlice(file, number % 9, 2) for number in range(5_000)]))
+    async with serving(broker) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        frame = await peer.receive()
+        assert bytes(frame.payload) == b"".join(b"0123456789"[n % 9 : n % 9 + 2] for n in range(5_000))
+        nursery.cancel_scope.cancel()
+    real.close()
+    assert most <= 2 * sender.SLICES_A_STEP
 
 
 @pytest.mark.trio
