@@ -1,10 +1,11 @@
-"""What `make docs` does beside mkdocs: pages from outside ``docs/``, and links that lead there.
+"""What `make docs` does beside mkdocs: pages from outside ``docs/``, links that lead there, and the list of modules.
 
 The documents link to each other, and to sources, by their places in the repository. mkdocs knows ``docs/`` only. So the
 documents beside README.md become pages, a source that is linked becomes a text file of the site, and a link to a folder
-becomes its text.
+becomes its text. MODULES.md has every module with the first sentence of its docstring.
 """
 
+import ast
 import posixpath
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from mkdocs.structure.pages import Page
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 DOCUMENTS: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Documents outside ``docs/`` that become pages."""
+PACKAGES: Final = ("protocol/seglog_protocol", "broker/seglog_broker", "clients/seglog", "clients/seglog_spark")
 _LINK_OR_CODE: Final = re.compile(r"^```.*?^```$|`[^`\n]+`(?!\])|\[([^\]]+)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
 
 
@@ -32,10 +34,37 @@ def slug(title: str, separator: str) -> str:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the documents outside ``docs/``."""
+    """Add the documents outside ``docs/``, and the list of modules."""
     for name in DOCUMENTS:
         files.append(File.generated(config, name, abs_src_path=str(REPOSITORY / name)))
+    files.append(File.generated(config, "MODULES.md", content=modules()))
     return files
+
+
+def modules() -> str:
+    """A page with a table of modules for each package, in the order of the folders."""
+    lines = ["# Modules", "", "Every module, with the first sentence of its docstring.", ""]
+    for package in PACKAGES:
+        paths = sorted((REPOSITORY / package).rglob("*.py"), key=lambda path: (path.parent, path.name))
+        folder = None
+        for path in paths:
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            sentence = re.sub(r"``?", "`", first_sentence(docstring)).replace("|", "\\|")
+            if path.parent != folder:
+                folder = path.parent
+                lines += ["", f"## {folder.relative_to(REPOSITORY)}", ""]
+                if path.name == "__init__.py" and sentence:
+                    lines += [sentence, ""]
+                lines += ["| module | |", "|---|---|"]
+            if path.name != "__init__.py":
+                lines.append(f"| `{path.stem}` | {sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+def first_sentence(docstring: str) -> str:
+    """The first sentence of a docstring, in one line."""
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.:])(?= [A-Z]|$)", paragraph, maxsplit=1)[0].rstrip(":")
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

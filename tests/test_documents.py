@@ -238,22 +238,38 @@ def test_the_dockerfile_copies_what_is_there_and_what_dockerignore_lets_through(
 # --- ARCHITECTURE -----------------------------------------------------------------------------------------------------
 
 
-def test_the_map_names_every_module_and_no_other() -> None:
-    named = []
-    folder = ""
-    for line in _blocks(_section(_read("ARCHITECTURE.md"), "The map"))[0].text.splitlines():
-        word, _, meaning = line.strip().partition(" ")
-        if word:
-            assert meaning.strip(), f"{line!r} says nothing"
-            if word.endswith("/"):
-                folder = word
-            else:
-                named.append(f"{folder}{word}.py")
-    there = sorted(_name(path) for path in _sources() if path.name != "__init__.py")
-    assert sorted(named) == there
+def test_every_package_of_the_broker_and_of_the_protocol_is_in_the_table_and_no_other() -> None:
+    named = {row[0] for row in _tables(_section(_read("ARCHITECTURE.md"), "The packages"))[0]}
+    there = {_name(path.parent) for path in _sources() if path.name != "__init__.py"}
+    below = (
+        "clients/seglog/",
+        "clients/seglog_spark/",
+        "broker/seglog_broker/inspect/",
+        "broker/seglog_broker/workers/",
+    )
+    assert named == {package for package in there if not package.startswith(below)}
 
 
-@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/STORAGE.md"])
+def test_every_module_begins_with_a_sentence_for_the_list_of_modules() -> None:
+    for path in _sources():
+        if path.name != "__main__.py":
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+            assert docstring is not None, _name(path)
+            first = docstring.partition("\n")[0]
+            assert re.search(r"[.:,]$", first), f"{_name(path)}: {first!r}"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/STORAGE.md",
+        "docs/decisions/0008-recovery-cuts-torn-tails-only.md",
+        "docs/decisions/0012-fetches-that-wait-have-no-task.md",
+        "docs/decisions/0017-requests-are-served-together.md",
+    ],
+)
 def test_files_classes_and_functions_named_in_documents_exist(document: str) -> None:
     text = re.sub(r"^```.*?^```$", "", _read(document), flags=re.MULTILINE | re.DOTALL)
     members = _members()
