@@ -56,11 +56,12 @@ def message_reader_in_pieces(name: str, version: int) -> ReaderInPieces:
 
 
 def _reader(out: ReaderSource, name: str, version: int) -> Any:
+    out.is_bounded = not definition(name).is_of_a_record
     out.names.update(HELPERS, refusals=_REFUSALS, malformed=_Blame(name, version, out.fields), **struct_classes(name))
     with out.block("def generated(frame, p):"):
         with out.block("try:"):
             out("end = len(frame)")
-            if out.in_pieces:
+            if out.in_pieces and out.is_bounded:
                 out(f"left = {ELEMENTS_IN_ALL_MAX}")
             out.begin_pieces()
             structure(name, version).read(out, "message")

@@ -67,6 +67,11 @@ class Definition(NamedTuple):
     structs: Mapping[str, StructDefinition]
     """The structs in it, by name, at whatever depth; each after those that its fields need."""
 
+    @property
+    def is_of_a_record(self) -> bool:
+        """Whether it is the key or the value of a record that a broker itself writes, such as OffsetCommitValue."""
+        return self.kind == "data" and self.struct.name.endswith(("Key", "Value"))
+
 
 class Api(NamedTuple):
     """A request and its response, by their names, and the versions that they share."""

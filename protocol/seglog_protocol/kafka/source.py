@@ -24,6 +24,8 @@ class Source:
     def __init__(self, *, in_pieces: bool = False) -> None:
         self.in_pieces = in_pieces
         """Whether the function is a generator, which yields whenever it has read or written PIECE_BYTES more."""
+        self.is_bounded = True
+        """Whether arrays have at most so many elements (``varints``): peers send the message."""
         self.names: dict[str, Any] = {}
         """What the function finds as globals."""
         self.field = ""

@@ -239,14 +239,15 @@ class Array(WireType):
     def read(self, out: Source, into: str) -> None:
         n = self.length.read(out)
         with self.length.unless_null(out, n, into, f"{n} * {max(1, self.element.minimum)}", "bad_count"):
-            out(f"if {n} > {ELEMENTS_MAX}: raise too_many({n})")
+            if out.is_bounded:
+                out(f"if {n} > {ELEMENTS_MAX}: raise too_many({n})")
             if isinstance(self.element, Fixed) and self.element.code in _LAYOUTS:
                 layouts = out.constant("layouts", _LAYOUTS[self.element.code])
                 out(f"{into} = list({layouts}[{n}].unpack_from(frame, p))")
                 out(f"p += {n} * {self.element.minimum}")
                 return
             element = out.variable("e")
-            if out.in_pieces:
+            if out.in_pieces and out.is_bounded:
                 out(f"left -= {n}")
                 out(f"if left < 0: raise too_many({ELEMENTS_IN_ALL_MAX} - left, {ELEMENTS_IN_ALL_MAX})")
             out(f"{into} = []")

@@ -10,14 +10,17 @@ from seglog_protocol.kafka import (
     Request,
     Response,
     messages,
+    read_message,
     read_request,
     read_request_header,
     read_request_in_pieces,
     read_response,
+    write_message,
     write_request,
     write_response,
     write_response_in_pieces,
 )
+from seglog_protocol.kafka.compiler import message_reader_in_pieces
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.source import PIECE_BYTES
 from seglog_protocol.kafka.varints import ELEMENTS_IN_ALL_MAX, ELEMENTS_MAX, TAGS_MAX, varint
@@ -101,6 +104,18 @@ def test_all_arrays_of_a_large_message_together_have_a_bounded_number_of_element
     frame = frame_of(too_many, 2)
     with pytest.raises(Malformed, match=f"a count of {ELEMENTS_IN_ALL_MAX + 50}, which may be {ELEMENTS_IN_ALL_MAX}"):
         run(read_request_in_pieces(read_request_header(frame), frame))
+
+
+def test_a_record_of_the_broker_has_as_many_elements_as_it_was_written_with() -> None:
+    cls = messages.ConsumerGroupTargetAssignmentMemberValue
+    topics = [cls.TopicPartition(topic_id=bytes(16), partitions=[0]) for _ in range(ELEMENTS_IN_ALL_MAX + 1)]
+    written = write_message(cls(topic_partitions=topics), 0)
+    assert len(read_message(cls, 0, written).topic_partitions) == len(topics)
+    read = run(message_reader_in_pieces(cls.__name__, 0)(memoryview(written), 0))[0][0]
+    assert len(read.topic_partitions) == len(topics)
+    of_a_member = messages.ConsumerProtocolSubscription
+    with pytest.raises(Malformed, match=f"which may be {ELEMENTS_MAX}"):
+        read_message(of_a_member, 0, write_message(of_a_member(topics=["t"] * (ELEMENTS_MAX + 1)), 0))
 
 
 @pytest.mark.parametrize(
