@@ -24,6 +24,7 @@ from seglog_broker.storage.log.batch_checks import (
     RecordRules,
     check_batch,
     check_small_records,
+    early_rules,
     may_be_early,
     record_rules,
     stamp,
@@ -34,6 +35,7 @@ from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidRequestError,
+    InvalidTimestampError,
     InvalidTopicError,
     PartitionReadOnlyError,
     SeglogError,
@@ -298,7 +300,12 @@ class AppendService:
                         pending.effort += EFFORT_OF_NEXT
                     pending.effort += item.size // BYTES_AN_EFFORT
                     batch = payloads[number][position:end]
-                    header = check_batch(batch, gathered.config, gathered.now)
+                    try:
+                        header = check_batch(batch, gathered.config, gathered.now)
+                    except InvalidTimestampError as error:
+                        if error.records or at_once:
+                            raise
+                        raise (yield from self._with_records(pending, error, batch, gathered)) from None
                     if gathered.looks_at_records:
                         header, batch = yield from self._look_at_records(
                             pending, header, payloads, number, position, end, gathered
@@ -318,11 +325,24 @@ class AppendService:
                 else:
                     gathered.add(batch, header, results)
                 position = end
-            if request.ack == "none":
-                self._append_gathered(pending, gathered)
-                if any(result.error is not None for result in results):
-                    return  # the connection ends here
         self._append_gathered(pending, gathered)
+
+    def _with_records(
+        self, pending: PendingAppends, error: InvalidTimestampError, batch: memoryview, gathered: "_Gathered"
+    ) -> Generator[Wanted, Outcome, SeglogError]:
+        """The error of a batch with a time in the future, naming the records that have one."""
+        partition = gathered.partition
+        assert partition is not None
+        was_looked_at = len(batch) <= RECORDS_IN_LINE_BYTES and not parse_header(batch).codec_id
+        if was_looked_at or not may_be_early(batch, 0, gathered.config, gathered.now):
+            return error
+        self._append_gathered(pending, gathered)
+        outcome = yield RecordWork(batch, early_rules(gathered.config, gathered.now), None)
+        gathered.leave(self._clock.now_ms())
+        if isinstance(outcome, InvalidTimestampError) and outcome.records:
+            named = {"record": outcome.record, "records": outcome.records}
+            error = InvalidTimestampError(error.message, **{**error.facts, **named})
+        return partition.with_partition(error)
 
     def _look_at_records(
         self,

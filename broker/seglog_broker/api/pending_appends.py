@@ -161,10 +161,7 @@ class PendingAppends:
 
     @property
     def replies(self) -> list[AppendReply | SeglogError] | None:
-        """The reply to each request, if every partition has reached the requested ack, or failed; else None.
-
-        Fewer than requests where one with ack ``none`` failed: those behind it are not served.
-        """
+        """The reply to each request, if every partition has reached the requested ack, or failed; else None."""
         if self._replies is None:
             for partition, offset in self._ends.items():
                 if partition.log.durable_end_offset < offset:

@@ -503,6 +503,31 @@ async def test_batches_whose_records_are_looked_at_take_turns_and_are_not_gather
         assert len(getattr(reply.partitions[0].error, "records", ())) == 700
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("config", [{}, {"cleanup_policy": "compact"}])
+async def test_of_a_large_batch_as_well_each_record_of_the_future_is_named(
+    codec: Codec, config: dict[str, str]
+) -> None:
+    """Its records are looked at in a process, as those of topics with rules for them are."""
+    broker = open_broker(ForgetfulFileSystem())
+    await with_topic(broker, **config)
+    records = [(NOW + 10**8 * (number in (3, 140)), b"key", bytes(200), ()) for number in range(150)]
+    good, large, last = (encode_batch(some, codec=codec) for some in (records[:1], records, records[:2]))
+    parts = [AppendPartition("t", 0, len(data)) for data in (good, large, last)]
+    payload = memoryview(bytearray(good + large + last))
+    pending = broker.append([AppendRequest(parts, "os")], [payload])
+    await pending.write_rest()
+    assert pending.replies is not None
+    [reply] = pending.replies
+    assert isinstance(reply, AppendReply)
+    assert [result.base_offset for result in reply.partitions] == [0, None, 1]
+    error = reply.partitions[1].error
+    assert isinstance(error, errors.InvalidTimestampError)
+    assert (error.record, list(error.records), error.facts["topic"]) == (3, [3, 140], "t")
+    assert "in the future" in error.message
+    broker.close()
+
+
 async def test_an_hour_ahead_is_just_accepted_and_so_is_no_timestamp(broker: Broker) -> None:
     ahead = batch(b"v", timestamp=NOW + 3_600_000)
     assert [r.error for r in await append(broker, ahead, batch(b"v", timestamp=-1))] == [None, None]

@@ -11,7 +11,7 @@ from seglog_broker.workers.messages import request_line
 from tests.processes import answer_to, worker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NO_BATCH = request_line(CHECK, CheckJob(needs_key=False, earliest=None, before_max_ms=0))
+NO_BATCH = request_line(CHECK, CheckJob(needs_key=False, earliest=None, before_max_ms=0, latest=2**63 - 1))
 
 
 @pytest.mark.parametrize(

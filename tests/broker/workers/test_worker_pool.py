@@ -31,7 +31,7 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
 from tests.processes import clean_environment, workers
 
-KEYED = CheckJob(needs_key=True, earliest=None, before_max_ms=0)
+KEYED = CheckJob(needs_key=True, earliest=None, before_max_ms=0, latest=2**63 - 1)
 BATCH = encode_batch([(10, b"k", b"v" * 100_000, ()), (20, b"k", b"v", ())])
 
 _SCRIPTED = """

@@ -57,12 +57,14 @@ _CODEC_MAX: Final = int(max(Codec))
 class RecordRules(NamedTuple):
     """What a topic requires of each record: a key, a timestamp (ms) from ``earliest`` on.
 
-    ``before_max_ms`` is the setting that ``earliest`` comes from; None where old timestamps have no limit.
+    ``before_max_ms`` is the setting that ``earliest`` comes from; None where old timestamps have no limit. Timestamps
+    behind ``latest`` are bad, too: only a batch whose header has one is looked at for them (``early_rules``).
     """
 
     needs_key: bool
     earliest: int | None
     before_max_ms: int
+    latest: int = _LONG_MAX
 
 
 def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
@@ -73,6 +75,12 @@ def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
     if not needs_key and not checks_time:
         return None
     return RecordRules(needs_key, now_ms - before_max_ms if checks_time else None, before_max_ms)
+
+
+def early_rules(config: TopicConfig, now_ms: int) -> RecordRules:
+    """The rules by which the bad records of a batch are named that arrives now with a time in the future."""
+    rules = record_rules(config, now_ms) or RecordRules(needs_key=False, earliest=None, before_max_ms=_LONG_MAX)
+    return rules._replace(latest=now_ms + config.message_timestamp_after_max_ms)
 
 
 def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
@@ -179,12 +187,10 @@ def _refuse_timestamps(header: BatchHeader, batch: memoryview, config: TopicConf
             f"{header.base_timestamp}",
             timestamp=header.max_timestamp,
         )
-    rules = record_rules(config, now_ms) or RecordRules(needs_key=False, earliest=None, before_max_ms=_LONG_MAX)
     bad = _BadRecords()
-    if header.size <= RECORDS_IN_LINE_BYTES:  # a larger batch is refused without looking for its bad records
+    if header.size <= RECORDS_IN_LINE_BYTES:  # those of a larger one take long
         with suppress(CorruptRecordError):
-            latest = now_ms + config.message_timestamp_after_max_ms
-            bad = _bad_records(header, batch, rules, RECORDS_IN_LINE_BYTES, latest)
+            bad = _bad_records(header, batch, early_rules(config, now_ms), RECORDS_IN_LINE_BYTES)
     raise InvalidTimestampError(
         f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
         f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
@@ -258,11 +264,9 @@ class _BadRecords:
         return f"record {first} {what}{others}" if count else ""
 
 
-def _bad_records(
-    header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int, latest: int = _LONG_MAX
-) -> _BadRecords:
-    """The records that break ``rules`` or have a timestamp (ms) behind ``latest``. Raises CorruptRecordError."""
-    needs_key = rules.needs_key
+def _bad_records(header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int) -> _BadRecords:
+    """The records that break ``rules``. Raises CorruptRecordError."""
+    needs_key, latest = rules.needs_key, rules.latest
     earliest = -_LONG_MAX if rules.earliest is None else rules.earliest
     bad = _BadRecords(min(RECORDS_NAMED_MAX, header.size // _RECORD_SIZE_MIN))
     for index, record in enumerate(iter_records(header, batch, size_limit=size_limit)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import Buffer
-from seglog_broker.storage.log.batch_checks import RecordRules, check_records
+from seglog_broker.storage.log.batch_checks import check_records
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.workers.jobs.record_checker import CheckJob
 from seglog_broker.workers.kinds import JobKind, Progress, Tools, WorkerKind
@@ -35,7 +35,7 @@ class Recompressed:
 def _recompress(_tools: Tools, job: RecompressionJob, payload: Buffer, _progress: Progress) -> Recompressed:
     header, batch = parse_header(payload), memoryview(payload)
     if job.rules is not None:
-        check_records(header, batch, RecordRules(job.rules.needs_key, job.rules.earliest, job.rules.before_max_ms))
+        check_records(header, batch, job.rules.rules)
     wanted = Recompression(Codec(job.codec), job.level, job.batch_bytes_max)
     return Recompressed(recompress(header, batch, wanted))
 

@@ -20,6 +20,12 @@ class CheckJob:
     needs_key: bool
     earliest: int | None
     before_max_ms: int
+    latest: int
+
+    @property
+    def rules(self) -> RecordRules:
+        """As checks take them."""
+        return RecordRules(self.needs_key, self.earliest, self.before_max_ms, self.latest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,7 @@ class SearchResult:
 
 
 def _check(_tools: Tools, job: CheckJob, batch: Buffer, _progress: Progress) -> Accepted:
-    rules = RecordRules(job.needs_key, job.earliest, job.before_max_ms)
-    check_records(parse_header(batch), memoryview(batch), rules)
+    check_records(parse_header(batch), memoryview(batch), job.rules)
     return Accepted()
 
 

@@ -179,15 +179,19 @@ async def test_acks_are_minus_one_zero_or_one(acks: int, version: int) -> None:
         assert results(await peer.receive(PRODUCED)) == [(0, 0)]
 
 
+@pytest.mark.parametrize("is_bad_first", [True, False])
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-async def test_with_acks_0_there_is_no_response_until_something_fails_which_closes_the_connection(version: int) -> None:
+async def test_with_acks_0_there_is_no_response_until_something_fails_which_closes_the_connection(
+    version: int, is_bad_first: bool
+) -> None:
     async with kafka() as served:
         peer = await served.connect()
         await peer.send(produce(("plain", 0, BATCH), acks=0, served=served), version, silent=True)
         await peer.send(latest("plain", 0), 5)
         assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 1
         with capture_logs() as logged:
-            bad = produce(("plain", 0, BATCH), ("plain", 1, BATCH + b"!"), acks=0, served=served)
+            parts = [("plain", 0, BATCH), ("plain", 1, encode_batch([(NOW + 10**8, b"key", b"value", ())]))]
+            bad = produce(*(reversed(parts) if is_bad_first else parts), acks=0, served=served)
             await peer.send(bad, version, silent=True)
             await peer.send(produce(("plain", 0, BATCH)), 9)
             assert await peer.rest() == b""
