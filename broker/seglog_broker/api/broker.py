@@ -283,6 +283,7 @@ class Broker:
         offline = self.directory.report.offline
         problems = [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
         problems += self.directory.report.problems
+        problems += [] if self.clock_trust.problem is None else [self.clock_trust.problem]
         full = self.directory.space.problem()
         problems += [] if full is None else [full]
         problems += [

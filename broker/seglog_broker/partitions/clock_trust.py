@@ -47,6 +47,8 @@ class ClockTrust:
         self._wall_ms: int | None = None  # the wall clock when it was trusted last, at ``_loop``
         self._loop = 0.0
         self._ahead_max = CLOCK_JUMP_MS_MAX
+        self.problem: str | None = None
+        """What was wrong with the file."""
         self._suspect: tuple[int, float] | None = None  # by how much it ran ahead, and loop time of the first look then
         self._saved_ms = self._read()
 
@@ -56,7 +58,8 @@ class ClockTrust:
         try:
             return decode_trusted_time(read_file(self._fs, self._path))
         except MalformedJsonError as error:
-            log.warning("clock_file_ignored", path=self._path, reason=f"{error}; {keep_copy(self._fs, self._path)}")
+            self.problem = f"{CLOCK_FILE} is ignored: {error}; {keep_copy(self._fs, self._path)}"
+            log.warning("clock_file_ignored", path=self._path, reason=self.problem)
         return None
 
     def now_ms(self) -> int:

@@ -27,6 +27,7 @@ SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "log_start_moved": ("topic",),
     "append_failed": ("topic",),
     "topic_not_created": (),
+    "group_too_large": (),
     "request_failed": ("api",),
     "request_crashed": ("api",),
     "connection_refused": (),

@@ -237,7 +237,9 @@ async def test_a_clock_file_that_is_not_understood_is_named(autojump_clock: obje
     disk = TimedDisk(LoopClock())
     disk.load({"/data/seglog-clock.json": b"{"})
     with capture_logs() as logged:
-        assert not ClockTrust(LoopClock(), disk, "/data").is_held
+        trust = ClockTrust(LoopClock(), disk, "/data")
+        assert not trust.is_held
+    assert trust.problem is not None
     [entry] = logged
     assert entry["event"] == "clock_file_ignored"
     assert entry["reason"].endswith("; a copy of it stays as seglog-clock.json.unreadable-ba6cac67")

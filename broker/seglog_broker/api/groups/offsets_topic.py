@@ -178,7 +178,9 @@ class OffsetsTopic:
             self._queue.popleft()
             limit = self._batch_bytes_max(write.partition)
             if HEADER_SIZE + size > limit:
-                write.then(_too_large(size, limit))
+                error = _too_large(size, limit)
+                log.warning("group_too_large", partition=write.partition, reason=error.message)
+                write.then(error)
                 continue
             writes.append(write)
             if not records:
