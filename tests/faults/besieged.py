@@ -1,8 +1,8 @@
 """Hostile peers beside a healthy client: what the tests of the native port and of Kafka's port share.
 
 The effect on other clients is measured by ``loop_busy_seconds``: the most *processor time* that the loop took between
-two polls of the network. The limit is 30 ms, or the processor time of a reference task that is measured all the time,
-if that is longer. So the test does not depend on the clock, nor on other load of the machine, which makes processors up
+two polls of the network. The limit is 30 ms, or some times that of a reference task that is measured all the time, if
+that is longer. So the test does not depend on the clock, nor on other load of the machine, which makes processors up
 to three times slower. The stall by the clock and the latencies of the healthy client are printed, without a limit.
 """
 
@@ -25,8 +25,9 @@ from seglog_protocol.messages import decode_request
 from tests.processes import Daemon, clean_environment
 
 BUSY_SECONDS_MAX: Final = 0.03
-BUSY_REFERENCES_MAX: Final = 3
-"""In decodings of the largest ordinary request: 10,000 partitions in a fetch, some 10 ms on a quiet machine."""
+BUSY_REFERENCES_MAX: Final = 4
+"""In decodings of the largest ordinary request: 10,000 partitions in a fetch, some 10 ms on a quiet machine. It is one
+more than makes 30 ms of them, because a run has very many more turns than references, and so the longer outliers."""
 MEMORY_MIB_MAX: Final = 700
 """A budget of 256 MiB for requests, what they are decoded to, and what a broker takes anyway. The budgets allow twice
 as much together, which these peers do not use."""
