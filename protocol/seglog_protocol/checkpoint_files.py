@@ -8,10 +8,11 @@ Reader and writer work on plain bytes, for the broker and for tools that inspect
 malformed file as empty and reports it: a checkpoint only caches what can be recomputed by reading the logs.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from seglog_protocol.segment_files import OFFSET_MAX
+from seglog_protocol.steps import Steps, finished
 
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
@@ -23,8 +24,6 @@ _VERSION: Final = "0"
 _OFFSETS_A_STEP: Final = 1_000
 
 TopicPartition = tuple[str, int]
-
-ResultT = TypeVar("ResultT")
 
 
 class MalformedCheckpointError(ValueError):
@@ -68,20 +67,10 @@ def decode_checkpoint(content: bytes, fields: int) -> list[list[str]]:
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset checkpoint, sorted by partition."""
-    return run_out(encoding_offsets(offsets))
+    return finished(encoding_offsets(offsets))
 
 
-def run_out(steps: Generator[None, None, ResultT]) -> ResultT:
-    """Run ``steps`` to their end without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
-
-
-def encoding_offsets(offsets: Mapping[TopicPartition, int]) -> Generator[None, None, bytes]:
+def encoding_offsets(offsets: Mapping[TopicPartition, int]) -> Steps[bytes]:
     """``encode_offsets`` in steps of a thousand partitions, so that an event loop can serve others between them."""
     entries = sorted(offsets.items())
     lines: list[str] = []

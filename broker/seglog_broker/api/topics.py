@@ -147,7 +147,7 @@ class TopicService:
             ]
             await self._reads.learn_sizes(logs)
             if self._directory.registry.topics.get(topic.name) is not topic:
-                break  # deleted meanwhile, its files too
+                break  # the topic was deleted between two turns, with its files
             segments += sum(len(partition_log.segments) for partition_log in logs)
             size += sum(partition_log.size for partition_log in logs)
         return segments, size

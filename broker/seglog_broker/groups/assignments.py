@@ -5,10 +5,11 @@ from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Final
 
-from seglog_broker.groups.steps import Pace, Steps, finished, steps_of
+from seglog_broker.groups.steps import Pace, steps_of
 from seglog_protocol.kafka import messages, write_message_in_pieces
 from seglog_protocol.kafka.compiler import message_reader_in_pieces
 from seglog_protocol.kafka.errors import Malformed
+from seglog_protocol.steps import Steps, finished
 
 _VERSION: Final = Layout(">h")
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, TypeVar
 
-from seglog_broker.groups.steps import Pace, Steps
+from seglog_broker.groups.steps import Pace
+from seglog_protocol.steps import Steps
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Numbers of partitions by topic id (16 bytes); no topic without a partition."""

@@ -27,9 +27,9 @@ from seglog_broker.groups.consumer_member import (
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult, Topics, check_heartbeat
 from seglog_broker.groups.consumer_state import size_of_member
 from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Effects, Limits, Now
-from seglog_broker.groups.steps import Steps, finished
 from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka import Message
+from seglog_protocol.steps import Steps, finished
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""

@@ -25,10 +25,10 @@ from seglog_broker.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.groups.steps import Steps
 from seglog_broker.groups.subscriptions import ClassicSubscription, read_subscription
 from seglog_broker.groups.topic_names import by_id, by_name
 from seglog_protocol.errors import GroupError
+from seglog_protocol.steps import Steps
 
 
 class ClassicMembership:

@@ -19,8 +19,9 @@ from seglog_broker.groups.consumer_requests import Topics, TopicSize
 from seglog_broker.groups.consumer_state import ConsumerState
 from seglog_broker.groups.deadlines import Deadlines
 from seglog_broker.groups.membership import Effects, Limits, Now
-from seglog_broker.groups.steps import ITEMS_A_STEP, Pace, Steps, finished
+from seglog_broker.groups.steps import ITEMS_A_STEP, Pace
 from seglog_broker.groups.topic_regexes import TopicRegexes
+from seglog_protocol.steps import Steps, finished
 
 SESSION: Final = "session "
 REVOCATION: Final = "revocation "
@@ -213,7 +214,7 @@ class ConsumerCore:
     def _look(self) -> Steps[dict[str, TopicSize] | None]:
         """The topics that members read, by name. Begins another epoch if they are not what they were.
 
-        None if another began meanwhile.
+        None if another epoch began between two steps.
         """
         state, epoch, version = self.state, self.state.group_epoch, self.topics.version
         found: dict[str, TopicSize] = {}
@@ -249,7 +250,7 @@ class ConsumerCore:
                 yield
 
     def _assign(self, now: Now) -> Steps[None]:
-        """Make the assignment of the group epoch, unless another one begins meanwhile."""
+        """Make the assignment of the group epoch, unless another epoch begins between two steps."""
         state = self.state
         found = yield from self._look()
         epoch = state.group_epoch

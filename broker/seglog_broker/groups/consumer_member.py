@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from seglog_broker.groups.assignors import NOTHING, Assignment
-from seglog_broker.groups.steps import Pace, Steps
+from seglog_broker.groups.steps import Pace
+from seglog_protocol.steps import Steps
 
 JOINING_EPOCH: Final = 0
 """Of a member that has no partitions yet."""
@@ -132,7 +133,7 @@ class Reconciliation(NamedTuple):
     target_epoch: int
     target: Assignment
     is_read: Callable[[bytes], bool]
-    """Whether the member reads the topic with an id. It has to give up those of others at once."""
+    """Whether the member subscribes to a topic id. Partitions of other topics are revoked at once."""
     subscription_changed: bool
     """By the request that is being served."""
     owned: Assignment | None

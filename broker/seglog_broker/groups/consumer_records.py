@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, cast
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
 from seglog_broker.groups.membership import Each
-from seglog_broker.groups.steps import Pace, Steps
+from seglog_broker.groups.steps import Pace
 from seglog_protocol.kafka import Message
 from seglog_protocol.kafka.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -21,6 +21,7 @@ from seglog_protocol.kafka.messages import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
+from seglog_protocol.steps import Steps
 
 MadeT = TypeVar("MadeT")
 

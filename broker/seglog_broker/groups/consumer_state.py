@@ -20,7 +20,6 @@ from seglog_broker.groups.consumer_records import (
 from seglog_broker.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
 from seglog_broker.groups.membership import Effects, Record
 from seglog_broker.groups.record_journal import RecordJournal
-from seglog_broker.groups.steps import Steps
 from seglog_protocol.kafka import Message
 from seglog_protocol.kafka.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -34,6 +33,7 @@ from seglog_protocol.kafka.messages import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from seglog_protocol.steps import Steps
 
 
 class MatchedTopics(NamedTuple):
@@ -58,13 +58,13 @@ class _NameSets:
         return self._counts.keys()
 
     def count(self, names: Iterable[str]) -> None:
-        """Have these among all names."""
+        """Count names once more."""
         counts = self._counts
         for name in names:
             counts[name] = counts.get(name, 0) + 1
 
     def discount(self, names: Iterable[str]) -> None:
-        """Have these no more, which were counted, but for those that something else has, too."""
+        """Count names, which were counted before, once less. One that nothing counts is gone."""
         counts = self._counts
         for name in names:
             counts[name] -= 1

@@ -17,9 +17,10 @@ from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_member import ClassicProtocols, Member, MemberState, Progress, Subscription
 from seglog_broker.groups.consumer_requests import Topics
 from seglog_broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Effects, Limits, Now
-from seglog_broker.groups.steps import ITEMS_A_STEP, Pace, Steps
+from seglog_broker.groups.steps import ITEMS_A_STEP, Pace
 from seglog_broker.groups.subscriptions import ClassicSubscription, read_subscription
 from seglog_broker.groups.topic_names import by_id, by_name
+from seglog_protocol.steps import Steps
 
 UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 
 from seglog_broker.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.groups.membership import Record
-from seglog_broker.groups.steps import Steps, steps_of
+from seglog_broker.groups.steps import steps_of
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_protocol.kafka import Message, messages, read_message, write_message, write_message_in_pieces
 from seglog_protocol.kafka.compiler import message_reader_in_pieces
 from seglog_protocol.kafka.errors import WireError
 from seglog_protocol.kafka.source import PIECE_BYTES
+from seglog_protocol.steps import Steps
 
 OFFSET_COMMIT: Final = 1
 OFFSET_COMMIT_OLD: Final = 0

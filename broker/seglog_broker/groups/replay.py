@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from seglog_broker.groups.committed_offsets import NO_TOPIC, CommittedOffset, CommittedOffsets
 from seglog_broker.groups.records import CLASSIC_GROUP, ReadRecord, UnknownRecordError, decode_record
-from seglog_broker.groups.steps import Steps
 from seglog_broker.groups.topic_ids import NO_ID, id_text
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Message
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import Record
+from seglog_protocol.steps import Steps
 from seglog_protocol.transaction_files import decode_end_marker
 
 _ABOUT_MEMBERS: Final = (

@@ -1,25 +1,14 @@
-"""Work in steps: what a large group needs takes many turns of the loop, with other tasks in between."""
+"""How much work about a group is one step: topics and partitions counted, or a piece of a large message."""
 
 from collections.abc import Generator
 from typing import Final, TypeVar
 
-ResultT = TypeVar("ResultT")
+from seglog_protocol.steps import Steps
 
-Steps = Generator[None, None, ResultT]
-"""Yields wherever other tasks may run, and returns a result. What belongs together changes between two yields."""
+ResultT = TypeVar("ResultT")
 
 ITEMS_A_STEP: Final = 1_000
 """Topics or partitions that are handled in one step, a few milliseconds of work."""
-
-
-def finished(steps: Steps[ResultT]) -> ResultT:
-    """The result of ``steps``, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
 
 
 def steps_of(pieces: Generator[int, None, ResultT]) -> Steps[ResultT]:
@@ -35,7 +24,7 @@ def steps_of(pieces: Generator[int, None, ResultT]) -> Steps[ResultT]:
 
 
 class Pace:
-    """Counts work."""
+    """Counts the topics or partitions of a step."""
 
     __slots__ = ("_done",)
 

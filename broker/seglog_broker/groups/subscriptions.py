@@ -5,10 +5,11 @@ from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Final, NamedTuple
 
-from seglog_broker.groups.steps import Steps, steps_of
+from seglog_broker.groups.steps import steps_of
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.kafka.compiler import message_reader, message_reader_in_pieces
 from seglog_protocol.kafka.errors import Malformed
+from seglog_protocol.steps import Steps
 
 _VERSION: Final = Layout(">h")
 _NEWEST: Final = 3

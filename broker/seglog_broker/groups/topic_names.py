@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_requests import Topics
-from seglog_broker.groups.steps import Pace, Steps
+from seglog_broker.groups.steps import Pace
+from seglog_protocol.steps import Steps
 
 
 def by_id(partitions: Mapping[str, Iterable[int]], topics: Topics) -> Steps[Assignment]:

@@ -4,7 +4,7 @@ If a checkpoint file cannot be written, its old content only makes the next star
 written, as on a full disk, are remembered and written when there is room.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.checkpoints import encoding_offsets
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.steps import Steps
 
 log = structlog.get_logger()
 
@@ -100,8 +101,8 @@ class CheckpointWriter:
             self._pause.cancel()
 
 
-async def _in_turns(steps: Generator[None, None, ResultT]) -> ResultT:
-    """Run ``steps`` to their end. Other tasks run meanwhile, because there may be very many partitions."""
+async def _in_turns(steps: Steps[ResultT]) -> ResultT:
+    """The result of ``steps``. Other tasks run between them, because there may be very many partitions."""
     while True:
         try:
             next(steps)

@@ -110,7 +110,8 @@ class Partition:
         if not (state.read_only or self.append_failure or self.problems or self.findings or state.damaged):
             return []  # nearly always, and every hello calls this for each partition
         name = f"{self.topic}-{self.number}"
-        begins = max(self.log.log_start_offset, self.log.segments.bases[0])  # what lacks before, the start has told
+        # What is missing before it is a problem of the start.
+        begins = max(self.log.log_start_offset, self.log.segments.bases[0])
         problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
         if self.append_failure is not None:
             problems.append(f"{name} takes no records: {self.append_failure}")

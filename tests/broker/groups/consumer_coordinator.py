@@ -11,10 +11,10 @@ from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHe
 from seglog_broker.groups.membership import Effects, Limits, Now, Record
 from seglog_broker.groups.records import encode_record
 from seglog_broker.groups.replay import Replay
-from seglog_broker.groups.steps import finished
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
+from seglog_protocol.steps import finished
 
 GROUP = "workers"
 REBALANCE_MS = 30_000

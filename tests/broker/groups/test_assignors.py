@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.groups import assignors
 from seglog_broker.groups.assignors import ASSIGNORS, Assignment, Subscriber
-from seglog_broker.groups.steps import finished
+from seglog_protocol.steps import finished
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 

@@ -7,9 +7,9 @@ import pytest
 
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, check_heartbeat
 from seglog_broker.groups.membership import Limits
-from seglog_broker.groups.steps import finished
 from seglog_protocol import errors
 from seglog_protocol.kafka.messages import ConsumerGroupMemberMetadataValue
+from seglog_protocol.steps import finished
 from tests.broker.groups.consumer_coordinator import (
     GROUP,
     REBALANCE_MS,

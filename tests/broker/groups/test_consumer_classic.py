@@ -13,10 +13,10 @@ from seglog_broker.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.groups.steps import finished
 from seglog_broker.groups.subscriptions import encode_subscription
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
+from seglog_protocol.steps import finished
 from tests.broker.groups.classic_coordinator import Asked, subscription
 from tests.broker.groups.consumer_coordinator import REBALANCE_MS, ConsumerCoordinator, Topics
 

@@ -18,8 +18,8 @@ from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.groups.membership import CommitCheck, Effects, Limits, Now
 from seglog_broker.groups.records import encode_record
-from seglog_broker.groups.steps import finished
 from seglog_protocol.errors import GroupError
+from seglog_protocol.steps import finished
 from tests.broker.groups.consumer_coordinator import GROUP, WALL_MS, Encoded, Topics, replayed, restore
 from tests.support import examples
 

@@ -10,8 +10,8 @@ from seglog_broker.groups import consumer_core, steps
 from seglog_broker.groups.assignors import Assignment
 from seglog_broker.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.groups.steps import Steps, finished
 from seglog_protocol.errors import CoordinatorNotAvailableError, GroupError
+from seglog_protocol.steps import Steps, finished
 from tests.broker.groups.consumer_coordinator import GROUP, ConsumerCoordinator, Topics, replayed
 
 SEEDS = 150

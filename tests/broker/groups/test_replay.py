@@ -22,12 +22,12 @@ from seglog_broker.groups.records import (
     partition_of,
 )
 from seglog_broker.groups.replay import Replay
-from seglog_broker.groups.steps import finished
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.records import decode_records
+from seglog_protocol.steps import finished
 from tests.broker.groups.consumer_coordinator import Topics, replayed, restore
 from tests.broker.storage.log.transactions import Batch
 from tests.support import shared_data

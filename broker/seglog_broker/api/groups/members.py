@@ -25,9 +25,9 @@ from seglog_broker.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.groups.steps import Steps
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_protocol.errors import GroupError, UnknownMemberError
+from seglog_protocol.steps import Steps
 
 ResultT = TypeVar("ResultT")
 

@@ -20,11 +20,11 @@ from seglog_broker.groups.group_memory import Budget
 from seglog_broker.groups.membership import Answer, Effects, Limits, Now, Record
 from seglog_broker.groups.migration import downgraded, upgraded
 from seglog_broker.groups.records import ReadRecord, encode_key, least_size, topics_in
-from seglog_broker.groups.steps import Steps
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.kafka import messages
+from seglog_protocol.steps import Steps
 
 GROUPS_A_TURN: Final = 50
 """Groups that are called at their time before other tasks run."""

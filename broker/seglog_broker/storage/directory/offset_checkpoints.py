@@ -1,12 +1,13 @@
 """The checkpoint files of a log directory: what a start reads from them, and their current content."""
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.unreadable_files import keep_copy
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_protocol.steps import Steps
 
 TopicPartition = tuple[str, int]
 
@@ -117,7 +118,7 @@ class OffsetCheckpoints:
 
     def gathering_offsets(
         self, logs: Mapping[TopicPartition, PartitionLog], without_log: Collection[TopicPartition]
-    ) -> Generator[None, None, list[tuple[str, dict[TopicPartition, int]]]]:
+    ) -> Steps[list[tuple[str, dict[TopicPartition, int]]]]:
         """(path, offsets) of each file, up to date; yields after every LOGS_A_TURN logs."""
         starts = dict(self._log_starts)
         cleaned = dict(self._cleaned)
@@ -125,7 +126,7 @@ class OffsetCheckpoints:
             if number % LOGS_A_TURN == 0:
                 yield
             if key not in logs:
-                continue  # deleted meanwhile
+                continue  # its topic was deleted between two steps
             start = min(log.log_start_offset, log.proven_start_offset)  # a start ignores any other
             if start > log.truncation.first_base_on_disk:  # otherwise it follows from the segments
                 starts[key] = start

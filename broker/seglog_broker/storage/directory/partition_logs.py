@@ -1,13 +1,13 @@
 """The partitions of a log directory, with and without a loaded log."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from random import Random
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints, TopicPartition
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.checkpoints import encode_offsets, run_out
+from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -15,6 +15,7 @@ from seglog_broker.storage.log.loader import LoadedLog, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_protocol.errors import InvalidConfigError
+from seglog_protocol.steps import Steps, finished
 
 
 class PartitionLogs:
@@ -143,10 +144,10 @@ class PartitionLogs:
         """
         self.checkpoints.note_recovery_point(key, offset, self.logs[key].log_end_offset)
 
-    def gathering_offsets(self) -> Generator[None, None, list[tuple[str, dict[TopicPartition, int]]]]:
+    def gathering_offsets(self) -> Steps[list[tuple[str, dict[TopicPartition, int]]]]:
         """(path, offsets) of the checkpoints of recovery points, log starts and compaction, up to date, in steps."""
         return self.checkpoints.gathering_offsets(self.logs, self.without_log)
 
     def encoded_checkpoints(self) -> list[tuple[str, bytes]]:
         """(path, content) of the same, as files."""
-        return [(path, encode_offsets(offsets)) for path, offsets in run_out(self.gathering_offsets())]
+        return [(path, encode_offsets(offsets)) for path, offsets in finished(self.gathering_offsets())]

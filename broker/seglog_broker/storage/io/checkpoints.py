@@ -14,7 +14,6 @@ from seglog_protocol.checkpoint_files import (
     encode_checkpoint,
     encode_offsets,
     encoding_offsets,
-    run_out,
 )
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "encode_offsets",
     "encoding_offsets",
     "read_offsets",
-    "run_out",
 ]
 
 

@@ -9,11 +9,11 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.groups.assignments import assigned_partitions, encode_assignment
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest
-from seglog_broker.groups.steps import finished
 from seglog_broker.groups.subscriptions import read_subscription
 from seglog_broker.groups.topic_ids import id_bytes
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
+from seglog_protocol.steps import finished
 
 GROUP = "g"
 TOPIC = "t"

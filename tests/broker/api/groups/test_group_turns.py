@@ -283,11 +283,8 @@ def counted(owner: object, name: str, work: Callable[..., int]) -> Iterator[PerS
         steps.note(work(*args, result))
         return result
 
-    trio.lowlevel.add_instrument(steps)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, call)
+    with _counting(steps, owner, name, call):
         yield steps
-    trio.lowlevel.remove_instrument(steps)
 
 
 @contextmanager
@@ -308,10 +305,17 @@ def counted_pieces(owner: object, name: str) -> Iterator[PerStep]:
             before = size
             yield size
 
+    with _counting(steps, owner, name, call):
+        yield steps
+
+
+@contextmanager
+def _counting(steps: PerStep, owner: object, name: str, call: Callable[..., Any]) -> Iterator[None]:
+    """Have ``call`` in place of a function of ``owner``, with ``steps`` as an instrument of the loop."""
     trio.lowlevel.add_instrument(steps)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, call)
-        yield steps
+        yield
     trio.lowlevel.remove_instrument(steps)
 
 

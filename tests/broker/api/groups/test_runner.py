@@ -14,10 +14,10 @@ from seglog_broker.groups.consumer import ConsumerGroup
 from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.groups.membership import Now, Record
 from seglog_broker.groups.records import encode_record
-from seglog_broker.groups.steps import finished
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.kafka import messages
+from seglog_protocol.steps import finished
 from tests.logs import ManualClock
 
 
