@@ -17,9 +17,9 @@ from benchmarks.peers.kafka_frames import produce_frame, produced
 from benchmarks.peers.servers import PeerServer
 from benchmarks.processes import cpu_seconds, worker
 from benchmarks.raw_client import connect, open_socket
-from seglog_broker.groups.classic import ClassicGroup
-from seglog_broker.groups.membership import Effects, JoinRequest, LeavingMember, Limits, Now, SyncRequest
-from seglog_broker.groups.records import encode_record
+from seglog_broker.coordinators.groups.classic import ClassicGroup
+from seglog_broker.coordinators.groups.membership import Effects, JoinRequest, LeavingMember, Limits, Now, SyncRequest
+from seglog_broker.coordinators.groups.records import encode_record
 from seglog_protocol.errors import GroupError
 
 MEMBERS: Final = 100

@@ -14,10 +14,10 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
-from seglog_broker.api.groups.runner import GroupRunner
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
+from seglog_broker.coordinators.groups.service.runner import GroupRunner
 from seglog_broker.listeners import acks, connection, fetches
 from seglog_broker.listeners.serving import acceptor, graceful_close
 from seglog_broker.runtime import request_memory

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.groups.groups_api import Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.tasks.recovery import run_recovery
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
@@ -30,7 +30,7 @@ from seglog_protocol.messages import (
     TruncateRequest,
 )
 from tests.appends import append_request
-from tests.broker.api.groups.running import NOW, open_broker
+from tests.broker.coordinators.groups.service.running import NOW, open_broker
 from tests.logs import ManualClock, batch
 from tests.support import soak_scaled, soak_seed
 

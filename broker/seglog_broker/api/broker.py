@@ -17,14 +17,14 @@ from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
-from seglog_broker.api.groups.native import NativeGroups
-from seglog_broker.api.groups.service import GroupService
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.config import BrokerConfig
+from seglog_broker.coordinators.groups.service.native import NativeGroups
+from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from seglog_broker.groups.assignors import Assignment
-from seglog_broker.groups.consumer_description import ConsumerMemberDescription, PartitionsOfTopic
-from seglog_broker.groups.consumer_requests import ConsumerHeartbeat
+from seglog_broker.coordinators.groups.assignors import Assignment
+from seglog_broker.coordinators.groups.consumer_description import ConsumerMemberDescription, PartitionsOfTopic
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.listeners.kafka.cluster import group_operations
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_admin import MEMBER_BYTES

@@ -5,7 +5,7 @@ import struct
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.groups.groups_api import Groups
+from seglog_broker.coordinators.groups.groups_api import Groups
 from seglog_broker.listeners.kafka.engine import KafkaEngine
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.identity import NODE_ID

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry
-from seglog_broker.groups.groups_api import Groups
+from seglog_broker.coordinators.groups.groups_api import Groups
 from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.directory.log_directory import LogDirectory

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from seglog_broker.groups.groups_api import ListedGroup
-from seglog_broker.groups.membership import MemberDescription
+from seglog_broker.coordinators.groups.groups_api import ListedGroup
+from seglog_broker.coordinators.groups.membership import MemberDescription
 from seglog_broker.listeners.kafka.cluster import group_operations
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX

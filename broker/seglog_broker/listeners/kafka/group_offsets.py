@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_errors import group_code
 from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id

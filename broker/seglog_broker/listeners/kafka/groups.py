@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from seglog_broker.groups.membership import JoinRequest, JoinResult, LeaveResult, LeavingMember, SyncRequest, SyncResult
+from seglog_broker.coordinators.groups.membership import (
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.group_errors import group_code
 from seglog_broker.listeners.kafka.turns import in_turns

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from seglog_broker.groups.client_patterns import ClientPattern, PatternError
+from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.listeners.kafka.door import Caller
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.turns import in_turns

@@ -1,6 +1,6 @@
 """Topics by the ids that requests of Kafka's wire name them by."""
 
-from seglog_broker.groups.topic_ids import NO_ID, id_bytes, id_text
+from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes, id_text
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 
 __all__ = ["NO_ID", "id_bytes", "id_text", "topic_with_id"]

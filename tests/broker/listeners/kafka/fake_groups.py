@@ -5,10 +5,10 @@ from typing import Any
 
 import trio
 
-from seglog_broker.groups.consumer_description import ConsumerGroupDescription
-from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
-from seglog_broker.groups.membership import (
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
+from seglog_broker.coordinators.groups.membership import (
     GroupDescription,
     JoinRequest,
     JoinResult,

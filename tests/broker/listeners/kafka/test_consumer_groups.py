@@ -2,12 +2,12 @@
 
 import pytest
 
-from seglog_broker.groups.consumer_description import (
+from seglog_broker.coordinators.groups.consumer_description import (
     ConsumerGroupDescription,
     ConsumerMemberDescription,
     PartitionsOfTopic,
 )
-from seglog_broker.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages

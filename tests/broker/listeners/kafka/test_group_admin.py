@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.groups.membership import GroupDescription, MemberDescription
+from seglog_broker.coordinators.groups.membership import GroupDescription, MemberDescription
 from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages

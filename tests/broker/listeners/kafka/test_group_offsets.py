@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.listeners.kafka.group_offsets import offset_fetch, offset_fetch_slowly
 from seglog_broker.listeners.kafka.topic_ids import NO_ID
 from seglog_broker.runtime import response_memory

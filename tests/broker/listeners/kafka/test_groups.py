@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from seglog_broker.groups.membership import (
+from seglog_broker.coordinators.groups.membership import (
     JoinedMember,
     JoinRequest,
     JoinResult,

@@ -7,7 +7,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.groups.membership import JoinResult
+from seglog_broker.coordinators.groups.membership import JoinResult
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.broker.listeners.kafka.fake_groups import FakeGroups

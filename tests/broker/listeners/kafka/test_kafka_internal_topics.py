@@ -20,8 +20,8 @@ from seglog_protocol.messages import (
     TruncatePartition,
     TruncateRequest,
 )
-from tests.broker.api.groups.running import commit as commit_offset
-from tests.broker.api.groups.running import committed, running, with_topic
+from tests.broker.coordinators.groups.service.running import commit as commit_offset
+from tests.broker.coordinators.groups.service.running import committed, running, with_topic
 from tests.broker.listeners.kafka.kafka_peer import (
     KafkaPeer,
     KafkaServed,

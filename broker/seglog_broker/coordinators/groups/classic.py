@@ -1,0 +1,466 @@
+"""A group of Kafka's classic protocol: its members join, one of them leads and assigns, all sync, then heartbeat.
+
+Rules and names are those of Kafka's group coordinator.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from seglog_broker.coordinators.groups import classic_errors as errors
+from seglog_broker.coordinators.groups.classic_member import ClassicMember, protocols_by_name
+from seglog_broker.coordinators.groups.classic_phases import ClassicPhases, ClassicState
+from seglog_broker.coordinators.groups.classic_records import tombstone
+from seglog_broker.coordinators.groups.membership import (
+    Answer,
+    CommitCheck,
+    Each,
+    Effects,
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    Limits,
+    MemberDescription,
+    Now,
+    SyncRequest,
+    SyncResult,
+)
+from seglog_protocol.errors import GroupError
+from seglog_protocol.kafka.messages import GroupMetadataValue
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+"""How long a new member may wait for its first generation. It sends no heartbeats yet, so nothing else ends it."""
+
+
+class ClassicGroup:
+    """A classic group. Requests go in with the moment, what is to be written and answered comes out as ``effects``.
+
+    - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``effects.replies``, now or later.
+    - Replies are true as soon as all records that came before them are durable, or with them: they are to be sent
+      in order. A generation is written when it is handed out, so it never goes back, even if the broker stops before
+      the leader has assigned; that record has no members, so they join anew after a restart.
+    - Where records could not be written, their replies and those after them are answered with errors by the
+      coordinator, and ``write_failed`` is called.
+    - A session ends when ``advance`` comes after its deadline. A heartbeat that comes before ``advance`` is in time.
+    """
+
+    kind: Final = "classic"
+
+    def __init__(
+        self, group_id: str, effects: Effects, limits: Callable[[], Limits], new_id: Callable[[], str]
+    ) -> None:
+        self._group_id = group_id
+        self._effects = effects
+        self._limits = limits
+        self._new_id = new_id
+        self._phases = ClassicPhases(group_id, effects, limits)
+
+    @classmethod
+    def restored(
+        cls,
+        group_id: str,
+        value: GroupMetadataValue,
+        effects: Effects,
+        limits: Callable[[], Limits],
+        new_id: Callable[[], str],
+        now: Now,
+    ) -> "ClassicGroup":
+        """The group as its last record has it. Sessions of its members begin ``now``."""
+        group = cls(group_id, effects, limits, new_id)
+        group._phases.restore(value, now)
+        return group
+
+    @classmethod
+    def downgraded(
+        cls,
+        group_id: str,
+        generation: int,
+        members: Iterable[ClassicMember],
+        effects: Effects,
+        limits: Callable[[], Limits],
+        new_id: Callable[[], str],
+        now: Now,
+    ) -> "ClassicGroup":
+        """A group that was one of the consumer protocol, whose members all have to join again."""
+        group = cls(group_id, effects, limits, new_id)
+        group._phases.adopt(members, generation, now)
+        return group
+
+    # --- What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def group_id(self) -> str:
+        """Its name."""
+        return self._group_id
+
+    @property
+    def generation(self) -> int:
+        """The last one that was handed out; 0 before the first."""
+        return self._phases.generation
+
+    @property
+    def state(self) -> ClassicState:
+        """What it does."""
+        return self._phases.state
+
+    @property
+    def protocol_type(self) -> str:
+        """That of its members, or of the last ones; empty if it never had any."""
+        return self._phases.protocol_type
+
+    @property
+    def protocol(self) -> str | None:
+        """The assignor of the generation; None if that has no members."""
+        return self._phases.protocol
+
+    @property
+    def leader(self) -> str:
+        """The id of the member that assigns; empty if there is none."""
+        return self._phases.leader
+
+    @property
+    def members(self) -> Mapping[str, ClassicMember]:
+        """Its members by their ids, to be read only."""
+        return MappingProxyType(self._phases.members.by_id)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, and no rebalance under way."""
+        return self._phases.state is ClassicState.EMPTY
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """Since when it has no members, ms of the wall clock; None if it has some, or it is not known."""
+        return self._phases.state_since_ms if self.is_empty and self._phases.state_since_ms >= 0 else None
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members of the last generation read; None if they do not say so in a format that is known."""
+        return self._phases.subscribed_topics
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        return self._phases.size
+
+    def size_of(self, member_id: str) -> int | None:
+        """Of one of its members; None if it is none."""
+        member = self._phases.members.by_id.get(member_id)
+        return None if member is None else member.size
+
+    def end_join(self, answer: Answer, now: Now) -> None:
+        """A join that waits has lost its connection: where no generation was ever handed out, the member goes, too."""
+        if self._phases.generation == 0:
+            for member in [member for member in self._phases.members if member.join_answer is answer]:
+                self._phases.remove(member, errors.left(self._group_id, member.member_id))
+                self._phases.rebalance_or_complete(now)
+            self._phases.end_if_unused()
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
+        return self._phases.deadline_ms
+
+    def describe(self, now: Now) -> GroupDescription:
+        """For admins. As in Kafka, the protocol and the members' metadata stand in it while it is Stable."""
+        protocol = (self._phases.protocol or "") if self._phases.state is ClassicState.STABLE else ""
+        return GroupDescription(
+            self._group_id,
+            "classic",
+            self._phases.state.value,
+            self._phases.generation,
+            self._phases.protocol_type,
+            protocol,
+            self._phases.leader,
+            Each(
+                self._phases.members,
+                lambda member: MemberDescription(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.protocols.get(protocol, b""),
+                    member.assignment,
+                    member.session_timeout_ms,
+                    max(0, now.monotonic_ms - member.last_seen_ms),
+                ),
+            ),
+        )
+
+    # --- Requests of members ------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
+        """Make a consumer a member, or a member part of the next generation; ``answer`` gets a JoinResult."""
+        try:
+            self._join(request, answer, now)
+        except GroupError as error:
+            self._phases.reply(answer, JoinResult(request.member_id, error=error))
+
+    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> None:
+        """Give a member its assignment as soon as the leader brings it; ``answer`` gets a SyncResult."""
+        try:
+            self._sync(request, answer, now)
+        except GroupError as error:
+            self._phases.reply(answer, SyncResult(error=error))
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
+        """Note that a member lives. Raises the GroupError that tells it what to do."""
+        member = self._find(member_id, generation, instance_id)
+        self._phases.note_life(member, now)
+        if self._phases.state is ClassicState.PREPARING_REBALANCE:
+            raise errors.rebalance_in_progress(self._group_id)
+
+    def leave(self, members: Sequence[LeavingMember], now: Now) -> list[LeaveResult]:
+        """End memberships; one result for each, in order."""
+        results = []
+        count = len(self._phases.members)
+        for leaving in members:
+            error: GroupError | None = None
+            try:
+                self._leave(leaving)
+            except GroupError as refused:
+                error = refused
+            results.append(LeaveResult(leaving.member_id, leaving.instance_id, error))
+        if len(self._phases.members) < count:
+            self._phases.rebalance_or_complete(now)
+        else:
+            self._phases.complete_join_if_all(now)
+        return results
+
+    def check_commit(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> CommitCheck | None:
+        """Raise the GroupError for a commit that is not the group's, and count it as a heartbeat if it is.
+
+        Who is no member (``generation`` below 0) may commit while the group is empty. None: for all partitions.
+        """
+        if generation < 0 and self.is_empty:
+            return None
+        if generation < 0 and not member_id and instance_id is None:
+            raise errors.commit_beside_members(self._group_id, self._phases.members.by_id.values())
+        self._phases.note_life(self._find(member_id, generation, instance_id), now)
+        if self._phases.state is ClassicState.COMPLETING_REBALANCE:
+            raise errors.rebalance_in_progress(self._group_id)
+        return None
+
+    def check_delete(self) -> None:
+        """Raise NonEmptyGroupError unless the group is empty."""
+        if not self.is_empty:
+            raise errors.not_empty(self._group_id, self._phases.members.by_id.values())
+
+    def delete(self) -> None:
+        """Append the tombstone of the group. Nothing may be asked of it any more."""
+        self._effects.records.append(tombstone(self._group_id))
+
+    # --- Time, and what goes wrong outside ----------------------------------------------------------------------------
+
+    def advance(self, now: Now) -> None:
+        """Do what is due: sessions that end, and members that the group does not wait for any longer."""
+        self._phases.advance(now)
+
+    def write_failed(self, now: Now) -> None:
+        """Have the members join again: the last generation, its assignments or its members are not durable."""
+        self._phases.write_failed(now)
+
+    def refuse_waits(self) -> None:
+        """Have all whose requests wait join again."""
+        for member in self._phases.members:
+            self._phases.refuse_waits(member, errors.rebalance_in_progress(self._group_id))
+
+    # --- Joining ------------------------------------------------------------------------------------------------------
+
+    def _join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
+        phases = self._phases
+        limits = self._limits()
+        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
+            raise errors.invalid_session_timeout(self._group_id, request.session_timeout_ms, limits)
+        member_id, instance_id = request.member_id, request.instance_id
+        member: ClassicMember | None = None
+        if member_id in phases.pending:
+            if instance_id is not None:
+                raise errors.pending_member_is_static(self._group_id, member_id)
+        elif member_id:
+            member = phases.members.find(member_id, instance_id)
+        elif instance_id is not None:
+            member = phases.members.of_instance(instance_id)
+        self._check_size(request, member, limits, now)
+        protocols = protocols_by_name(request.protocols)
+        self._check_protocols(request, protocols)
+
+        if member is not None and member_id:
+            self._rejoin(member, request, protocols, answer, now)
+        elif member is not None:
+            self._replace_static_member(member, request, protocols, answer, now)
+        elif member_id or instance_id is not None or not request.needs_known_member_id:
+            self._add_member(member_id or request.new_member_id(self._new_id()), request, protocols, answer, now)
+        else:
+            member_id = request.new_member_id(self._new_id())
+            phases.pending.add(member_id)
+            phases.sessions.set(member_id, now.monotonic_ms + request.session_timeout_ms)
+            error = errors.member_id_required(self._group_id, member_id)
+            phases.reply(answer, JoinResult(member_id, error=error))
+
+    def _check_size(self, request: JoinRequest, member: ClassicMember | None, limits: Limits, now: Now) -> None:
+        """Raise GroupMaxSizeError for a member too many.
+
+        While members join, those count that have, so that a group which became too large loses the last to join.
+        """
+        phases = self._phases
+        if self.is_empty:
+            return
+        if phases.state is ClassicState.PREPARING_REBALANCE:
+            is_in, count = member is not None and member.join_answer is not None, phases.members.joined
+        else:
+            is_in, count = member is not None, len(phases.members)
+        if is_in or count < limits.max_size:
+            return
+        error = errors.group_is_full(self._group_id, limits.max_size)
+        if member is not None and request.member_id:
+            phases.remove(member, error)
+            phases.complete_join_if_all(now)
+        elif request.member_id in phases.pending:
+            phases.drop_pending(request.member_id)
+            phases.complete_join_if_all(now)
+        raise error
+
+    def _check_protocols(self, request: JoinRequest, protocols: Mapping[str, bytes]) -> None:
+        """Raise InconsistentGroupProtocolError for a member that the others have nothing in common with."""
+        phases = self._phases
+        if not protocols or not request.protocol_type:
+            raise errors.no_protocols(self._group_id)
+        if not phases.members:
+            return
+        if request.protocol_type != phases.protocol_type or not phases.members.share_one_of(protocols):
+            members = phases.members.by_id.values()
+            raise errors.inconsistent_protocols(
+                self._group_id, request.protocol_type, protocols, phases.protocol_type, members
+            )
+
+    def _add_member(
+        self, member_id: str, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
+    ) -> None:
+        phases = self._phases
+        if not phases.members:
+            phases.protocol_type = request.protocol_type
+        phases.pending.discard(member_id)
+        phases.members.add(
+            ClassicMember(
+                member_id,
+                request.instance_id,
+                request.client_id,
+                request.client_host,
+                request.session_timeout_ms,
+                request.join_timeout_ms,
+                protocols,
+                now.monotonic_ms,
+                is_new=True,
+                join_answer=answer,
+            )
+        )
+        phases.sessions.set(member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        phases.newcomers = True
+        phases.rebalance_or_complete(now)
+
+    def _rejoin(
+        self, member: ClassicMember, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
+    ) -> None:
+        """A member joins again: it lost the answer to its last request, takes part in a rebalance, or wants one."""
+        phases = self._phases
+        leads_stable_group = phases.state is ClassicState.STABLE and member.member_id == phases.leader
+        if (
+            phases.state is ClassicState.PREPARING_REBALANCE
+            or leads_stable_group
+            or not member.supports_only(protocols)
+        ):
+            self._update_and_wait(member, request, protocols, answer, now)
+            phases.rebalance_or_complete(now)
+        else:
+            phases.note_life(member, now)
+            phases.reply(answer, phases.join_result(member))
+
+    def _update_and_wait(
+        self, member: ClassicMember, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
+    ) -> None:
+        phases = self._phases
+        phases.members.set_protocols(member, protocols)
+        member.client_id, member.client_host = request.client_id, request.client_host
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.join_timeout_ms
+        member.last_seen_ms = now.monotonic_ms
+        older = phases.members.set_join_answer(member, answer)
+        if older is not None:
+            error = errors.asked_again(self._group_id, member.member_id)
+            phases.reply(older, JoinResult(member.member_id, error=error))
+        if member.is_new:
+            phases.sessions.set(member.member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        else:
+            phases.sessions.discard(member.member_id)
+
+    def _replace_static_member(
+        self, member: ClassicMember, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
+    ) -> None:
+        """The consumer of a static member was started again: it gets a new id, and who has the old one is fenced."""
+        phases = self._phases
+        leader_before, new_id = phases.leader, request.new_member_id(self._new_id())
+        phases.refuse_waits(member, errors.fenced(self._group_id, member.member_id, member.instance_id or ""))
+        phases.rename(member, new_id)
+        self._update_and_wait(member, request, protocols, answer, now)
+        if phases.state is not ClassicState.STABLE or phases.members.select_protocol() != phases.protocol:
+            phases.rebalance_or_complete(now)
+            return
+        phases.members.set_join_answer(member, None)
+        phases.end_wait(member, now)
+        phases.read_subscriptions()
+        phases.write(phases.members, now)
+        if request.may_skip_assignment:
+            is_leader = new_id == phases.leader
+            phases.reply(answer, phases.join_result(member)._replace(skip_assignment=is_leader))
+        else:  # it must not take itself for the leader, or it would assign
+            phases.reply(answer, phases.join_result(member)._replace(leader=leader_before, members=()))
+
+    # --- Assignments, and members that leave --------------------------------------------------------------------------
+
+    def _sync(self, request: SyncRequest, answer: Answer, now: Now) -> None:
+        phases = self._phases
+        member = self._find(request.member_id, request.generation, request.instance_id)
+        self._check_synced_protocol(request)
+        if phases.state is ClassicState.PREPARING_REBALANCE:
+            phases.note_life(member, now)
+            raise errors.rebalance_in_progress(self._group_id)
+        phases.unsynced.discard(member.member_id)
+        member.last_seen_ms = now.monotonic_ms
+        if phases.state is ClassicState.STABLE:
+            phases.end_wait(member, now)
+            phases.reply(answer, phases.sync_result(member))
+            return
+        if member.sync_answer is not None:
+            phases.reply(member.sync_answer, SyncResult(error=errors.asked_again(self._group_id, member.member_id)))
+        member.sync_answer = answer
+        phases.sessions.discard(member.member_id)
+        if member.member_id == phases.leader:
+            phases.assign(request.assignments, now)
+
+    def _check_synced_protocol(self, request: SyncRequest) -> None:
+        protocol_type, protocol = self._phases.protocol_type, self._phases.protocol
+        if request.protocol_type not in (None, protocol_type) or request.protocol not in (None, protocol):
+            raise errors.other_protocol(
+                self._group_id, request.protocol_type, request.protocol, protocol_type, protocol
+            )
+
+    def _leave(self, leaving: LeavingMember) -> None:
+        phases = self._phases
+        if leaving.member_id in phases.pending:
+            phases.drop_pending(leaving.member_id)
+            return
+        member_id = leaving.member_id
+        if not member_id and leaving.instance_id is not None:
+            member_id = phases.members.id_of_instance.get(leaving.instance_id, "")
+        member = phases.members.find(member_id, leaving.instance_id)
+        phases.remove(member, errors.left(self._group_id, member_id))
+
+    def _find(self, member_id: str, generation: int, instance_id: str | None) -> ClassicMember:
+        """The member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
+        member = self._phases.members.find(member_id, instance_id)
+        if generation != self._phases.generation:
+            raise errors.illegal_generation(self._group_id, member_id, generation, self._phases.generation)
+        return member

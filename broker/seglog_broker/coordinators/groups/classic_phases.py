@@ -1,0 +1,363 @@
+"""The phases of a classic group: what follows from members that come, go and assign, and from the time.
+
+Empty -> PreparingRebalance, while members join -> CompletingRebalance, while the leader assigns -> Stable; and back
+whenever members or their metadata change.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from seglog_broker.coordinators.groups import classic_errors as errors
+from seglog_broker.coordinators.groups.classic_member import ClassicMember
+from seglog_broker.coordinators.groups.classic_members import ClassicMembers
+from seglog_broker.coordinators.groups.classic_records import metadata_record, restored_member
+from seglog_broker.coordinators.groups.deadlines import Deadlines
+from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
+from seglog_broker.coordinators.groups.membership import (
+    CONSUMER_PROTOCOL_TYPE,
+    Answer,
+    Effects,
+    JoinedMember,
+    JoinResult,
+    Limits,
+    Now,
+    SyncResult,
+)
+from seglog_broker.coordinators.groups.subscriptions import subscribed_topics
+from seglog_protocol.errors import GroupError
+from seglog_protocol.kafka.messages import GroupMetadataValue
+
+_NOBODY_JOINED_PAUSE_MIN_MS: Final = 1_000
+"""Before the next look whether anybody has joined, where only static members are left and none has."""
+
+
+class ClassicState(StrEnum):
+    """Kafka's words for what a group does."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class ClassicPhases:
+    """The state of a classic group, its generation and members; who waits for what, and until when.
+
+    Its group decides who may be a member. Every change of the state is made here, with its records and replies.
+    """
+
+    def __init__(self, group_id: str, effects: Effects, limits: Callable[[], Limits]) -> None:
+        self._group_id = group_id
+        self._effects = effects
+        self._limits = limits
+        self.state = ClassicState.EMPTY
+        self.state_since_ms = -1
+        """Of the wall clock; -1: not known."""
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol: str | None = None
+        self.leader = ""
+        self.members = ClassicMembers(group_id)
+        self.pending: set[str] = set()
+        """Ids that were given to consumers, which have not joined with them yet."""
+        self.unsynced: set[str] = set()
+        """Members that have their generation and did not ask for its assignment."""
+        self.sessions = Deadlines()
+        """Of members that do not wait, of new ones, and of pending ids."""
+        self.newcomers = False
+        """Whether new members came since the initial delay began, or was prolonged."""
+        self.subscribed_topics: frozenset[str] | None = frozenset()
+        self._subscribed_size = 0
+        self._join_deadline_ms: int | None = None
+        self._sync_deadline_ms = 0  # counts while somebody is unsynced
+        self._initial_delay_end_ms: int | None = None  # while a group that was empty waits for more members
+
+    def restore(self, value: GroupMetadataValue, now: Now) -> None:
+        """Become what a record says. Sessions begin ``now``."""
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type
+        self.state_since_ms = value.current_state_timestamp
+        for written in value.members:
+            member = restored_member(written, value.protocol or "", now)
+            if member.member_id not in self.members.by_id and member.instance_id not in self.members.id_of_instance:
+                self.members.add(member)
+                self.end_wait(member, now)
+        if self.members:
+            self.state = ClassicState.STABLE
+            self.protocol = value.protocol or ""
+            self.leader = value.leader or ""
+            self.read_subscriptions()
+            if len(self.members) > self._limits().max_size:
+                self.prepare_rebalance(now)  # those who join too late are turned away
+
+    def adopt(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
+        """Take members that are of ``generation``, with their assignments, and have them join again."""
+        self.generation = generation
+        self.protocol_type = CONSUMER_PROTOCOL_TYPE
+        for member in members:
+            self.members.add(member)
+            self.end_wait(member, now)
+        self._enter(ClassicState.EMPTY, now)
+        if self.members:
+            self._enter(ClassicState.STABLE, now)
+            self.leader = next(iter(self.members)).member_id
+            self.protocol = self.members.select_protocol()
+            self.read_subscriptions()
+        self.write(self.members, now)
+        if self.members:
+            self.prepare_rebalance(now)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the group takes of the budget for members."""
+        pending = sum(len(member_id) + MEMBER_BYTES for member_id in self.pending)
+        return GROUP_BYTES + len(self._group_id) + self.members.size + pending + self._subscribed_size
+
+    # --- A rebalance --------------------------------------------------------------------------------------------------
+
+    def rebalance_or_complete(self, now: Now) -> None:
+        """Members have changed: begin a rebalance, or end the one under way if it waits for nobody any longer."""
+        if self.state is ClassicState.PREPARING_REBALANCE:
+            self.complete_join_if_all(now)
+        else:
+            self.prepare_rebalance(now)
+
+    def prepare_rebalance(self, now: Now) -> None:
+        """Have all members join. Those who wait for an assignment are told."""
+        was_empty = self.state is ClassicState.EMPTY
+        if self.state is ClassicState.COMPLETING_REBALANCE:
+            for member in self.members:
+                self.members.set_assignment(member, b"")
+                if member.sync_answer is not None:
+                    self.reply(member.sync_answer, SyncResult(error=errors.rebalance_in_progress(self._group_id)))
+                    member.sync_answer = None
+                    if member.join_answer is None:
+                        self.end_wait(member, now)
+        self.unsynced.clear()
+        self._enter(ClassicState.PREPARING_REBALANCE, now)
+        timeout_ms = self.members.rebalance_timeout_ms()
+        if was_empty:
+            delay_ms = min(self._limits().initial_rebalance_delay_ms, timeout_ms)
+            if delay_ms <= 0:
+                self._end_join_phase(now)
+                return
+            self._initial_delay_end_ms = now.monotonic_ms + timeout_ms
+            self._join_deadline_ms = now.monotonic_ms + delay_ms
+            self.newcomers = False
+        else:
+            self._join_deadline_ms = now.monotonic_ms + timeout_ms
+            self.complete_join_if_all(now)
+
+    def end_if_unused(self) -> None:
+        """End the rebalance where no member is left and no generation was ever completed."""
+        if self.generation == 0 and not self.members and not self.pending:
+            self.state, self.state_since_ms = ClassicState.EMPTY, -1
+            self._join_deadline_ms = self._initial_delay_end_ms = None
+
+    def complete_join_if_all(self, now: Now) -> None:
+        """End the phase in which members join if it waits for nobody, nor for the end of the initial delay."""
+        if self.state is not ClassicState.PREPARING_REBALANCE or self._initial_delay_end_ms is not None:
+            return
+        count = len(self.members)
+        if not count or (self.members.joined == count and not self.pending):
+            self._complete_join(now)
+
+    def _end_join_phase(self, now: Now) -> None:
+        """The time to join is over. The initial delay is prolonged as long as new members come, up to its end."""
+        end_ms = self._initial_delay_end_ms
+        if end_ms is not None and self.newcomers and now.monotonic_ms < end_ms:
+            self.newcomers = False
+            self._join_deadline_ms = min(now.monotonic_ms + self._limits().initial_rebalance_delay_ms, end_ms)
+        else:
+            self._complete_join(now)
+
+    def _complete_join(self, now: Now) -> None:
+        """Hand out the next generation. Dynamic members that did not join are dropped, static ones keep their place."""
+        self._join_deadline_ms = self._initial_delay_end_ms = None
+        if self.members.joined < len(self.members):
+            for member in list(self.members):
+                if member.join_answer is None and member.instance_id is None:
+                    self.remove(member, errors.did_not_join(self._group_id, member.member_id))
+        if self.members and not self.members.joined:
+            pause_ms = max(self.members.rebalance_timeout_ms(), _NOBODY_JOINED_PAUSE_MIN_MS)
+            self._join_deadline_ms = now.monotonic_ms + pause_ms
+            return
+        self.generation += 1
+        if not self.members:
+            self.protocol, self.leader = None, ""
+            self._enter(ClassicState.EMPTY, now)
+            self.read_subscriptions()
+            self.write((), now)
+            return
+        leader = self.members.by_id.get(self.leader)
+        if leader is None or leader.join_answer is None:
+            self.leader = next(member.member_id for member in self.members if member.join_answer is not None)
+        self.protocol = self.members.select_protocol()
+        self._enter(ClassicState.COMPLETING_REBALANCE, now)
+        self.read_subscriptions()
+        self.unsynced.update(self.members.by_id)
+        self._sync_deadline_ms = now.monotonic_ms + self.members.rebalance_timeout_ms()
+        self.write((), now)
+        for member in self.members:
+            answer = self.members.set_join_answer(member, None)
+            if answer is not None:
+                member.is_new = False
+                self.end_wait(member, now)
+                self.reply(answer, self.join_result(member))
+
+    def assign(self, assignments: Mapping[str, bytes], now: Now) -> None:
+        """The leader has assigned; who is not in ``assignments`` gets nothing."""
+        for member in self.members:
+            self.members.set_assignment(member, assignments.get(member.member_id, b""))
+        self._enter(ClassicState.STABLE, now)
+        self.write(self.members, now)
+        for member in self.members:
+            if member.sync_answer is not None:
+                self.reply(member.sync_answer, self.sync_result(member))
+                member.sync_answer = None
+                self.end_wait(member, now)
+
+    def _remove_unsynced(self, now: Now) -> None:
+        for member in [member for member in self.members if member.member_id in self.unsynced]:
+            self.remove(member, errors.did_not_sync(self._group_id, member.member_id))
+        self.prepare_rebalance(now)
+
+    def write_failed(self, now: Now) -> None:
+        """Have the members join again: the last generation, its assignments or its members are not durable."""
+        if self.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            for member in self.members:
+                self.members.set_assignment(member, b"")
+            self.prepare_rebalance(now)
+
+    # --- Time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When ``advance`` has something to do; None: only after another request."""
+        deadlines = (self.sessions.earliest(), self._group_deadline_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def advance(self, now: Now) -> None:
+        """Do what is due: sessions that end, and members that the group does not wait for any longer."""
+        while True:
+            member_id = self.sessions.pop_due(now.monotonic_ms)
+            if member_id is not None:
+                self._end_session(member_id, now)
+                continue
+            deadline = self._group_deadline_ms
+            if deadline is None or deadline > now.monotonic_ms:
+                return
+            if self.state is ClassicState.PREPARING_REBALANCE:
+                self._end_join_phase(now)
+            else:
+                self._remove_unsynced(now)
+
+    def _end_session(self, member_id: str, now: Now) -> None:
+        if member_id in self.pending:
+            self.drop_pending(member_id)
+            self.complete_join_if_all(now)
+            return
+        member = self.members.by_id[member_id]
+        self.remove(member, errors.session_timed_out(self._group_id, member_id))
+        self.rebalance_or_complete(now)
+
+    @property
+    def _group_deadline_ms(self) -> int | None:
+        if self.state is ClassicState.PREPARING_REBALANCE:
+            return self._join_deadline_ms
+        return self._sync_deadline_ms if self.unsynced else None
+
+    def note_life(self, member: ClassicMember, now: Now) -> None:
+        """A request of the member came in place of a heartbeat."""
+        if member.is_waiting:
+            member.last_seen_ms = now.monotonic_ms
+        else:
+            self.end_wait(member, now)
+
+    def end_wait(self, member: ClassicMember, now: Now) -> None:
+        """From now on the member has its session timeout for its next request."""
+        member.last_seen_ms = now.monotonic_ms
+        self.sessions.set(member.member_id, now.monotonic_ms + member.session_timeout_ms)
+
+    # --- Members that go, and requests that wait ----------------------------------------------------------------------
+
+    def remove(self, member: ClassicMember, error: GroupError) -> None:
+        """Have the member no more; if it waits it gets ``error``. A new leader is chosen from those who join next."""
+        self.refuse_waits(member, error)
+        self.members.remove(member)
+        self.sessions.discard(member.member_id)
+        self.unsynced.discard(member.member_id)
+        if self.leader == member.member_id:
+            self.leader = ""
+
+    def rename(self, member: ClassicMember, member_id: str) -> None:
+        """Give a member another id, and all that it had under the old one. It waits for nothing."""
+        old_id, was_unsynced = member.member_id, member.member_id in self.unsynced
+        self.members.remove(member)
+        self.sessions.discard(old_id)
+        self.unsynced.discard(old_id)
+        member.member_id, member.is_new = member_id, False
+        self.members.add(member)
+        if was_unsynced:
+            self.unsynced.add(member_id)
+        if old_id == self.leader:
+            self.leader = member_id
+
+    def drop_pending(self, member_id: str) -> None:
+        """Forget an id that was given to a consumer."""
+        self.pending.discard(member_id)
+        self.sessions.discard(member_id)
+
+    def refuse_waits(self, member: ClassicMember, error: GroupError) -> None:
+        """Answer what waits of the member with ``error``."""
+        join_answer = self.members.set_join_answer(member, None)
+        if join_answer is not None:
+            self.reply(join_answer, JoinResult(member.member_id, error=error))
+        if member.sync_answer is not None:
+            self.reply(member.sync_answer, SyncResult(error=error))
+            member.sync_answer = None
+
+    def join_result(self, member: ClassicMember) -> JoinResult:
+        """The generation, as the member learns of it; with all members for the leader."""
+        assert self.protocol is not None, "a generation with members has a protocol"
+        members: Sequence[JoinedMember] = ()
+        if member.member_id == self.leader:
+            members = [
+                JoinedMember(other.member_id, other.instance_id, other.protocols[self.protocol])
+                for other in self.members
+            ]
+        return JoinResult(member.member_id, self.generation, self.protocol_type, self.protocol, self.leader, members)
+
+    def sync_result(self, member: ClassicMember) -> SyncResult:
+        """Its assignment."""
+        return SyncResult(member.assignment, self.protocol_type, self.protocol)
+
+    # --- What is known and written ------------------------------------------------------------------------------------
+
+    def read_subscriptions(self) -> None:
+        """Note which topics the members read."""
+        if not self.members:
+            self.subscribed_topics = frozenset()
+        elif self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            self.subscribed_topics = None
+        else:
+            protocol = self.protocol or ""
+            self.subscribed_topics = subscribed_topics(member.protocols[protocol] for member in self.members)
+        self._subscribed_size = sum(len(name) + NAME_BYTES for name in self.subscribed_topics or ())
+
+    def _enter(self, state: ClassicState, now: Now) -> None:
+        self.state = state
+        self.state_since_ms = now.wall_ms
+
+    def write(self, members: Iterable[ClassicMember], now: Now) -> None:
+        """Have the generation written with these members."""
+        self._effects.records.append(
+            metadata_record(
+                self._group_id, self.protocol_type, self.generation, self.protocol, self.leader, members, now
+            )
+        )
+
+    def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
+        """Have a request answered as soon as all that is written before is durable."""
+        self._effects.replies.append((answer, result))

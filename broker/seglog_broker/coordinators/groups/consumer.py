@@ -1,0 +1,365 @@
+"""A group of the consumer protocol (KIP-848): the broker assigns partitions, members follow with their heartbeats.
+
+Whenever members, their subscriptions or topics change the group epoch grows, and the next heartbeat makes the
+assignment of that epoch. Each member goes towards it by itself: it is told to give partitions up, says that it has,
+and only then others get them. A member epoch is that of the assignment which the member has reached.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import Final
+
+from seglog_broker.coordinators.groups import consumer_errors as errors
+from seglog_broker.coordinators.groups.assignors import NOTHING
+from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
+from seglog_broker.coordinators.groups.consumer_core import REVOCATION, ConsumerCore
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, describe_member
+from seglog_broker.coordinators.groups.consumer_member import (
+    AWAY_EPOCH,
+    JOINING_EPOCH,
+    LEFT_EPOCH,
+    Member,
+    MemberState,
+    Subscription,
+    has_only,
+)
+from seglog_broker.coordinators.groups.consumer_requests import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    Topics,
+    check_heartbeat,
+)
+from seglog_broker.coordinators.groups.consumer_state import size_of_member
+from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Effects, Limits, Now
+from seglog_protocol.errors import GroupError
+from seglog_protocol.kafka import Message
+from seglog_protocol.steps import Steps, finished
+
+DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
+"""Values of group.consumer.migration.policy."""
+
+
+class GroupState(StrEnum):
+    """Kafka's words for how far a group is."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """The group epoch has no assignment yet."""
+    RECONCILING = "Reconciling"
+    """A member has not reached the assignment yet."""
+    STABLE = "Stable"
+
+
+class ConsumerGroup:
+    """A group of the consumer protocol. Requests go in with the moment, what is to be written comes out as ``effects``.
+
+    - The answer to a request is true when all records that the group appended before, or with it, are durable.
+    - Among the replies in ``effects`` are the group's own, by which it learns which records are durable.
+    - What may take long is done in steps, between which other requests of the group may come.
+    - Where records could not be written, ``write_failed`` is called, and requests meanwhile are answered with errors.
+      What the group has decided stays, and is written again with what it decides next.
+    - A session ends when ``advance`` comes after its deadline. A heartbeat that comes before ``advance`` is in time.
+    - A group of which ``is_unused`` is true after a request was refused may be forgotten.
+    """
+
+    kind: Final = "consumer"
+    protocol_type: Final = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(
+        self,
+        group_id: str,
+        effects: Effects,
+        limits: Callable[[], Limits],
+        new_id: Callable[[], str],
+        topics: Topics,
+    ) -> None:
+        self._group_id = group_id
+        self._new_id = new_id
+        self._core = ConsumerCore(group_id, effects, limits, topics)
+        self._state = self._core.state
+        self.regexes = self._core.regexes
+        """The regular expressions of its members."""
+        self.classic = ClassicMembership(self._core, effects, new_id)
+        """For members that use the classic protocol."""
+
+    @classmethod
+    def upgraded(
+        cls,
+        group_id: str,
+        generation: int,
+        members: Iterable[Member],
+        effects: Effects,
+        limits: Callable[[], Limits],
+        new_id: Callable[[], str],
+        topics: Topics,
+        now: Now,
+    ) -> "ConsumerGroup":
+        """A group that was a classic one. Its members stay, with what they had, and are told to join again.
+
+        ``begin`` appends its records.
+        """
+        group = cls(group_id, effects, limits, new_id, topics)
+        group._core.adopt(members, generation, now)
+        return group
+
+    def begin(self) -> None:
+        """Append the records of a group that takes the place of a classic one."""
+        self._state.journal.append()
+
+    # --- What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def group_id(self) -> str:
+        """Its name."""
+        return self._group_id
+
+    @property
+    def group_epoch(self) -> int:
+        """That of the latest change; 0 before the first."""
+        return self._state.group_epoch
+
+    @property
+    def generation(self) -> int:
+        """The group epoch, under the name that it has in classic groups."""
+        return self._state.group_epoch
+
+    @property
+    def state(self) -> GroupState:
+        """How far it is."""
+        state = self._state
+        if not state.members:
+            return GroupState.EMPTY
+        if state.group_epoch > state.assignment_epoch:
+            return GroupState.ASSIGNING
+        if all(member.is_at(state.assignment_epoch) for member in state.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self._state.members
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it never had any."""
+        return self.is_empty and self._state.group_epoch == 0
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """Since when it has no members, ms of the wall clock; None if it has some, or never had.
+
+        Records do not say so: a group that is restored without members has none since then.
+        """
+        return self._core.empty_since_ms if self.is_empty else None
+
+    @property
+    def subscribed_topics(self) -> AbstractSet[str]:
+        """The names of the topics that its members read, whether they exist or not."""
+        return self._state.all_topics()
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        return self._state.size
+
+    def size_of(self, member_id: str) -> int | None:
+        """Of one of its members; None if it is none."""
+        member = self._state.members.get(member_id)
+        return None if member is None else size_of_member(member)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
+        return self._core.deadlines.earliest()
+
+    @property
+    def members(self) -> Collection[Member]:
+        """Its members."""
+        return self._state.members.values()
+
+    @property
+    def may_be_classic(self) -> bool:
+        """Whether there are members, all use the classic protocol, and the configuration lets the group become that."""
+        count, limits = self._state.classic_count, self._core.limits()
+        return (
+            0 < count == len(self._state.members) <= limits.max_size
+            and limits.consumer_migration_policy in DOWNGRADE_POLICIES
+        )
+
+    def describe(self, now: Now) -> ConsumerGroupDescription:
+        """For admins."""
+        return ConsumerGroupDescription(
+            self._group_id,
+            self.state.value,
+            self._state.group_epoch,
+            self._state.assignment_epoch,
+            self._core.preferred_assignor(),
+            Each(self.members, lambda member: describe_member(self._core, member, now)),
+        )
+
+    # --- Requests of members ------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
+        """Note that a member lives, joins, leaves, or subscribes to something else; tell it what it is to have.
+
+        Raises the GroupError that tells it what to do, or InvalidRequestError.
+        """
+        check_heartbeat(self._group_id, request, self._core.limits())
+        if request.member_epoch in {LEFT_EPOCH, AWAY_EPOCH}:
+            result = self._leave(request, now)
+        else:
+            result = yield from self._live(request, now)
+        self._state.journal.append()
+        return result
+
+    def _live(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
+        member, replaced = self._find_or_make(request)
+        subscription = _updated(member.subscription, request)
+        topics_differ = self.regexes.take_new(subscription.regex, request.matching, now)
+        if replaced is not None:
+            self._core.replace(replaced, member)
+        updated = yield from self._core.settle(member, subscription, topics_differ, request.owned, now)
+        is_told = request.is_full or updated.progress.assigned != member.progress.assigned
+        return ConsumerHeartbeatResult(
+            updated.member_id,
+            updated.epoch,
+            self._core.limits().consumer_heartbeat_interval_ms,
+            updated.progress.assigned if is_told else None,
+        )
+
+    def _find_or_make(self, request: ConsumerHeartbeat) -> tuple[Member, Member | None]:
+        """The member as it is, or a new one; and the static member whose place it takes."""
+        joins, instance_id = request.member_epoch == JOINING_EPOCH, request.instance_id
+        if instance_id is not None and not joins:
+            member: Member | None = self._core.find_static(request.member_id, instance_id)
+        else:
+            member = self._state.members.get(request.member_id)
+        if member is None or (joins and self._state.static_member(instance_id) is not None):
+            if not joins:
+                raise errors.unknown_member(self._group_id, request.member_id)
+            return self._core.make_or_replace(request.member_id or self._new_id(), instance_id)
+        if not joins:
+            self._check_epoch(member, request)
+        return member, None
+
+    def _check_epoch(self, member: Member, request: ConsumerHeartbeat) -> None:
+        """Raise FencedMemberEpochError, except to a member that did not get the answer with its epoch."""
+        progress, epoch = member.progress, request.member_epoch
+        if epoch == progress.epoch:
+            fenced = progress.state is MemberState.UNKNOWN and request.owned != NOTHING
+        else:
+            lost_answer = epoch == progress.previous_epoch < progress.epoch
+            fenced = not lost_answer or not has_only(request.owned, progress.assigned)
+        if fenced:
+            raise errors.fenced_epoch(self._group_id, member, epoch)
+
+    def _leave(self, request: ConsumerHeartbeat, now: Now) -> ConsumerHeartbeatResult:
+        if request.instance_id is None:
+            member = self._core.find(request.member_id)
+        else:
+            member = self._core.find_static(request.member_id, request.instance_id)
+        if request.member_epoch == AWAY_EPOCH:
+            self._core.deadlines.discard(REVOCATION + member.member_id)
+            away = member.progress._replace(epoch=AWAY_EPOCH, revoking=NOTHING)
+            progress = finished(away.following(member.progress))
+            self._state.put_member(member._replace(progress=progress))
+        else:
+            self._core.remove([member.member_id], now)
+        return ConsumerHeartbeatResult(member.member_id, request.member_epoch)
+
+    def check_commit(
+        self,
+        member_id: str,
+        epoch: int,
+        instance_id: str | None,  # noqa: ARG002 - whoever has been replaced has another member id
+        now: Now,  # noqa: ARG002 - no heartbeat, other than in classic groups
+    ) -> CommitCheck | None:
+        """Raise the GroupError for a commit of no member, or with an epoch that is not there yet.
+
+        A member that has not heard of its epoch may commit for the partitions that it has had since the epoch with
+        which it comes (KIP-1251): what is returned decides that; None: all of them. Who is no member (``epoch`` below
+        0) may commit while the group is empty.
+        """
+        if epoch < 0 and self.is_empty:
+            return None
+        member = self._core.find(member_id)
+        if epoch == member.epoch:
+            return None
+        if epoch > member.epoch:
+            raise self._other_epoch(member, epoch)
+        since = member.progress.since
+
+        def check(topic_id: bytes, partition: int) -> None:
+            if since.get((topic_id, partition), member.epoch) > epoch:
+                raise self._other_epoch(member, epoch)
+
+        return check
+
+    def check_fetch(self, member_id: str, epoch: int, instance_id: str | None) -> None:  # noqa: ARG002 - as above
+        """Raise the GroupError for a member that looks up offsets and is not of this epoch."""
+        if epoch >= 0 or member_id:
+            member = self._core.find(member_id)
+            if epoch != member.epoch:
+                raise self._other_epoch(member, epoch)
+
+    def _other_epoch(self, member: Member, epoch: int) -> GroupError:
+        """To a member that comes with another epoch than its own."""
+        if member.classic is None:
+            return errors.stale_epoch(self._group_id, member, epoch)
+        return errors.illegal_generation(self._group_id, member, epoch)
+
+    def check_delete(self) -> None:
+        """Raise NonEmptyGroupError unless the group is empty."""
+        if not self.is_empty:
+            raise errors.not_empty(self._group_id, self._state.members.values())
+
+    def delete(self) -> None:
+        """Append tombstones for all that the group has written. Nothing may be asked of it any more."""
+        self._state.delete()
+        self._state.journal.append()
+
+    # --- Time, and what goes on outside -------------------------------------------------------------------------------
+
+    def advance(self, now: Now) -> None:
+        """Do what is due: sessions that end, and members that did not give partitions up in time."""
+        gone: dict[str, None] = {}
+        while (key := self._core.deadlines.pop_due(now.monotonic_ms)) is not None:
+            gone[key.partition(" ")[2]] = None
+        if gone:
+            self._core.remove(gone, now)
+            self._state.journal.append()
+
+    def write_failed(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
+        """Have what is not durable written again with what is written next."""
+        self._state.journal.write_failed()
+
+    def replay(self, key: Message, key_version: int, value: Message | None) -> Steps[None]:
+        """Take a record from the log, in its order. After the last one comes ``restored``."""
+        return self._state.replay(key, key_version, value)
+
+    def restored(self, now: Now) -> None:
+        """Go on from the records that were replayed. Sessions of members begin now."""
+        self._state.replayed()
+        self._core.regexes.restored()
+        for member in self.members:
+            self._core.live_on(member, now)
+            self._core.await_revocation(member, now)
+        if self.is_empty:
+            self._core.empty_since_ms = now.wall_ms
+
+
+def _updated(subscription: Subscription, request: ConsumerHeartbeat) -> Subscription:
+    """What a member has said, with what it says now."""
+    said, before = request, subscription
+    return Subscription(
+        before.instance_id if said.instance_id is None else said.instance_id,
+        before.rack_id if said.rack_id is None else said.rack_id,
+        said.client_id,
+        said.client_host,
+        before.topics if said.topics is None else frozenset(said.topics),
+        before.regex if said.regex is None else said.regex,
+        before.rebalance_timeout_ms if said.rebalance_timeout_ms < 0 else said.rebalance_timeout_ms,
+        before.assignor if said.assignor is None else said.assignor,
+    )

@@ -1,0 +1,194 @@
+"""Members of a group of the consumer protocol that use the classic one: a group changes over one consumer at a time.
+
+The broker assigns to them, too. A heartbeat tells such a member to join again when there is something to give up or to
+get, and it is never the leader. Its generation is its member epoch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from seglog_broker.coordinators.groups import classic_errors
+from seglog_broker.coordinators.groups import consumer_errors as errors
+from seglog_broker.coordinators.groups.assignments import write_assignment
+from seglog_broker.coordinators.groups.classic_member import protocols_by_name
+from seglog_broker.coordinators.groups.consumer_core import JOIN, SYNC, ConsumerCore
+from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, Member, MemberState, Subscription
+from seglog_broker.coordinators.groups.membership import (
+    CONSUMER_PROTOCOL_TYPE,
+    Answer,
+    Effects,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    Now,
+    SyncRequest,
+    SyncResult,
+)
+from seglog_broker.coordinators.groups.subscriptions import ClassicSubscription, read_subscription
+from seglog_broker.coordinators.groups.topic_names import by_id, by_name
+from seglog_protocol.errors import GroupError
+from seglog_protocol.steps import Steps
+
+
+class ClassicMembership:
+    """What a ClassicGroup is asked, for the classic members of a group of the consumer protocol."""
+
+    def __init__(self, core: ConsumerCore, effects: Effects, new_id: Callable[[], str]) -> None:
+        self._core: Final = core
+        self._effects: Final = effects
+        self._new_id: Final = new_id
+
+    def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
+        """Make a consumer a member, or have a member go on towards its assignment; ``answer`` gets a JoinResult."""
+        try:
+            result = yield from self._join(request, now)
+        except GroupError as error:
+            result = JoinResult(request.member_id, error=error)
+        self._core.state.journal.append()
+        self._effects.replies.append((answer, result))
+
+    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
+        """Give a member what it is to have now; ``answer`` gets a SyncResult."""
+        try:
+            result = yield from self._sync(request, now)
+        except GroupError as error:
+            result = SyncResult(error=error)
+        self._effects.replies.append((answer, result))
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
+        """Note that a member lives. Raises the GroupError that tells it what to do."""
+        member = self._find(member_id, generation, instance_id)
+        self._core.live_on(member, now)
+        self._core.look_at_topics()
+        self._core.state.journal.append()
+        if self._core.is_behind(member):
+            raise self._join_again(member, now)
+
+    def leave(self, members: Sequence[LeavingMember], now: Now) -> list[LeaveResult]:
+        """End memberships, those of the consumer protocol too, as admins do; one result for each, in order."""
+        results = []
+        gone: dict[str, None] = {}
+        for leaving in members:
+            error: GroupError | None = None
+            try:
+                member = self._find_leaving(leaving)
+                if member.member_id in gone:
+                    raise errors.unknown_member(self._core.group_id, member.member_id)
+                gone[member.member_id] = None
+            except GroupError as refused:
+                error = refused
+            results.append(LeaveResult(leaving.member_id, leaving.instance_id, error))
+        if gone:
+            self._core.remove(gone, now)
+            self._core.state.journal.append()
+        return results
+
+    # --- Joining ------------------------------------------------------------------------------------------------------
+
+    def _join(self, request: JoinRequest, now: Now) -> Steps[JoinResult]:
+        core, group_id = self._core, self._core.group_id
+        limits = core.limits()
+        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
+            raise classic_errors.invalid_session_timeout(group_id, request.session_timeout_ms, limits)
+        protocols = protocols_by_name(request.protocols)
+        said = yield from self._read(request.protocol_type, protocols)
+        owned = yield from by_id(said.owned, core.topics)
+        if core.state.is_deleted:  # the group has changed its protocol meanwhile
+            raise errors.unknown_member(group_id, request.member_id)
+        self._check_protocols(request.member_id, protocols)
+        if not request.member_id and request.instance_id is None and request.needs_known_member_id:
+            core.check_size()
+            member_id = request.new_member_id(self._new_id())
+            return JoinResult(member_id, error=classic_errors.member_id_required(group_id, member_id))
+        member, replaced = self._find_or_make(request)
+        subscription = Subscription(
+            request.instance_id,
+            said.rack_id,
+            request.client_id,
+            request.client_host,
+            said.topics,
+            rebalance_timeout_ms=request.join_timeout_ms,
+            classic=ClassicProtocols(request.session_timeout_ms, tuple(protocols.items())),
+        )
+        if replaced is not None:
+            core.replace(replaced, member)
+        updated = yield from core.settle(member, subscription, False, owned, now)
+        core.deadlines.discard(JOIN + updated.member_id)
+        core.deadlines.set(SYNC + updated.member_id, now.monotonic_ms + subscription.rebalance_timeout_ms)
+        return JoinResult(updated.member_id, updated.epoch, CONSUMER_PROTOCOL_TYPE, next(iter(protocols)))
+
+    def _find_or_make(self, request: JoinRequest) -> tuple[Member, Member | None]:
+        """The member as it is, or a new one; and the static member whose place it takes."""
+        core, member_id, instance_id = self._core, request.member_id, request.instance_id
+        if member_id and instance_id is not None:
+            return self._check_classic(core.find_static(member_id, instance_id)), None
+        if member_id in core.state.members:
+            return self._check_classic(core.state.members[member_id]), None
+        return core.make_or_replace(member_id or request.new_member_id(self._new_id()), instance_id)
+
+    def _read(self, protocol_type: str, protocols: Mapping[str, bytes]) -> Steps[ClassicSubscription]:
+        """What the consumer reads; it says the same to each assignor, but for what that alone understands."""
+        said = None
+        if protocols and protocol_type == CONSUMER_PROTOCOL_TYPE:
+            said = yield from read_subscription(next(iter(protocols.values())))
+        if said is None:
+            raise errors.no_consumer_metadata(self._core.group_id)
+        return said
+
+    def _check_protocols(self, member_id: str, protocols: Mapping[str, bytes]) -> None:
+        """Raise InconsistentGroupProtocolError for a consumer that the other classic members have no assignor with."""
+        shared: set[str] | None = None
+        for member in self._core.state.members.values():
+            if member.classic is not None and member.member_id != member_id:
+                names = {name for name, _ in member.classic.protocols}
+                shared = names if shared is None else shared & names
+        if shared is not None and shared.isdisjoint(protocols):
+            raise errors.nothing_in_common(self._core.group_id, protocols, sorted(shared))
+
+    # --- Members that are there ---------------------------------------------------------------------------------------
+
+    def _sync(self, request: SyncRequest, now: Now) -> Steps[SyncResult]:
+        core = self._core
+        member = self._find(request.member_id, request.generation, request.instance_id)
+        assert member.classic is not None
+        protocol = member.classic.first
+        if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (None, protocol):
+            raise errors.other_protocol(core.group_id, member, protocol)
+        # A member that has partitions to give up learns here which it keeps, and joins again when it has done so.
+        if core.state.group_epoch > member.epoch and member.progress.state is not MemberState.UNREVOKED_PARTITIONS:
+            raise self._join_again(member, now)
+        core.deadlines.discard(SYNC + member.member_id)
+        core.live_on(member, now)
+        assignment = yield from write_assignment(by_name(member.progress.assigned, core.topics))
+        return SyncResult(assignment, CONSUMER_PROTOCOL_TYPE, protocol)
+
+    def _join_again(self, member: Member, now: Now) -> GroupError:
+        """What tells a member to join again, for which it has its rebalance timeout from the first time on."""
+        key = JOIN + member.member_id
+        if key not in self._core.deadlines:
+            self._core.deadlines.set(key, now.monotonic_ms + member.subscription.rebalance_timeout_ms)
+        return errors.rebalance_in_progress(self._core.group_id)
+
+    def _find(self, member_id: str, generation: int, instance_id: str | None) -> Member:
+        """A classic member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
+        core = self._core
+        member = core.find(member_id) if instance_id is None else core.find_static(member_id, instance_id)
+        self._check_classic(member)
+        if generation != member.epoch:
+            raise errors.illegal_generation(core.group_id, member, generation)
+        return member
+
+    def _find_leaving(self, leaving: LeavingMember) -> Member:
+        core, instance_id = self._core, leaving.instance_id
+        if instance_id is None:
+            return core.find(leaving.member_id)
+        owner = core.state.static_member(instance_id)
+        if not leaving.member_id and owner is not None:
+            return owner
+        return core.find_static(leaving.member_id, instance_id)
+
+    def _check_classic(self, member: Member) -> Member:
+        if member.classic is None:
+            raise errors.not_classic(self._core.group_id, member.member_id)
+        return member

@@ -1,0 +1,315 @@
+"""What a group of the consumer protocol does with its members, whichever protocol these speak."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from seglog_broker.coordinators.groups import consumer_errors as errors
+from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, assign
+from seglog_broker.coordinators.groups.consumer_member import (
+    AWAY_EPOCH,
+    JOINING_EPOCH,
+    Member,
+    MemberState,
+    Progress,
+    Reconciliation,
+    Subscription,
+)
+from seglog_broker.coordinators.groups.consumer_requests import Topics, TopicSize
+from seglog_broker.coordinators.groups.consumer_state import ConsumerState
+from seglog_broker.coordinators.groups.deadlines import Deadlines
+from seglog_broker.coordinators.groups.membership import Effects, Limits, Now
+from seglog_broker.coordinators.groups.steps import ITEMS_A_STEP, Pace
+from seglog_broker.coordinators.groups.topic_regexes import TopicRegexes
+from seglog_protocol.steps import Steps, finished
+
+SESSION: Final = "session "
+REVOCATION: Final = "revocation "
+JOIN: Final = "join "
+SYNC: Final = "sync "
+"""What the deadlines of a member are for: the beginnings of their keys, before its id."""
+
+
+class ConsumerCore:
+    """The members of a group, their subscriptions, and the assignment that they go towards.
+
+    Records of what changes are appended by ``state.journal.append()``.
+    """
+
+    def __init__(self, group_id: str, effects: Effects, limits: Callable[[], Limits], topics: Topics) -> None:
+        self.group_id: Final = group_id
+        self.limits: Final = limits
+        self.topics: Final = topics
+        self.state: Final = ConsumerState(group_id, effects)
+        self.regexes: Final = TopicRegexes(self.state)
+        self.deadlines: Final = Deadlines()
+        self.last_seen: Final[dict[str, int]] = {}
+        """When there was a request of each member, by its id, ms of the monotonic clock."""
+        self.empty_since_ms: int | None = None
+        """Since when there are no members, of the wall clock; it says nothing while there are some."""
+        self._topics_version = -1
+        """Of the topics that were looked at last."""
+        self._is_hash_due = False
+        """Whether the group epoch has begun without another look at the topics."""
+        self._assigning: Steps[None] | None = None
+        """The work on the assignment that all wait for, and do a step of whenever they have their turn."""
+
+    # --- Members ------------------------------------------------------------------------------------------------------
+
+    def find(self, member_id: str) -> Member:
+        """A member. Raises UnknownMemberError."""
+        member = self.state.members.get(member_id)
+        if member is None:
+            raise errors.unknown_member(self.group_id, member_id)
+        return member
+
+    def find_static(self, member_id: str, instance_id: str) -> Member:
+        """A static member. Raises UnknownMemberError, or FencedInstanceError if another took its place."""
+        owner = self.state.static_member(instance_id)
+        if owner is None:
+            raise errors.unknown_instance(self.group_id, member_id, instance_id)
+        if owner.member_id != member_id:
+            raise errors.fenced_instance(self.group_id, member_id, owner)
+        return owner
+
+    def make_or_replace(self, member_id: str, instance_id: str | None) -> tuple[Member, Member | None]:
+        """A member that is not part of the group yet; and the static member whose place it is to take, if there is one.
+
+        Raises UnreleasedInstanceError, GroupMaxSizeError.
+        """
+        owner = self.state.static_member(instance_id)
+        if owner is None:
+            self.check_size()
+            return Member(member_id), None
+        if owner.classic is None and owner.epoch != AWAY_EPOCH:
+            raise errors.unreleased_instance(self.group_id, owner)
+        progress = owner.progress._replace(epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+        return Member(member_id, owner.subscription, progress), owner
+
+    def check_size(self) -> None:
+        """Raise GroupMaxSizeError if there is no room for a member more."""
+        limit = self.limits().consumer_max_size
+        if len(self.state.members) >= limit:
+            raise errors.group_is_full(self.group_id, limit)
+
+    def replace(self, old: Member, new: Member) -> None:
+        """Have ``new`` take the place of a static member: what that had, and was to have."""
+        target = self.state.targets.get(old.member_id, NOTHING)
+        self._assigning = None  # it knows the old one
+        self._forget(old.member_id)
+        self.state.put_member(new)
+        self.state.set_target(new.member_id, target)
+
+    def adopt(self, members: Iterable[Member], epoch: int, now: Now) -> None:
+        """Take members with what they have, which is their assignment of ``epoch``."""
+        for member in members:
+            self.state.put_member(member)
+            self.state.set_target(member.member_id, member.progress.assigned)
+            self.live_on(member, now)
+        self.state.set_group_epoch(epoch, 0)  # the next look at the topics begins another
+        self.state.set_assignment_epoch(epoch, now.wall_ms)
+        self.empty_since_ms = now.wall_ms
+
+    def remove(self, member_ids: Iterable[str], now: Now) -> None:
+        """Have these members no more."""
+        regexes = set()
+        for member_id in member_ids:
+            regexes.add(self.state.members[member_id].subscription.regex)
+            self._forget(member_id)
+        self.regexes.drop_unused(regexes)
+        self._begin_epoch()
+        if not self.state.members:
+            self.empty_since_ms = now.wall_ms
+
+    def live_on(self, member: Member, now: Now) -> None:
+        """From now on the member has its session timeout for its next request."""
+        self.last_seen[member.member_id] = now.monotonic_ms
+        self.deadlines.set(SESSION + member.member_id, now.monotonic_ms + self.session_timeout_ms(member))
+
+    def session_timeout_ms(self, member: Member) -> int:
+        """A member of the classic protocol says its own."""
+        classic = member.classic
+        return self.limits().consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+
+    def _forget(self, member_id: str) -> None:
+        self.state.remove_member(member_id)
+        self.last_seen.pop(member_id, None)
+        for purpose in (SESSION, REVOCATION, JOIN, SYNC):
+            self.deadlines.discard(purpose + member_id)
+
+    # --- Assigning ----------------------------------------------------------------------------------------------------
+
+    def settle(
+        self, member: Member, subscription: Subscription, topics_differ: bool, owned: Assignment | None, now: Now
+    ) -> Steps[Member]:
+        """Have ``member`` say ``subscription``, make an assignment if one is due, and let it go towards that.
+
+        ``topics_differ`` if the group reads other topics for another reason; ``owned``: as in Reconciliation. Raises
+        UnknownMemberError, and CoordinatorNotAvailableError to one of two requests that came at the same time.
+        """
+        state, before = self.state, member.subscription
+        subscription = subscription._replace(topics=state.name_sets.shared(subscription.topics))
+        updated = member._replace(subscription=subscription)
+        changed = subscription.topics != before.topics or subscription.regex != before.regex
+        state.put_member(updated)
+        self.live_on(updated, now)
+        if subscription.regex != before.regex:
+            self.regexes.drop_unused([before.regex])
+        topics_differ |= self.regexes.refresh(now)
+        if changed or topics_differ or state.group_epoch == 0:
+            self._begin_epoch()
+        yield from self._assigned(now)
+        updated = self._unchanged(updated)
+        if changed or not updated.is_at(state.assignment_epoch):
+            updated = yield from self._reconcile(updated, changed, owned, now)
+        return updated
+
+    def _unchanged(self, member: Member) -> Member:
+        """A member after other tasks ran. Raises as ``settle`` if it has other partitions by now."""
+        found = self.find(member.member_id)
+        if found.progress is not member.progress:
+            raise errors.asked_again(self.group_id, member.member_id)
+        return found
+
+    def preferred_assignor(self) -> str:
+        """The one that most members ask for; the first of the configuration if none does."""
+        votes = Counter(member.subscription.assignor for member in self.state.members.values())
+        asked = [(-count, name) for name, count in votes.items() if name is not None and name in ASSIGNORS]
+        return min(asked)[1] if asked else self.limits().consumer_assignors[0]
+
+    def await_revocation(self, member: Member, now: Now) -> None:
+        """Give a member of the consumer protocol its rebalance timeout to give up what it has to, if it has to."""
+        key = REVOCATION + member.member_id
+        if member.classic is None and member.progress.state is MemberState.UNREVOKED_PARTITIONS:
+            self.deadlines.set(key, now.monotonic_ms + member.subscription.rebalance_timeout_ms)
+        else:
+            self.deadlines.discard(key)
+
+    def is_behind(self, member: Member) -> bool:
+        """Whether a member of the classic protocol has to join again, to give partitions up or to get its own."""
+        if member.epoch < self.state.group_epoch:
+            return True
+        match member.progress.state:
+            case MemberState.UNREVOKED_PARTITIONS:
+                return True
+            case MemberState.UNRELEASED_PARTITIONS:
+                has = member.progress.assigned
+                return all(
+                    self.state.owner(topic, number) is None
+                    for topic, numbers in self.state.targets.get(member.member_id, NOTHING).items()
+                    for number in numbers - has.get(topic, frozenset())
+                )
+        return False
+
+    def look_at_topics(self) -> None:
+        """Begin another epoch if topics have changed so that this makes a difference."""
+        if self._topics_version < self.topics.version:
+            finished(self._look())
+
+    def _begin_epoch(self) -> None:
+        """Begin another epoch."""
+        self.state.set_group_epoch(self.state.group_epoch + 1, self.state.metadata_hash)
+        self._is_hash_due = True
+
+    def _look(self) -> Steps[dict[str, TopicSize] | None]:
+        """The topics that members read, by name. Begins another epoch if they are not what they were.
+
+        None if another epoch began between two steps.
+        """
+        state, epoch, version = self.state, self.state.group_epoch, self.topics.version
+        found: dict[str, TopicSize] = {}
+        total = 0
+        pace = Pace()
+        for name in list(state.all_topics()):
+            topic = self.topics.find(name)
+            if topic is not None:
+                found[name] = topic
+                total += hash_of_topic(topic)
+            if pace.is_due():
+                yield
+        if state.group_epoch != epoch:
+            return None
+        hashed = (total + 2**63) % 2**64 - 2**63
+        if hashed != state.metadata_hash:
+            state.set_group_epoch(epoch if self._is_hash_due else epoch + 1, hashed)
+        self._is_hash_due = False
+        self._topics_version = version
+        return found
+
+    def _assigned(self, now: Now) -> Steps[None]:
+        """Have the assignment of the group epoch, for topics as they are now or later."""
+        state, version = self.state, self.topics.version
+        while self._is_hash_due or self._topics_version < version or state.group_epoch > state.assignment_epoch:
+            if self._assigning is None:
+                self._assigning = self._assign(now)
+            try:
+                next(self._assigning)
+            except StopIteration:
+                self._assigning = None
+            else:
+                yield
+
+    def _assign(self, now: Now) -> Steps[None]:
+        """Make the assignment of the group epoch, unless another epoch begins between two steps."""
+        state = self.state
+        found = yield from self._look()
+        epoch = state.group_epoch
+        if found is None or epoch == state.assignment_epoch:
+            return
+        ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
+        subscribers: dict[str, Subscriber] = {}
+        pace = Pace()
+        for member in list(state.members.values()):
+            said = member.subscription
+            key = said.topics, said.regex
+            if key not in ids:  # as a rule members say the same
+                names = state.topics_of(member)
+                ids[key] = frozenset([found[name].topic_id for name in names if name in found])
+                if pace.is_due(len(names)):
+                    yield
+            targets = state.targets.get(member.member_id, NOTHING)
+            subscribers[member.member_id] = Subscriber(ids[key], targets, member.instance_id)
+        sizes = {topic.topic_id: topic.partitions for topic in found.values()}
+        assigned = yield from assign(self.preferred_assignor(), subscribers, sizes)
+        if state.group_epoch != epoch:
+            return
+        for member_id, target in assigned.items():
+            state.set_target(member_id, target)
+        state.set_assignment_epoch(epoch, now.wall_ms)
+        if pace.is_due(len(sizes)):
+            yield
+
+    def _reconcile(
+        self, member: Member, subscription_changed: bool, owned: Assignment | None, now: Now
+    ) -> Steps[Member]:
+        state = self.state
+        while True:
+            moves = state.moves
+            progress = yield from self._next_progress(member, subscription_changed, owned)
+            member = self._unchanged(member)
+            if moves == state.moves:
+                break  # else another member may have got what this one was to get
+        if progress == member.progress:
+            return member
+        updated = member._replace(progress=progress)
+        state.put_member(updated)
+        self.await_revocation(updated, now)
+        if len(progress.since) > ITEMS_A_STEP:
+            yield  # before records are made
+        return updated
+
+    def _next_progress(self, member: Member, subscription_changed: bool, owned: Assignment | None) -> Steps[Progress]:
+        state, names = self.state, self.state.topics_of(member)
+        return Reconciliation(
+            state.assignment_epoch,
+            state.targets.get(member.member_id, NOTHING),
+            lambda topic: self.topics.name(topic) in names,
+            subscription_changed,
+            owned,
+            lambda topic, partition: state.owner(topic, partition) not in {None, member.member_id},
+        ).next(member.progress)
+
+
+def hash_of_topic(topic: TopicSize) -> int:
+    """A number for a topic with its size, the same in every process. The sum of all is the hash of many."""
+    return hash((int.from_bytes(topic.topic_id), topic.partitions))

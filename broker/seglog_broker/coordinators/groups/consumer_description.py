@@ -1,0 +1,117 @@
+"""Groups of the consumer protocol as admins see them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from seglog_broker.coordinators.groups.assignments import encode_assignment
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, merged
+from seglog_broker.coordinators.groups.consumer_core import ConsumerCore
+from seglog_broker.coordinators.groups.consumer_member import Member
+from seglog_broker.coordinators.groups.consumer_requests import Topics
+from seglog_broker.coordinators.groups.membership import (
+    CONSUMER_PROTOCOL_TYPE,
+    Each,
+    GroupDescription,
+    MemberDescription,
+    Now,
+)
+from seglog_broker.coordinators.groups.subscriptions import encode_subscription
+
+
+class PartitionsOfTopic(NamedTuple):
+    """Some partitions of a topic, ascending."""
+
+    topic_id: bytes
+    topic: str
+    partitions: Sequence[int]
+
+
+class ConsumerMemberDescription(NamedTuple):
+    """A member. Topics that are gone do not stand in its assignments.
+
+    What it has to give up is among ``assigned`` until it says that it has.
+    """
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    regex: str
+    """Empty: none."""
+    assigned: Sequence[PartitionsOfTopic]
+    target: Sequence[PartitionsOfTopic]
+    is_classic: bool
+    """Whether it takes part by the classic protocol."""
+    session_timeout_ms: int
+    quiet_ms: int
+    """Since its last heartbeat, or request in place of one."""
+
+
+class ConsumerGroupDescription(NamedTuple):
+    """A group; states are Kafka's Empty, Assigning, Reconciling, Stable."""
+
+    group: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: Sequence[ConsumerMemberDescription]
+
+
+def describe_member(core: ConsumerCore, member: Member, now: Now) -> ConsumerMemberDescription:
+    """A member of the group."""
+    said = member.subscription
+    return ConsumerMemberDescription(
+        member.member_id,
+        said.instance_id,
+        said.rack_id,
+        member.epoch,
+        said.client_id,
+        said.client_host,
+        sorted(said.topics),
+        said.regex,
+        _with_names(merged(member.progress.assigned, member.progress.revoking), core.topics),
+        _with_names(core.state.targets.get(member.member_id, NOTHING), core.topics),
+        said.classic is not None,
+        core.session_timeout_ms(member),
+        max(0, now.monotonic_ms - core.last_seen.get(member.member_id, now.monotonic_ms)),
+    )
+
+
+def _with_names(assignment: Assignment, topics: Topics) -> list[PartitionsOfTopic]:
+    named = ((topic, topics.name(topic), numbers) for topic, numbers in assignment.items())
+    found = [PartitionsOfTopic(topic, name, sorted(numbers)) for topic, name, numbers in named if name is not None]
+    return sorted(found, key=lambda partitions: partitions.topic)
+
+
+def as_classic(group: ConsumerGroupDescription) -> GroupDescription:
+    """The group in the terms of classic ones: what members read and have as they would say it themselves."""
+    return GroupDescription(
+        group.group,
+        "consumer",
+        group.state,
+        group.group_epoch,
+        CONSUMER_PROTOCOL_TYPE,
+        group.assignor,
+        "",
+        Each(
+            range(len(group.members)),
+            lambda number: _as_classic_member(group.members[number]),
+        ),
+    )
+
+
+def _as_classic_member(member: ConsumerMemberDescription) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        encode_subscription(member.topics),
+        encode_assignment((assigned.topic, assigned.partitions) for assigned in member.assigned),
+        member.session_timeout_ms,
+        member.quiet_ms,
+    )

@@ -1,0 +1,209 @@
+"""A member of a group of the consumer protocol, and how it comes to have what its group's assignment gives it."""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
+from seglog_broker.coordinators.groups.steps import Pace
+from seglog_protocol.steps import Steps
+
+JOINING_EPOCH: Final = 0
+"""Of a member that has no partitions yet."""
+
+LEFT_EPOCH: Final = -1
+"""Of whoever is no member (any more)."""
+
+AWAY_EPOCH: Final = -2
+"""Of a static member that has left and keeps its place up to the end of its session."""
+
+
+_NONE: Final[frozenset[int]] = frozenset()
+
+
+class MemberState(IntEnum):
+    """Kafka's numbers for how far a member is."""
+
+    STABLE = 0
+    """It has what the assignment of its epoch gives it."""
+    UNREVOKED_PARTITIONS = 1
+    """It has been asked to give partitions up, and did not say yet that it has."""
+    UNRELEASED_PARTITIONS = 2
+    """It is to have partitions that other members have not given up yet."""
+    UNKNOWN = 127
+    """A state of a newer broker."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "MemberState":  # noqa: ARG003 - any that is not one of these
+        return cls.UNKNOWN
+
+
+class ClassicProtocols(NamedTuple):
+    """What a member says that takes part by JoinGroup, SyncGroup and Heartbeat."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """Names of assignors and the metadata for each, the preferred one first."""
+
+    @property
+    def first(self) -> str:
+        """The name of the preferred one, by which the member reads what it is assigned."""
+        return self.protocols[0][0]
+
+
+class Subscription(NamedTuple):
+    """What a member has said of itself."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    """Names."""
+    regex: str = ""
+    """Empty: none."""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicProtocols | None = None
+    """None: it uses the consumer protocol."""
+
+
+class Progress(NamedTuple):
+    """What a member has been told to have."""
+
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = LEFT_EPOCH
+    """Until the next one it may come with this, since the answer with its epoch may have been lost."""
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = NOTHING
+    revoking: Assignment = NOTHING
+    """What it has to give up. It is its own until it says that it has."""
+    since: Mapping[tuple[bytes, int], int] = MappingProxyType({})
+    """The member epoch with which it got each partition that it has, or has to give up."""
+
+    def following(self, before: "Progress") -> "Steps[Progress]":
+        """This one as what comes after ``before``: what it had then, it has since then."""
+        since: dict[tuple[bytes, int], int] = {}
+        pace = Pace()
+        for assignment in (self.assigned, self.revoking):
+            for topic, numbers in assignment.items():
+                for number in numbers:
+                    since[topic, number] = before.since.get((topic, number), self.epoch)
+                if pace.is_due(len(numbers)):
+                    yield
+        return self._replace(since=since)
+
+
+class Member(NamedTuple):
+    """A member. Whatever changes makes another one."""
+
+    member_id: str
+    subscription: Subscription = Subscription()
+    progress: Progress = Progress()
+
+    @property
+    def instance_id(self) -> str | None:
+        """Of a static member."""
+        return self.subscription.instance_id
+
+    @property
+    def epoch(self) -> int:
+        """Its member epoch."""
+        return self.progress.epoch
+
+    @property
+    def classic(self) -> ClassicProtocols | None:
+        """None: it uses the consumer protocol."""
+        return self.subscription.classic
+
+    def is_at(self, assignment_epoch: int) -> bool:
+        """Whether it has all that the assignment of that epoch gives it."""
+        return self.progress.state is MemberState.STABLE and self.epoch == assignment_epoch
+
+
+def has_only(owned: Assignment | None, assigned: Assignment) -> bool:
+    """Whether a member that says it has ``owned`` has nothing but what it is assigned; None: it does not say."""
+    return owned is not None and all(owned[topic] <= assigned.get(topic, frozenset()) for topic in owned)
+
+
+class Reconciliation(NamedTuple):
+    """What decides about the next progress of a member. Partitions are revoked before others are assigned."""
+
+    target_epoch: int
+    target: Assignment
+    is_read: Callable[[bytes], bool]
+    """Whether the member subscribes to a topic id. Partitions of other topics are revoked at once."""
+    subscription_changed: bool
+    """By the request that is being served."""
+    owned: Assignment | None
+    """What the member says it has; None: it does not say, so it may have all that it ever had."""
+    is_taken: Callable[[bytes, int], bool]
+    """Whether another member has a partition."""
+
+    def next(self, progress: Progress) -> Steps[Progress]:
+        """What the member has now; the same if it has to wait. Nothing is known of an UNKNOWN state but that."""
+        match progress.state:
+            case MemberState.STABLE:
+                if progress.epoch != self.target_epoch:
+                    return (yield from self._approach(progress, progress.epoch))
+            case MemberState.UNREVOKED_PARTITIONS:
+                if not self._still_has(progress.revoking):
+                    return (yield from self._approach(progress, progress.epoch))
+            case MemberState.UNRELEASED_PARTITIONS:
+                return (yield from self._approach(progress, progress.epoch))
+            case MemberState.UNKNOWN:
+                return (yield from self._approach(progress, self.target_epoch))
+        return (yield from self._without_unsubscribed(progress)) if self.subscription_changed else progress
+
+    def _approach(self, progress: Progress, epoch: int) -> Steps[Progress]:
+        kept: dict[bytes, frozenset[int]] = {}
+        revoking: dict[bytes, frozenset[int]] = {}
+        available: dict[bytes, frozenset[int]] = {}
+        waits = False
+        pace = Pace()
+        for topic in sorted(self.target.keys() | progress.assigned.keys()):
+            wanted = self.target.get(topic, _NONE) if self.is_read(topic) else _NONE
+            has = progress.assigned.get(topic, _NONE)
+            missing = wanted - has
+            free = frozenset(number for number in missing if not self.is_taken(topic, number))
+            waits = waits or free != missing
+            for into, numbers in ((kept, has & wanted), (revoking, has - wanted), (available, (has & wanted) | free)):
+                if numbers:
+                    into[topic] = numbers
+            if pace.is_due(1 + len(wanted) + len(has)):
+                yield
+        if self._still_has(revoking):
+            after = Progress(epoch, progress.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+        else:
+            state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+            after = Progress(self.target_epoch, progress.epoch, state, available)
+        return (yield from after.following(progress))
+
+    def _without_unsubscribed(self, progress: Progress) -> Steps[Progress]:
+        """Have it give up what it does not read any more, even though there is no new assignment."""
+        assigned: dict[bytes, frozenset[int]] = {}
+        revoking = dict(progress.revoking)
+        pace = Pace()
+        for topic, numbers in progress.assigned.items():
+            if self.is_read(topic):
+                assigned[topic] = numbers
+            else:
+                revoking[topic] = revoking.get(topic, _NONE) | numbers
+            if pace.is_due():
+                yield
+        if len(assigned) == len(progress.assigned):
+            return progress
+        if self._still_has(revoking):
+            after = progress._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=assigned, revoking=revoking)
+        else:
+            after = progress._replace(assigned=assigned)
+        return (yield from after.following(progress))
+
+    def _still_has(self, revoking: Assignment) -> bool:
+        """Whether the member may have any of these."""
+        if not revoking:
+            return False
+        return self.owned is None or any(
+            numbers & self.owned.get(topic, frozenset()) for topic, numbers in revoking.items()
+        )

@@ -1,0 +1,244 @@
+"""Requests of the members of groups, their results, and what a coordinator has to do about them.
+
+A group decides; it waits for nothing. The moment is passed in, what is to be written and answered comes out as
+``Effects``, and ``deadline_ms`` of a group is when it wants to be called again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, overload
+
+from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.kafka import Message
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+"""The protocol type of groups whose members share the partitions of topics."""
+
+NO_GENERATION: Final = -1
+"""The generation of whoever is no member."""
+
+
+class Now(NamedTuple):
+    """A moment. ``monotonic_ms`` measures intervals; ``wall_ms``, since 1970, is what records hold."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class Limits(NamedTuple):
+    """The keys of the configuration that groups depend on, under Kafka's names; times are ms."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+
+
+# --- Effects ----------------------------------------------------------------------------------------------------------
+
+
+class Answer(Protocol):
+    """Where the result of a request goes that may have to wait."""
+
+    def __call__(self, result: Any, /) -> None:
+        """Answer with a result: a JoinResult, a SyncResult."""
+        ...
+
+
+class Record(NamedTuple):
+    """A record for ``__consumer_offsets``: its key and value (None: a tombstone), in these versions.
+
+    The version of a key is its type: 2 for the metadata of a classic group.
+    """
+
+    key: Message
+    key_version: int
+    value: Message | None
+    value_version: int = 0
+
+
+class Effects:
+    """What groups want done: ``records`` written, all of them together, and when they are durable ``replies`` sent."""
+
+    __slots__ = ("records", "replies")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.replies: list[tuple[Answer, Any]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.replies)
+
+
+class CommitCheck(Protocol):
+    """What decides about the partitions of a commit, one by one."""
+
+    def __call__(self, topic_id: bytes, partition: int, /) -> None:
+        """Raise the GroupError for a partition whose offset the member may not commit."""
+        ...
+
+
+# --- The classic protocol ---------------------------------------------------------------------------------------------
+
+
+class JoinRequest(NamedTuple):
+    """A consumer wants to be a member, or a member says that it takes part in the next generation."""
+
+    member_id: str
+    """Empty: the consumer is no member yet."""
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[tuple[str, bytes]]
+    """Names of assignors and the metadata for each, the preferred one first."""
+    needs_known_member_id: bool = True
+    """Whether a new dynamic member is told its id first and has to ask again with it (JoinGroup from version 4 on)."""
+    may_skip_assignment: bool = False
+    """Whether the leader understands ``skip_assignment`` (from version 9 on)."""
+    reason: str | None = None
+
+    @property
+    def join_timeout_ms(self) -> int:
+        """How long others wait for it: not at all below 0, as in Kafka."""
+        return max(0, self.rebalance_timeout_ms)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the member takes of the budget for members, or its id alone."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + 2 * len(self.client_id) + said
+
+    def new_member_id(self, random: str) -> str:
+        """The id that the coordinator gives a new member; people find its client in it."""
+        return f"{self.client_id if self.instance_id is None else self.instance_id}-{random}"
+
+
+class JoinedMember(NamedTuple):
+    """A member as the leader learns of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """A generation, or with ``error`` why there is none."""
+
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: Sequence[JoinedMember] = ()
+    """For the leader alone."""
+    skip_assignment: bool = False
+    error: SeglogError | None = None
+
+
+class SyncRequest(NamedTuple):
+    """A member wants its assignment; the leader brings those of all."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    """Both None before version 5: not checked."""
+    assignments: Mapping[str, bytes] = {}
+
+
+class SyncResult(NamedTuple):
+    """The assignment of a member, or with ``error`` why there is none."""
+
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol: str | None = None
+    error: SeglogError | None = None
+
+
+class LeavingMember(NamedTuple):
+    """A member that leaves, by its id, or a static one by its instance id with an empty ``member_id``."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeaveResult(NamedTuple):
+    """What became of one LeavingMember."""
+
+    member_id: str
+    instance_id: str | None
+    error: SeglogError | None = None
+
+
+# --- Descriptions -----------------------------------------------------------------------------------------------------
+
+
+ItemT = TypeVar("ItemT")
+MadeT = TypeVar("MadeT")
+
+
+class MemberDescription(NamedTuple):
+    """A member as admins see it; ``metadata`` and ``assignment`` are in the format of the group's protocol type."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+    session_timeout_ms: int
+    quiet_ms: int
+    """Since its last heartbeat, or request in place of one."""
+
+
+class Each(Sequence[MadeT], Generic[ItemT, MadeT]):
+    """Items that are made one at a time, when they are asked for: all of them may take long, and much memory."""
+
+    def __init__(self, items: Iterable[ItemT], make: Callable[[ItemT], MadeT]) -> None:
+        self._items = list(items)
+        self._make = make
+
+    def __iter__(self) -> Iterator[MadeT]:
+        return map(self._make, self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, at: int) -> MadeT: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Each[ItemT, MadeT]": ...
+
+    def __getitem__(self, at: int | slice) -> "MadeT | Each[ItemT, MadeT]":
+        return Each(self._items[at], self._make) if isinstance(at, slice) else self._make(self._items[at])
+
+
+class GroupDescription(NamedTuple):
+    """A group as admins see it.
+
+    ``state`` in Kafka's words: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; for groups of the consumer
+    protocol Empty, Assigning, Reconciling, Stable.
+    """
+
+    group: str
+    kind: str
+    """``classic`` or ``consumer``."""
+    state: str
+    generation: int
+    """The group epoch, for groups of the consumer protocol."""
+    protocol_type: str
+    protocol: str
+    """The assignor."""
+    leader: str
+    members: Sequence[MemberDescription]

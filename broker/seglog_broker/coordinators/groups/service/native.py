@@ -1,0 +1,266 @@
+"""Requests of the native protocol about groups, and their replies."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from seglog_broker.coordinators.groups.assignments import assigned_partitions
+from seglog_broker.coordinators.groups.groups_api import Committed, Committer, Groups, OffsetToCommit
+from seglog_broker.coordinators.groups.membership import (
+    CONSUMER_PROTOCOL_TYPE,
+    NO_GENERATION,
+    JoinRequest,
+    LeavingMember,
+    MemberDescription,
+    SyncRequest,
+)
+from seglog_broker.coordinators.groups.subscriptions import subscribed_topics
+from seglog_broker.storage.io.clock import Clock
+from seglog_protocol.messages import (
+    CommitOffsetResult,
+    CommitOffsetsReply,
+    CommitOffsetsRequest,
+    CommittedOffset,
+    CommittedOffsetsReply,
+    CommittedOffsetsRequest,
+    DeletedGroup,
+    DeletedOffset,
+    DeleteGroupsReply,
+    DeleteGroupsRequest,
+    DeleteOffsetsReply,
+    DeleteOffsetsRequest,
+    DescribedMember,
+    DescribedPartitions,
+    DescribeGroupReply,
+    DescribeGroupRequest,
+    GroupHeartbeatReply,
+    GroupHeartbeatRequest,
+    JoinGroupMember,
+    JoinGroupReply,
+    JoinGroupRequest,
+    LeaveGroupReply,
+    LeaveGroupRequest,
+    LeaveGroupResult,
+    ListedGroup,
+    ListGroupsReply,
+    ListGroupsRequest,
+    Message,
+    Request,
+    SyncGroupReply,
+    SyncGroupRequest,
+)
+
+OFFSETS_A_TURN: Final = 250
+"""Committed offsets that are looked up before other tasks run."""
+
+LISTED_MAX: Final = 1_000
+"""The most groups in one reply; further requests get the others."""
+
+DEFAULT_CLIENT_ID: Final = "seglog"
+
+
+class NativeGroups:
+    """Answers native requests about groups."""
+
+    def __init__(self, groups: Groups, clock: Clock, turn: Callable[[], Awaitable[None]]) -> None:
+        self._groups = groups
+        self._clock = clock
+        self._turn = turn
+
+    async def answer(self, request: Request, host: str) -> Message | None:
+        """The reply to a request about groups from ``host``; None to any other. Raises GroupError."""
+        match request:
+            case CommitOffsetsRequest():
+                return await self._commit(request)
+            case CommittedOffsetsRequest():
+                return await self._committed(request)
+            case JoinGroupRequest():
+                return await self._join(request, host)
+            case SyncGroupRequest():
+                return await self._sync(request)
+            case GroupHeartbeatRequest():
+                self._groups.heartbeat(request.group, request.member_id, request.generation, request.instance_id)
+                return GroupHeartbeatReply()
+            case LeaveGroupRequest():
+                return await self._leave(request)
+            case ListGroupsRequest():
+                return await self._list(request)
+            case DescribeGroupRequest():
+                return self._describe(request)
+            case DeleteGroupsRequest():
+                errors = await self._groups.delete(request.groups)
+                return DeleteGroupsReply(
+                    [DeletedGroup(group, error) for group, error in zip(request.groups, errors, strict=True)]
+                )
+            case DeleteOffsetsRequest():
+                keys = [(item.topic, item.partition) for item in request.partitions]
+                errors = await self._groups.delete_offsets(request.group, keys)
+                return DeleteOffsetsReply([DeletedOffset(*key, error) for key, error in zip(keys, errors, strict=True)])
+        return None
+
+    # --- Membership ---------------------------------------------------------------------------------------------------
+
+    async def _join(self, request: JoinGroupRequest, host: str) -> JoinGroupReply:
+        result = await self._groups.join(
+            request.group,
+            JoinRequest(
+                member_id=request.member_id or "",
+                instance_id=request.instance_id,
+                client_id=DEFAULT_CLIENT_ID if request.client_id is None else request.client_id,
+                client_host=host,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+                may_skip_assignment=True,
+                reason=request.reason,
+            ),
+        )
+        if result.error is not None:
+            raise result.error
+        is_leader = result.leader == result.member_id
+        return JoinGroupReply(
+            result.member_id,
+            result.generation,
+            result.protocol or "",
+            result.leader,
+            [JoinGroupMember(member.member_id, member.metadata, member.instance_id) for member in result.members]
+            if is_leader
+            else None,
+            True if result.skip_assignment else None,
+        )
+
+    async def _sync(self, request: SyncGroupRequest) -> SyncGroupReply:
+        result = await self._groups.sync(
+            request.group,
+            SyncRequest(
+                request.member_id,
+                request.generation,
+                request.instance_id,
+                assignments={item.member_id: item.assignment for item in request.assignments or ()},
+            ),
+        )
+        if result.error is not None:
+            raise result.error
+        return SyncGroupReply(result.assignment)
+
+    async def _leave(self, request: LeaveGroupRequest) -> LeaveGroupReply:
+        members = [LeavingMember(item.member_id or "", item.instance_id, item.reason) for item in request.members]
+        results = await self._groups.leave(request.group, members)
+        return LeaveGroupReply(
+            [LeaveGroupResult(result.member_id, result.instance_id, result.error) for result in results]
+        )
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    async def _commit(self, request: CommitOffsetsRequest) -> CommitOffsetsReply:
+        committer = Committer(
+            request.member_id or "",
+            NO_GENERATION if request.generation is None else request.generation,
+            request.instance_id,
+        )
+        topic_ids = request.topic_ids or {}
+        errors = await self._groups.commit(
+            request.group,
+            committer,
+            [
+                OffsetToCommit(
+                    item.topic,
+                    item.partition,
+                    item.offset,
+                    -1 if item.leader_epoch is None else item.leader_epoch,
+                    item.metadata or "",
+                    topic_ids.get(item.topic, ""),
+                )
+                for item in request.offsets
+            ],
+        )
+        return CommitOffsetsReply(
+            [
+                CommitOffsetResult(item.topic, item.partition, error)
+                for item, error in zip(request.offsets, errors, strict=True)
+            ]
+        )
+
+    async def _committed(self, request: CommittedOffsetsRequest) -> CommittedOffsetsReply:
+        if request.partitions is None:
+            known = self._groups.committed_topics(request.group)
+            asked = [(topic, number) for topic, numbers in known.items() for number in numbers]
+        else:
+            asked = [(item.topic, item.partition) for item in request.partitions]
+        found: list[CommittedOffset] = []
+        for begin in range(0, max(1, len(asked)), OFFSETS_A_TURN):
+            if begin:
+                await self._turn()
+            some = self._groups.committed(request.group, asked[begin : begin + OFFSETS_A_TURN])
+            found += [_committed(one) for one in some if one.offset >= 0 or request.partitions is not None]
+        return CommittedOffsetsReply(found, self._clock.now_ms())
+
+    # --- For people ---------------------------------------------------------------------------------------------------
+
+    async def _list(self, request: ListGroupsRequest) -> ListGroupsReply:
+        limit = min(LISTED_MAX, LISTED_MAX if request.limit is None else request.limit)
+        found = await self._groups.list_groups(request.after, limit + 1)
+        return ListGroupsReply(
+            [
+                ListedGroup(
+                    group.group,
+                    group.kind,
+                    group.state,
+                    group.protocol_type,
+                    group.members,
+                    group.partitions,
+                    group.expires_ms,
+                )
+                for group in found[:limit]
+            ],
+            self._clock.now_ms(),
+            more=len(found) > limit,
+        )
+
+    def _describe(self, request: DescribeGroupRequest) -> DescribeGroupReply:
+        described, listed = self._groups.describe(request.group)
+        is_consumer = described.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return DescribeGroupReply(
+            described.group,
+            described.kind,
+            described.state,
+            described.generation,
+            described.protocol_type,
+            described.protocol,
+            described.leader,
+            [_member(member, is_consumer=is_consumer) for member in described.members],
+            self._clock.now_ms(),
+            listed.empty_since_ms,
+            listed.expires_ms,
+        )
+
+
+def _committed(one: Committed) -> CommittedOffset:
+    if one.offset < 0:
+        return CommittedOffset(one.topic, one.partition)
+    return CommittedOffset(
+        one.topic,
+        one.partition,
+        one.offset,
+        None if one.leader_epoch < 0 else one.leader_epoch,
+        one.metadata or None,
+        one.committed_ms,
+        one.expires_ms,
+    )
+
+
+def _member(member: MemberDescription, *, is_consumer: bool) -> DescribedMember:
+    assigned = assigned_partitions(member.assignment) if is_consumer else None
+    topics = subscribed_topics([member.metadata]) if is_consumer else None
+    return DescribedMember(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout_ms,
+        member.quiet_ms,
+        member.instance_id,
+        None if topics is None else sorted(topics),
+        None
+        if assigned is None
+        else [DescribedPartitions(topic, numbers) for topic, numbers in sorted(assigned.items())],
+    )

@@ -1,0 +1,309 @@
+"""Committed offsets: stored, looked up, deleted."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
+from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.group_memory import Budget
+from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.membership import CommitCheck, Record
+from seglog_broker.coordinators.groups.records import encode_commit, encode_forgotten
+from seglog_broker.coordinators.groups.service.beyond_end import BeyondEnd
+from seglog_broker.coordinators.groups.service.offsets_topic import Encoded, OffsetsTopic
+from seglog_broker.coordinators.groups.service.runner import GroupRunner, Waiting
+from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_protocol.errors import (
+    CoordinatorLoadingError,
+    GroupSubscribedError,
+    IllegalGenerationError,
+    MetadataTooLargeError,
+    SeglogError,
+    UnknownPartitionError,
+    UnknownTopicError,
+    without_frames,
+)
+
+OFFSETS_A_WRITE: Final = 200
+"""Offsets that are written together, and handled before other tasks run."""
+
+
+_NOTHING: Final[dict[Key, CommittedOffset]] = {}
+
+_READER_OF_ANOTHER: Final = "what was read belongs to the former one: read the new one with a new consumer"
+
+
+class OffsetService:
+    """The committed offsets of all groups."""
+
+    def __init__(
+        self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
+    ) -> None:
+        self.committed = CommittedOffsets()
+        self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
+        """By group: offsets that are not answered yet. The logs of some are being recovered, and may end before them;
+        others were set back, and are answered when that is durable."""
+        self._memory = Budget(
+            "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
+        )
+        self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
+        self._runner = runner
+        self._topic = topic
+        self._table = table
+        self._config = config
+        self._reads = reads
+        self._beyond_end = BeyondEnd(table)
+
+    # --- Commits ------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
+    ) -> list[SeglogError | None]:
+        """Store offsets; as ``Groups.commit``, for a group that is loaded."""
+        self._check_committer(group, committer, offsets)
+        results: list[SeglogError | None] = [None] * len(offsets)
+        for begin in range(0, len(offsets), OFFSETS_A_WRITE):
+            if begin:
+                await self._reads.turn()
+            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
+        return results
+
+    async def _commit_some(
+        self, group: str, offsets: Sequence[OffsetToCommit], results: list[SeglogError | None], begin: int
+    ) -> None:
+        now = self._runner.now()
+        records: list[Encoded] = []
+        stored: list[tuple[Key, CommittedOffset]] = []
+        places: list[int] = []
+        for number, wanted in enumerate(offsets, start=begin):
+            try:
+                topic_id = self._check(group, wanted)
+            except SeglogError as error:
+                results[number] = without_frames(error)
+                continue
+            committed = CommittedOffset(
+                wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
+            )
+            key = wanted.topic, wanted.partition
+            try:
+                self._check_memory(group, key, committed)
+            except SeglogError as error:
+                results[number] = without_frames(error)
+                continue
+            self._beyond_end.look(group, key, wanted.offset)
+            records.append(encode_commit(group, key, committed))
+            stored.append((key, committed))
+            places.append(number)
+        if not records:
+            return
+        self._under_way.update((group, key) for key, _ in stored)
+        waiting: Waiting[None] = Waiting()
+        self._topic.write(group, records, partial(self._note_committed, group, stored, waiting))
+        try:
+            await waiting.wait()
+        except SeglogError as error:
+            for number in places:
+                results[number] = without_frames(error)
+
+    def _check_memory(self, group: str, key: Key, committed: CommittedOffset) -> None:
+        """Raise CoordinatorNotAvailableError if there is no room for an offset, which may be one more."""
+        before = self.committed.of(group).get(key)
+        size = self.committed.size_of(group, committed)
+        if before is not None:
+            size -= self.committed.size_of(group, before)
+        self._memory.note("", self.committed.size)
+        self._memory.check(group, size, is_new=before is None)
+
+    def _note_committed(
+        self,
+        group: str,
+        stored: Sequence[tuple[Key, CommittedOffset]],
+        waiting: Waiting[None],
+        error: SeglogError | None,
+    ) -> None:
+        """Keep what is durable now, and answer."""
+        for key, _ in stored:
+            self._under_way[group, key] -= 1
+            if not self._under_way[group, key]:
+                del self._under_way[group, key]
+        if error is not None:
+            waiting.fail(error)
+            return
+        for key, committed in stored:
+            if not self.is_gone(key[0], committed):  # else the topic was deleted meanwhile
+                self.committed.put(group, key, committed)
+        waiting(None)
+
+    def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
+        """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""
+        known = self._runner.groups.get(group)
+        if known is not None:
+            now = self._runner.now()
+            check = known.check_commit(committer.member_id, committer.generation, committer.instance_id, now)
+            self._runner.carry_out(group)
+            if check is not None:
+                self._check_partitions(check, offsets)
+        elif committer.generation >= 0:
+            raise IllegalGenerationError(
+                f"group {group} has no generation {committer.generation}: it has no members; join it again", group=group
+            )
+
+    def _check_partitions(self, check: CommitCheck, offsets: Iterable[OffsetToCommit]) -> None:
+        for offset in offsets:
+            with suppress(UnknownTopicError, UnknownPartitionError):  # the result for this one alone
+                topic = self._table.topic_with(offset.topic, offset.partition)
+                check(id_bytes(topic.id), offset.partition)
+
+    def _check(self, group: str, wanted: OffsetToCommit) -> str:
+        """The id of the topic. Raises the error of an offset that cannot be committed."""
+        topic = self._table.topic_with(wanted.topic, wanted.partition)
+        if wanted.topic_id not in {"", topic.id}:
+            raise self._table.another_topic(wanted.topic, wanted.partition, _READER_OF_ANOTHER)
+        limit = self._config.current.offset_metadata_max_bytes
+        size = len(wanted.metadata.encode("utf-8", "surrogatepass")) if len(wanted.metadata) * 4 > limit else 0
+        if size > limit:
+            raise MetadataTooLargeError(
+                f"the text committed with {wanted.topic}-{wanted.partition} has {size:,} bytes; "
+                f"offset.metadata.max.bytes is {limit:,}",
+                group=group,
+                size=size,
+                limit=limit,
+            )
+        return topic.id
+
+    # --- Looked up ----------------------------------------------------------------------------------------------------
+
+    def topics_of(self, group: str, committer: Committer | None) -> dict[str, list[int]]:
+        """As ``Groups.committed_topics``, for a group that is loaded."""
+        self._check_fetch(group, committer)
+        numbers: dict[str, list[int]] = {}
+        for topic, number in self.committed.of(group):
+            numbers.setdefault(topic, []).append(number)
+        return {topic: sorted(numbers[topic]) for topic in sorted(numbers)}
+
+    def _check_fetch(self, group: str, committer: Committer | None) -> None:
+        known = self._runner.groups.get(group)
+        if committer is not None and isinstance(known, ConsumerGroup):
+            known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
+
+    def look_up(
+        self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None
+    ) -> list[Committed]:
+        """What is committed; as ``Groups.committed``, for a group that is loaded."""
+        self._check_fetch(group, committer)
+        kept = self.committed.of(group)
+        unsettled = self.unsettled.get(group, _NOTHING)
+        retention = self.retention(group)
+        found: list[Committed] = []
+        for topic, number in sorted(kept) if partitions is None else partitions:
+            stored = kept.get((topic, number))
+            is_unstable = self.committed.is_unstable(group, (topic, number))
+            if stored is None or self.is_gone(topic, stored):
+                if partitions is not None:
+                    found.append(Committed(topic, number, is_unstable=is_unstable))
+            elif unsettled.get((topic, number)) is stored:
+                raise CoordinatorLoadingError(
+                    f"what group {group} committed for {topic}-{number} is being compared with its log: ask again",
+                    group=group,
+                )
+            else:
+                expires_ms = retention.expires_ms(topic, stored)
+                found.append(
+                    Committed(
+                        topic,
+                        number,
+                        stored.offset,
+                        stored.leader_epoch,
+                        stored.metadata,
+                        stored.committed_ms,
+                        expires_ms,
+                        is_unstable,
+                    )
+                )
+        return found
+
+    def is_under_way(self, group: str, key: Key) -> bool:
+        """Whether a commit is being written, behind which nothing may be written that forgets the one before."""
+        return (group, key) in self._under_way
+
+    def is_gone(self, topic: str, committed: CommittedOffset) -> bool:
+        """Whether the topic was deleted since, also where another one has its name now."""
+        known = self._table.find_topic(topic)
+        return known is None or committed.topic_id not in {"", known.id}
+
+    def retention(self, group: str) -> Retention:
+        """What decides when the offsets of ``group`` are forgotten."""
+        known = self._runner.groups.get(group)
+        retention_ms = self._config.current.offsets_retention_minutes * 60_000
+        if known is None:
+            return Retention(retention_ms, is_empty=True, empty_since_ms=None, read_topics=None)
+        return Retention(
+            retention_ms,
+            is_empty=known.is_empty,
+            empty_since_ms=known.empty_since_ms if known.protocol_type else None,
+            read_topics=known.subscribed_topics,
+        )
+
+    def expires_ms(self, group: str) -> int | None:
+        """When the last offset of a group is forgotten, as things stand; None: not, or there is none."""
+        retention = self.retention(group)
+        moments = [retention.expires_ms(topic, stored) for (topic, _), stored in self.committed.of(group).items()]
+        known = [moment for moment in moments if moment is not None]
+        return max(known) if known and len(known) == len(moments) else None
+
+    # --- Deleted ------------------------------------------------------------------------------------------------------
+
+    async def delete(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
+        """Forget offsets; as ``Groups.delete_offsets``, for a group that is loaded and known."""
+        read = self.retention(group)
+        results: list[SeglogError | None] = []
+        forgotten: dict[Key, None] = {}
+        for topic, number in partitions:
+            if len(results) % OFFSETS_A_WRITE == OFFSETS_A_WRITE - 1:
+                await self._reads.turn()
+            if read.may_be_read(topic):
+                results.append(
+                    GroupSubscribedError(
+                        f"members of group {group} read topic {topic}: stop them first", group=group, topic=topic
+                    )
+                )
+                continue
+            results.append(None)
+            if (topic, number) in self.committed.of(group):
+                forgotten[topic, number] = None
+        await self.forget(group, list(forgotten))
+        return results
+
+    async def forget(self, group: str, keys: Sequence[Key], more: Sequence[Encoded | Record] = ()) -> None:
+        """Forget offsets, and write ``more`` with that; return when it is durable.
+
+        Raises CoordinatorNotAvailableError.
+        """
+        for begin in range(0, len(keys), OFFSETS_A_WRITE):
+            if begin:
+                await self._reads.turn()
+            some = keys[begin : begin + OFFSETS_A_WRITE]
+            await self._forget_some(group, some, [encode_forgotten(group, key) for key in some])
+        if more:
+            await self._forget_some(group, (), more)
+
+    async def _forget_some(self, group: str, keys: Sequence[Key], records: Sequence[Encoded | Record]) -> None:
+        waiting: Waiting[None] = Waiting()
+        self._topic.write(group, records, partial(self._note_forgotten, group, keys, waiting))
+        await waiting.wait()
+
+    def _note_forgotten(
+        self, group: str, keys: Sequence[Key], waiting: Waiting[None], error: SeglogError | None
+    ) -> None:
+        if error is not None:
+            waiting.fail(error)
+            return
+        for key in keys:
+            self.committed.drop(group, key)
+        waiting(None)

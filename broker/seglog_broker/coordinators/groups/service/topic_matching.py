@@ -1,0 +1,106 @@
+"""Matches the regular expressions of members against the names of topics, in turns with all other requests.
+
+A new expression is matched against all names. A topic that is created or deleted is matched against each expression
+there is, once for all groups that have it.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import trio
+
+from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
+from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.consumer_requests import Matching, Topics
+from seglog_broker.coordinators.groups.service.runner import Group
+from seglog_broker.partitions.cold_reads import ColdReads
+
+PATTERNS_MAX: Final = 100
+"""Expressions that are kept as RE2 has them, each of some hundred KiB at most; others are read again."""
+
+PAUSE_SECONDS: Final = 1.0
+"""Between two rounds over all groups, however often topics are created."""
+
+GROUPS_A_TURN: Final = 100
+"""Groups that are looked at before other tasks run."""
+
+
+class TopicMatching:
+    """The task that matches, and what a request waits for that brings a new expression."""
+
+    def __init__(self, groups: Mapping[str, Group], topics: Topics, reads: ColdReads) -> None:
+        self._groups: Final = groups
+        self._topics: Final = topics
+        self._reads: Final = reads
+        self._pattern: Final = lru_cache(PATTERNS_MAX)(ClientPattern)
+        self._changed: set[str] = set()
+        self._restored: set[str] = set()
+        self._wanted = trio.Event()
+
+    async def match_all(self, regex: str) -> Matching:
+        """The names that an expression matches when this returns, or why it is not taken."""
+        seen: set[str] = set()
+        found: set[str] = set()
+        try:
+            self._pattern(regex)
+            while names := [name for name in self._topics.names() if name not in seen]:
+                seen.update(names)
+                found |= await self._match(regex, names)
+        except PatternError as error:
+            return error
+        return frozenset(found.intersection(self._topics.names()))
+
+    def note_topic(self, topic: str) -> None:
+        """Have a topic matched that was created or deleted."""
+        self._changed.add(topic)
+        self._wanted.set()
+
+    def note_restored(self, group: str) -> None:
+        """Have all topics matched for a group that comes from the log."""
+        self._restored.add(group)
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Match what was noted, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            changed, self._changed = self._changed, set()
+            restored, self._restored = self._restored, set()
+            found: dict[str, frozenset[str]] = {}
+            for number, name in enumerate(list(self._groups)):
+                if number % GROUPS_A_TURN == 0:
+                    await self._reads.turn()
+                group = self._groups.get(name)
+                if isinstance(group, ConsumerGroup):
+                    await self._tell(group, changed, found, is_restored=name in restored)
+            await trio.sleep(PAUSE_SECONDS)
+
+    async def _tell(
+        self, group: ConsumerGroup, changed: set[str], found: dict[str, frozenset[str]], *, is_restored: bool
+    ) -> None:
+        if not changed and not is_restored:
+            return
+        for regex in list(group.regexes):
+            await self._reads.turn()
+            if is_restored:
+                matching = await self.match_all(regex)
+                if not isinstance(matching, PatternError):  # else it keeps what it had
+                    group.regexes.note(regex, None, matching)
+                continue
+            if regex not in found:
+                try:
+                    found[regex] = await self._match(regex, changed.intersection(self._topics.names()))
+                except PatternError:
+                    continue
+            group.regexes.note(regex, changed, found[regex])
+
+    async def _match(self, regex: str, names: Iterable[str]) -> frozenset[str]:
+        found = set()
+        for name in self._pattern(regex).matching(names):
+            if name is None:
+                await self._reads.turn()
+            else:
+                found.add(name)
+        return frozenset(found)

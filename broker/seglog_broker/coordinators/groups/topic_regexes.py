@@ -1,0 +1,87 @@
+"""The regular expressions of a group's members, and the topics that they match."""
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from seglog_broker.coordinators.groups import consumer_errors as errors
+from seglog_broker.coordinators.groups.client_patterns import PatternError
+from seglog_broker.coordinators.groups.consumer_requests import Matching
+from seglog_broker.coordinators.groups.consumer_state import ConsumerState, MatchedTopics
+from seglog_broker.coordinators.groups.membership import Now
+
+REFRESH_PAUSE_MS: Final = 10_000
+"""Between two times when members come to read other topics, however often topics are created."""
+
+
+class TopicRegexes:
+    """What each expression matches. The matching itself, which takes time, comes from outside."""
+
+    def __init__(self, state: ConsumerState) -> None:
+        self._state: Final = state
+        self._pending: Final[dict[str, frozenset[str]]] = {}
+        """Expressions that have come to match other topics, which members do not read yet."""
+        self._refreshed_ms: int | None = None
+
+    def __contains__(self, regex: str) -> bool:
+        return regex in self._state.matched
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.matched)
+
+    def take_new(self, regex: str, matching: Matching | None, now: Now) -> bool:
+        """Take what an expression matches that no member had until now, if it is one: then members read other topics.
+
+        Raises InvalidRegularExpressionError for one that is refused.
+        """
+        if not regex or regex in self._state.matched:
+            return False
+        assert matching is not None, "an expression that is new comes with what it matches"
+        if isinstance(matching, PatternError):
+            raise errors.no_regular_expression(self._state.group_id, regex, str(matching)) from None
+        if not self._state.matched:
+            self._refreshed_ms = now.monotonic_ms
+        self._state.set_matched(regex, MatchedTopics(matching, now.wall_ms))
+        return True
+
+    def restored(self) -> None:
+        """Have every expression of a member; Kafka matches them after it has written their members."""
+        for member in self._state.members.values():
+            regex = member.subscription.regex
+            if regex and regex not in self._state.matched:
+                self._state.set_matched(regex, MatchedTopics(frozenset(), 0))
+
+    def note(self, regex: str, changed: AbstractSet[str] | None, matching: frozenset[str]) -> None:
+        """Note that of the topics ``changed``, created or deleted ones, an expression matches ``matching`` now.
+
+        None: of all topics.
+        """
+        matched = self._state.matched.get(regex)
+        if matched is None:
+            return
+        topics = matching
+        if changed is not None:
+            topics |= self._pending.get(regex, matched.topics) - changed
+        if topics != matched.topics:
+            self._pending[regex] = topics
+        else:
+            self._pending.pop(regex, None)
+
+    def drop_unused(self, regexes: Iterable[str]) -> None:
+        """Forget those of ``regexes`` that no member has any more."""
+        for regex in regexes:
+            if regex in self._state.matched and not self._state.is_used(regex):
+                self._state.set_matched(regex, None)
+                self._pending.pop(regex, None)
+
+    def refresh(self, now: Now) -> bool:
+        """Have members read what their expressions match now, at most every ten seconds; whether that differs."""
+        if not self._pending:
+            return False
+        if self._refreshed_ms is not None and now.monotonic_ms < self._refreshed_ms + REFRESH_PAUSE_MS:
+            return False
+        self._refreshed_ms = now.monotonic_ms
+        for regex, topics in self._pending.items():
+            self._state.set_matched(regex, MatchedTopics(topics, now.wall_ms))
+        self._pending.clear()
+        return True

@@ -1,0 +1,198 @@
+"""A coordinator of one classic group in virtual time, whose records are durable at once."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from seglog_broker.coordinators.groups.classic import ClassicGroup
+from seglog_broker.coordinators.groups.membership import (
+    Effects,
+    JoinRequest,
+    LeaveResult,
+    LeavingMember,
+    Limits,
+    Now,
+    SyncRequest,
+)
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.kafka.compiler import message_writer
+from seglog_protocol.kafka.messages import ConsumerProtocolSubscription, GroupMetadataValue
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+WALL_MS = 1_700_000_000_000
+"""The wall clock when the virtual time begins."""
+
+Protocols = Sequence[tuple[str, bytes]]
+
+
+def subscription(*topics: str, version: int = 3, user_data: bytes | None = None) -> bytes:
+    """The metadata of a consumer that reads ``topics``."""
+    chunk = bytearray(version.to_bytes(2, "big"))
+    message = ConsumerProtocolSubscription(topics=list(topics), user_data=user_data)
+    chunks: list[Any] = []
+    chunks.append(message_writer("ConsumerProtocolSubscription", version)(message, chunk, chunks))
+    return b"".join(chunks)
+
+
+RANGE: Protocols = (("range", subscription("orders")),)
+
+
+class Asked:
+    """A request, and its result as soon as there is one."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def __call__(self, result: Any, /) -> None:
+        assert not self.results, f"answered twice: {self.results[0]}, {result}"
+        self.results.append(result)
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.results
+
+    @property
+    def result(self) -> Any:
+        """The result that came without an error."""
+        assert self.results, "no answer yet"
+        assert self.results[0].error is None, self.results[0]
+        return self.results[0]
+
+    @property
+    def error(self) -> SeglogError:
+        """The error that it came with."""
+        assert self.results, "no answer yet"
+        error: SeglogError | None = self.results[0].error
+        assert error is not None, self.results[0]
+        return error
+
+
+class Coordinator:
+    """What goes in comes with the virtual time, what comes out is kept (``records``) or answered."""
+
+    def __init__(self, value: GroupMetadataValue | None = None, **limits: Any) -> None:
+        self.limits = Limits(**{"initial_rebalance_delay_ms": 0, **limits})
+        self.effects = Effects()
+        self.ids = count(1)
+        self.now_ms = 0
+        self.records: list[GroupMetadataValue] = []
+        if value is None:
+            self.group = ClassicGroup("workers", self.effects, lambda: self.limits, self.new_id)
+        else:
+            self.group = ClassicGroup.restored(
+                "workers", value, self.effects, lambda: self.limits, self.new_id, self.now
+            )
+
+    def new_id(self) -> str:
+        return str(next(self.ids))
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance_id: str | None = None,
+        protocols: Protocols = RANGE,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        protocol_type: str = "consumer",
+        needs_known_member_id: bool = False,
+        may_skip_assignment: bool = False,
+        client_host: str = "/10.0.0.1",
+    ) -> Asked:
+        asked = Asked()
+        request = JoinRequest(
+            member_id,
+            instance_id,
+            "app",
+            client_host,
+            session_ms,
+            rebalance_ms,
+            protocol_type,
+            protocols,
+            needs_known_member_id,
+            may_skip_assignment,
+        )
+        self.group.join(request, asked, self.now)
+        self.deliver()
+        return asked
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int | None = None,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> Asked:
+        asked = Asked()
+        generation = self.group.generation if generation is None else generation
+        request = SyncRequest(member_id, generation, instance_id, protocol_type, protocol, assignments or {})
+        self.group.sync(request, asked, self.now)
+        self.deliver()
+        return asked
+
+    def heartbeat(self, member_id: str, generation: int | None = None, instance_id: str | None = None) -> None:
+        generation = self.group.generation if generation is None else generation
+        self.group.heartbeat(member_id, generation, instance_id, self.now)
+
+    def leave(self, *members: LeavingMember) -> list[LeaveResult]:
+        results = self.group.leave(members, self.now)
+        self.deliver()
+        return results
+
+    def commit(self, member_id: str = "", generation: int = -1, instance_id: str | None = None) -> None:
+        self.group.check_commit(member_id, generation, instance_id, self.now)
+
+    def pass_time(self, ms: int) -> None:
+        """Let so many ms pass; the group is called at each of its deadlines."""
+        end_ms = self.now_ms + ms
+        while (deadline := self.group.deadline_ms) is not None and deadline <= end_ms:
+            self.now_ms = max(self.now_ms, deadline)
+            self.group.advance(self.now)
+            self.deliver()
+        self.now_ms = end_ms
+
+    def live_for(self, ms: int, *members: str) -> None:
+        """The same, while these members heartbeat every second."""
+        for _ in range(ms // 1_000):
+            self.pass_time(1_000)
+            for member_id in members:
+                self.heartbeat(member_id)
+
+    def deliver(self) -> None:
+        """All records become durable, all replies are sent."""
+        records, replies = self.effects.records[:], self.effects.replies[:]
+        self.effects.records.clear()
+        self.effects.replies.clear()
+        for record in records:
+            assert record.key.group == "workers"  # type: ignore[attr-defined]
+            assert (record.key_version, record.value_version) == (2, 3)
+            assert isinstance(record.value, GroupMetadataValue)
+            self.records.append(record.value)
+        for answer, result in replies:
+            answer(result)
+
+    def stable(self, *instances: str | None, protocols: Protocols = RANGE, **options: Any) -> list[str]:
+        """Have a consumer join for each instance id, None for a dynamic member; all sync. The ids; the first leads.
+
+        Member ``app-1`` is assigned ``b"app-1 has it"``.
+        """
+        ids: list[str] = []
+        for instance_id in instances:
+            asked = self.join(instance_id=instance_id, protocols=protocols, **options)
+            for number, member_id in enumerate(ids):
+                self.join(member_id, instance_id=instances[number], protocols=protocols, **options)
+            ids.append(asked.result.member_id)
+        for number, member_id in enumerate(ids):
+            assignments = {each: f"{each} has it".encode() for each in ids}
+            self.sync(member_id, assignments=assignments if not number else None, instance_id=instances[number])
+        assert self.group.state == "Stable"
+        assert self.group.leader == ids[0]
+        return ids

@@ -1,0 +1,99 @@
+"""A broker on the forgetful disk with its groups' tasks, without listeners, and what it is asked in tests."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+import trio.testing
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, SyncRequest
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import errors
+from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
+from tests.appends import append_request
+from tests.logs import ManualClock, batch
+
+NOW = 1_700_000_000_000
+MINUTE_MS = 60_000
+RETENTION_MS = 10_080 * MINUTE_MS
+
+
+def open_broker(fs: ForgetfulFileSystem, clock: ManualClock, *flags: str) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
+    return Broker.open(config, fs, clock, InlineOffload())
+
+
+@asynccontextmanager
+async def running(
+    fs: ForgetfulFileSystem, clock: ManualClock | None = None, *flags: str, closes: bool = True
+) -> AsyncIterator[Broker]:
+    """A broker with its groups' tasks, without listeners."""
+    broker = open_broker(fs, clock or ManualClock(NOW), *flags)
+    async with with_tasks(broker):
+        yield broker
+    if closes:
+        broker.close()
+
+
+@asynccontextmanager
+async def with_tasks(broker: Broker) -> AsyncIterator[None]:
+    """The tasks of its groups; what there was before is loaded."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.groups.run)
+        await trio.testing.wait_all_tasks_blocked()
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def with_topic(broker: Broker, topic: str = "t", partitions: int = 3, records: int = 10) -> None:
+    await broker.create_topic(CreateTopicRequest(topic, partitions))
+    for number in range(partitions):
+        data = batch(*(b"v" for _ in range(records)))
+        pending = append_request(
+            broker, AppendRequest([AppendPartition(topic, number, len(data))], "disk"), memoryview(bytearray(data))
+        )
+        await pending.wait()
+
+
+async def commit(broker: Broker, group: str, offset: int, partition: int = 0, topic: str = "t") -> None:
+    results = await broker.groups.commit(group, Committer(), [OffsetToCommit(topic, partition, offset)])
+    assert results == [None]
+
+
+def committed(broker: Broker, group: str, partition: int = 0) -> int:
+    return broker.groups.committed(group, [("t", partition)])[0].offset
+
+
+def join_request(member_id: str = "", **changes: object) -> JoinRequest:
+    return JoinRequest(member_id, None, "app", "/1.2.3.4", 10_000, 20_000, "consumer", [("range", b"")])._replace(
+        **changes  # type: ignore[arg-type]
+    )
+
+
+async def joined(broker: Broker, group: str) -> JoinResult:
+    """A member, the only one, with its generation; it has an assignment."""
+    first = await broker.groups.join(group, join_request())
+    assert isinstance(first.error, errors.MemberIdRequiredError)
+    result = await broker.groups.join(group, join_request(first.member_id))
+    assert result.error is None
+    synced = await broker.groups.sync(
+        group, SyncRequest(result.member_id, result.generation, assignments={result.member_id: b"mine"})
+    )
+    assert synced.assignment == b"mine"
+    return result
+
+
+class TogetherClock(ManualClock):
+    """A wall clock that goes with the loop's, and may be set ahead."""
+
+    def __init__(self) -> None:
+        super().__init__(NOW)
+        self._began = trio.current_time()
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return NOW + round((trio.current_time() - self._began) * 1000) + self.ahead_ms

@@ -1,0 +1,94 @@
+"""Which records of a group are written: those that changed, and those that may not be there."""
+
+from seglog_broker.coordinators.groups.consumer_records import RecordKey, RecordType, key_struct
+from seglog_broker.coordinators.groups.membership import Effects, Record
+from seglog_broker.coordinators.groups.record_journal import RecordJournal
+from seglog_protocol.errors import CoordinatorNotAvailableError
+from seglog_protocol.kafka.messages import ConsumerGroupMetadataValue
+
+EPOCH = RecordKey(RecordType.METADATA)
+MEMBER_A = RecordKey(RecordType.MEMBER_METADATA, "a")
+MEMBER_B = RecordKey(RecordType.MEMBER_METADATA, "b")
+HAS_A = RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, "a")
+
+
+class Run:
+    """A journal. Members a and b: ``alive`` have values, others tombstones."""
+
+    def __init__(self) -> None:
+        self.effects = Effects()
+        self.alive = {"", "a", "b"}
+        self.journal = RecordJournal(self.effects, self._record)
+
+    def _record(self, key: RecordKey) -> Record:
+        value = ConsumerGroupMetadataValue(epoch=1) if key.name in self.alive else None
+        return Record(key_struct("g", key), key.type, value)
+
+    def appended(self) -> list[tuple[int, str, bool]]:
+        """Type, name, and whether it has a value, of what was appended since."""
+        records, self.effects.records = self.effects.records, []
+        return [
+            (record.key_version, getattr(record.key, "member_id", ""), record.value is not None) for record in records
+        ]
+
+    def note_durable(self, round_: int = 0) -> None:
+        """The reply to the round with this index comes."""
+        answer, result = self.effects.replies.pop(round_)
+        answer(result)
+
+
+def test_what_changed_is_appended_once_and_in_an_order_that_kafka_reads() -> None:
+    run = Run()
+    run.alive.discard("b")
+    run.journal.note_all([HAS_A, MEMBER_A, MEMBER_B, EPOCH, MEMBER_A])
+    run.journal.append()
+    assert run.appended() == [(5, "b", False), (5, "a", True), (3, "", True), (8, "a", True)]
+    run.journal.append()
+    assert run.appended() == []
+    assert len(run.effects.replies) == 1
+
+
+def test_what_is_durable_is_not_written_again_and_the_rest_is() -> None:
+    run = Run()
+    run.journal.note(MEMBER_A)
+    run.journal.append()
+    run.journal.note(MEMBER_B)
+    run.journal.append()
+    run.appended()
+    run.note_durable()
+    run.journal.write_failed()
+    run.journal.append()
+    assert run.appended() == [(5, "b", True)]
+
+
+def test_a_record_that_changed_again_is_not_durable_with_its_first_round() -> None:
+    run = Run()
+    for _ in range(2):
+        run.journal.note(MEMBER_A)
+        run.journal.append()
+    run.appended()
+    run.note_durable()
+    run.alive.discard("a")
+    run.journal.write_failed()
+    run.journal.append()
+    assert run.appended() == [(5, "a", False)], "as it is by then"
+
+
+def test_an_error_in_place_of_the_reply_does_not_make_records_durable() -> None:
+    run = Run()
+    run.journal.note(MEMBER_A)
+    run.journal.append()
+    run.appended()
+    (answer, _) = run.effects.replies.pop()
+    answer(CoordinatorNotAvailableError("the disk is full"))
+    run.journal.write_failed()
+    run.journal.append()
+    assert run.appended() == [(5, "a", True)]
+
+
+def test_what_comes_from_the_log_is_not_written_to_it() -> None:
+    run = Run()
+    run.journal.note(MEMBER_A)
+    run.journal.forget()
+    run.journal.append()
+    assert run.appended() == []
