@@ -86,20 +86,19 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
 
 def _check_config(sources: "ConfigSources") -> int:
     """Print the configuration, and on standard error its mistakes and warnings."""
-    from seglog_broker.config.machine import machine_warnings, why_unusable  # noqa: PLC0415
-    from seglog_broker.config.report import configuration_lines, verdict_lines  # noqa: PLC0415
+    from seglog_broker.config import report  # noqa: PLC0415
     from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
     examined = sources.examine()
-    code = _print(configuration_lines(examined), EXIT_OK)
+    code = _print(report.configuration_lines(examined), EXIT_OK)
     warnings: list[str] = []
     if not examined.mistakes:
-        unusable = why_unusable(examined.config)
+        unusable = report.why_unusable(examined.config)
         if unusable is not None:
             examined = examined._replace(mistakes=[InvalidConfigError(unusable, key="log.dir")])
-        warnings = [*machine_warnings(examined.config), *raise_limit(examined.config)]
-    for line in verdict_lines(examined, warnings):
+        warnings = [*report.machine_warnings(examined.config), *raise_limit(examined.config)]
+    for line in report.verdict_lines(examined, warnings):
         complain("seglogd", line)
     return EXIT_USAGE if examined.mistakes else code
 

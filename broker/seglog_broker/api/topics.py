@@ -12,8 +12,8 @@ import trio
 from seglog_broker.api.index_density import why_index_fills_first
 from seglog_broker.api.topic_names import TopicNames
 from seglog_broker.api.turns import EFFORT_A_TURN
-from seglog_broker.config.internal_topic_config import check_settings
 from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.config.topic_overrides import check_internal_settings
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
@@ -347,7 +347,7 @@ class TopicService:
         async with self._lock:
             topic = self._table.topic(name)
             config, warnings = self._config.current.validate_topic_config(changed(topic.config))
-            check_settings(name, config)
+            check_internal_settings(name, config)
             if validate_only:
                 altered = replace(topic, config=config)
             else:

@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
-from seglog_broker.config.keys import DEFAULT_ORIGIN, Change, Described, Effect, Key, Origin, Synonym, keys_of
+from seglog_broker.config.keys import (
+    DEFAULT_ORIGIN,
+    Change,
+    Described,
+    Effect,
+    Key,
+    Origin,
+    Synonym,
+    keys_of,
+    without_effect,
+)
 from seglog_broker.config.topic_config import NO_REPLICAS, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
 from seglog_broker.config.values import (
@@ -39,9 +49,7 @@ class BrokerConfig:
     seglog_listen: Annotated[
         str,
         Key(
-            "seglog.listen",
             Address(),
-            Effect.NOW,
             "Address of the native protocol.",
             "Use 0.0.0.0:9192 to be reached from other machines; without authentication, only on a network you trust.",
         ),
@@ -49,11 +57,10 @@ class BrokerConfig:
     seglog_http_listen: Annotated[
         str,
         Key(
-            "seglog.http.listen",
             Address(optional=True),
-            Effect.NOT_YET,
             "Address of health, metrics and console over HTTP; empty for none.",
             "To be monitored by other programs; 127.0.0.1:9193 is the usual one.",
+            effect=Effect.NOT_YET,
             note="there is no HTTP listener yet",
             holds="",
         ),
@@ -61,9 +68,7 @@ class BrokerConfig:
     listeners: Annotated[
         tuple[str, ...],
         Key(
-            "listeners",
             Listeners(),
-            Effect.NOW,
             "Addresses for Kafka's clients, such as PLAINTEXT://127.0.0.1:9092; empty for none.",
             "Use PLAINTEXT://0.0.0.0:9092 to be reached from other machines; without authentication, only on a network "
             "you trust.",
@@ -72,9 +77,7 @@ class BrokerConfig:
     advertised_listeners: Annotated[
         tuple[str, ...],
         Key(
-            "advertised.listeners",
             Listeners(is_advertised=True),
-            Effect.NOW,
             "The address that Kafka's clients are told to use, one for all or one for each of listeners, in their "
             "order; empty for the one that each client has reached.",
             "Where clients reach the broker by another address than its own: through a mapped port or a proxy.",
@@ -84,9 +87,7 @@ class BrokerConfig:
     seglog_kafka_acks_all: Annotated[
         Literal["disk", "os"],
         Key(
-            "seglog.kafka.acks.all",
             Text(choices=("disk", "os")),
-            Effect.NOW,
             "What acks=all of Kafka's clients waits for: records on the disk, or handed to the operating system.",
             "Set os where a power cut may take the latest records, for as many more acks a second as without fsync.",
             change=Change.RELOAD,
@@ -95,9 +96,7 @@ class BrokerConfig:
     seglog_kafka_replication_factor_lenient: Annotated[
         bool,
         Key(
-            "seglog.kafka.replication.factor.lenient",
             Boolean(),
-            Effect.NOW,
             "Whether a topic may be created with a replication factor above 1, which then is 1.",
             "For programs that ask for three replicas and cannot be told otherwise.",
             change=Change.RELOAD,
@@ -106,9 +105,7 @@ class BrokerConfig:
     log_dir: Annotated[
         str,
         Key(
-            "log.dir",
             Directory(),
-            Effect.NOW,
             "The one directory that holds everything; log.dirs is another name for it.",
             "Always, except for a trial.",
             synonyms=(Synonym("log.dirs"), Synonym("log.dir")),
@@ -117,9 +114,7 @@ class BrokerConfig:
     num_partitions: Annotated[
         int,
         Key(
-            "num.partitions",
             Int(1),
-            Effect.NOW,
             "Partitions of a new topic that is created without a number.",
             "Raise it when several consumers are to share the work on most topics.",
             change=Change.RELOAD,
@@ -128,9 +123,7 @@ class BrokerConfig:
     delete_topic_enable: Annotated[
         bool,
         Key(
-            "delete.topic.enable",
             Boolean(),
-            Effect.NOW,
             "Whether topics can be deleted at all.",
             "Set it to false to protect all topics.",
             change=Change.RELOAD,
@@ -139,9 +132,7 @@ class BrokerConfig:
     auto_create_topics_enable: Annotated[
         bool,
         Key(
-            "auto.create.topics.enable",
             Boolean(),
-            Effect.NOW,
             "Whether producing to a topic that does not exist creates it, with num.partitions. Readers of seglog never "
             "do; a Kafka client that asks for its metadata does, as with Kafka.",
             "Set it to false to refuse mistyped names.",
@@ -151,9 +142,7 @@ class BrokerConfig:
     socket_request_max_bytes: Annotated[
         int,
         Key(
-            "socket.request.max.bytes",
             Int(1),
-            Effect.NOW,
             "Largest request in bytes; a larger one is refused before it is read.",
             "Lower it to bound the memory one connection can take.",
         ),
@@ -161,9 +150,7 @@ class BrokerConfig:
     fetch_max_bytes: Annotated[
         int,
         Key(
-            "fetch.max.bytes",
             Int(1024),
-            Effect.NOW,
             "Most bytes of batches in one answer to a fetch; one batch is sent even when it is larger.",
             "Seldom; clients ask for less.",
             change=Change.RELOAD,
@@ -172,9 +159,7 @@ class BrokerConfig:
     seglog_fetch_max_wait_ms_max: Annotated[
         int,
         Key(
-            "seglog.fetch.max.wait.ms.max",
             Int(0),
-            Effect.NOW,
             "Most milliseconds a fetch may wait for new records; a longer max_wait_ms is reduced to this.",
             "Lower it when a proxy or firewall between client and broker closes quiet connections sooner.",
             change=Change.RELOAD,
@@ -183,9 +168,7 @@ class BrokerConfig:
     seglog_connections_max: Annotated[
         int,
         Key(
-            "seglog.connections.max",
             Int(1),
-            Effect.NOW,
             "Most connections at a time.",
             "Together with the limit on open files of the process, which must be higher.",
         ),
@@ -193,9 +176,7 @@ class BrokerConfig:
     seglog_partitions_max: Annotated[
         int,
         Key(
-            "seglog.partitions.max",
             Int(1),
-            Effect.NOW,
             "Most partitions of all topics together; further ones are refused with POLICY_VIOLATION.",
             "A partition takes some 20 KB of memory, also one without records.",
             change=Change.RELOAD,
@@ -204,9 +185,7 @@ class BrokerConfig:
     seglog_handles_max: Annotated[
         int,
         Key(
-            "seglog.handles.max",
             Int(1),
-            Effect.NOW,
             "Most segment files and index maps kept open at a time: no more than 512, or an eighth of the open files "
             "that the process is granted if that is more.",
             "Raise it above the number of partitions that are written at a time, and when readers often change between "
@@ -216,9 +195,7 @@ class BrokerConfig:
     seglog_request_memory_max: Annotated[
         int,
         Key(
-            "seglog.request.memory.max",
             Long(1_048_576),
-            Effect.NOW,
             "Bytes of memory for large requests (over 64 KiB) of all connections together, taken as their bytes "
             "arrive. When it is used up, a request is not read further until others are done; while requests wait, "
             "one that arrives at less than 1 MiB a second is cut. A request larger than half of it is refused.",
@@ -228,9 +205,7 @@ class BrokerConfig:
     connections_max_idle_ms: Annotated[
         int,
         Key(
-            "connections.max.idle.ms",
             Long(-1),
-            Effect.NOW,
             "Milliseconds after which a connection is closed that sends nothing and waits for nothing; -1 for never.",
             "Lower it where clients leave many idle connections open; seglog's clients reconnect when they need to.",
         ),
@@ -238,9 +213,7 @@ class BrokerConfig:
     seglog_connections_max_stall_ms: Annotated[
         int,
         Key(
-            "seglog.connections.max.stall.ms",
             Long(1),
-            Effect.NOW,
             "Milliseconds after which a connection is cut that reads nothing of an answer, or sends nothing more of a "
             "request that it has begun.",
             "Raise it for consumers that stop reading for a long time while they work.",
@@ -249,9 +222,7 @@ class BrokerConfig:
     seglog_disk_free_soft_bytes: Annotated[
         int,
         Key(
-            "seglog.disk.free.soft.bytes",
             Long(-1),
-            Effect.NOW,
             "Free bytes of the disk below which the broker warns, and above which it accepts records again after the "
             "disk was full; -1 for a tenth of the disk, at most 512 MiB.",
             "Raise it to be warned earlier.",
@@ -261,9 +232,7 @@ class BrokerConfig:
     seglog_disk_free_hard_bytes: Annotated[
         int,
         Key(
-            "seglog.disk.free.hard.bytes",
             Long(-1),
-            Effect.NOW,
             "Free bytes of the disk below which appends and new topics are refused, while reading and deleting "
             "continue; -1 for a twentieth of the disk, at most 256 MiB.",
             "Raise it where other programs write to the same disk.",
@@ -273,9 +242,7 @@ class BrokerConfig:
     seglog_disk_ballast_bytes: Annotated[
         int,
         Key(
-            "seglog.disk.ballast.bytes",
             Long(-1),
-            Effect.NOW,
             "Size of a reserve file that is deleted when the disk is full, so that there is room for orderly "
             "deletions; 0 for none, -1 for a hundredth of the disk, at most 16 MiB. Beside it, eight empty files "
             "keep inodes.",
@@ -285,9 +252,7 @@ class BrokerConfig:
     seglog_missing_partitions: Annotated[
         str,
         Key(
-            "seglog.missing.partitions",
             Text(("refuse", "empty")),
-            Effect.NOW,
             "What a start does with partitions that had records and whose directories are missing. refuse: a log "
             "directory written by Kafka is not opened, and a partition known to seglog is offline. empty: such "
             "partitions start without records.",
@@ -297,9 +262,7 @@ class BrokerConfig:
     seglog_log_format: Annotated[
         str,
         Key(
-            "seglog.log.format",
             Text(("console", "json")),
-            Effect.NOW,
             "Format of the daemon's own log: console for people, json for one JSON object per line.",
             "Choose json where programs collect it.",
             change=Change.RELOAD,
@@ -308,9 +271,7 @@ class BrokerConfig:
     seglog_log_level: Annotated[
         str,
         Key(
-            "seglog.log.level",
             Text(("debug", "info", "warning", "error")),
-            Effect.NOW,
             "The lowest level that the daemon writes to its own log.",
             "Choose debug to follow single requests.",
             change=Change.RELOAD,
@@ -319,9 +280,7 @@ class BrokerConfig:
     log_initial_task_delay_ms: Annotated[
         int,
         Key(
-            "log.initial.task.delay.ms",
             Long(0),
-            Effect.NOW,
             "Milliseconds between the start and the first run of the background tasks.",
             "Seldom.",
         ),
@@ -329,9 +288,7 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: Annotated[
         int,
         Key(
-            "log.flush.offset.checkpoint.interval.ms",
             Int(0),
-            Effect.NOW,
             "Milliseconds between two checkpoints: closed segments are flushed to the disk, and a start after a crash "
             "reads only the segments closed since, and the active segment of each partition that was written to.",
             "Seldom: smaller segments (log.segment.bytes) make a start after a crash faster.",
@@ -340,21 +297,15 @@ class BrokerConfig:
     ] = 60_000
     log_flush_start_offset_checkpoint_interval_ms: Annotated[
         int,
-        Key(
-            "log.flush.start.offset.checkpoint.interval.ms",
+        without_effect(
             Int(0),
-            Effect.NEVER,
-            "Milliseconds between two checkpoints of the log start offsets.",
-            "Never here.",
-            note="log start offsets are written with the other checkpoints, and at once when records are deleted",
+            "log start offsets are written with the other checkpoints, and at once when records are deleted",
         ),
     ] = 60_000
     log_flush_scheduler_interval_ms: Annotated[
         int,
         Key(
-            "log.flush.scheduler.interval.ms",
             Long(0),
-            Effect.NOW,
             "Another default for flush.ms; the broker itself schedules the flushes.",
             "Together with flush.ms.",
             change=Change.RELOAD,
@@ -363,9 +314,7 @@ class BrokerConfig:
     log_retention_check_interval_ms: Annotated[
         int,
         Key(
-            "log.retention.check.interval.ms",
             Long(1),
-            Effect.NOW,
             "Milliseconds between two searches for segments to delete.",
             "Lower it when the retention of a topic is shorter.",
             change=Change.RELOAD,
@@ -374,53 +323,20 @@ class BrokerConfig:
     num_recovery_threads_per_data_dir: Annotated[
         int,
         Key(
-            "num.recovery.threads.per.data.dir",
             Int(1),
-            Effect.NOW,
             "Processes that recover partitions in parallel after a crash, while other partitions are served.",
             "Raise it on fast disks with many partitions and cores to spare.",
         ),
     ] = 2
-    log_dir_failure_timeout_ms: Annotated[
-        int,
-        Key(
-            "log.dir.failure.timeout.ms",
-            Long(1),
-            Effect.NEVER,
-            "Milliseconds a broker may go on without telling its cluster of a failed directory.",
-            "Never here.",
-            note="one node has no cluster",
-        ),
-    ] = 30_000
+    log_dir_failure_timeout_ms: Annotated[int, without_effect(Long(1), "one node has no cluster")] = 30_000
     cordoned_log_dirs: Annotated[
-        tuple[str, ...],
-        Key(
-            "cordoned.log.dirs",
-            Words(),
-            Effect.NEVER,
-            "Log directories that get no new partitions.",
-            "Never here.",
-            note="there is exactly one log directory",
-            holds=(),
-        ),
+        tuple[str, ...], without_effect(Words(), "there is exactly one log directory", holds=())
     ] = ()
-    replica_high_watermark_checkpoint_interval_ms: Annotated[
-        int,
-        Key(
-            "replica.high.watermark.checkpoint.interval.ms",
-            Long(),
-            Effect.NEVER,
-            "Milliseconds between two checkpoints of the high watermarks.",
-            "Never here.",
-            note=NO_REPLICAS,
-        ),
-    ] = 5000
+    replica_high_watermark_checkpoint_interval_ms: Annotated[int, without_effect(Long(), NO_REPLICAS)] = 5000
     log_cleaner_enable: Annotated[
         bool,
         Key(
-            "log.cleaner.enable",
             Boolean(),
-            Effect.NOW,
             "Whether compacted topics are compacted.",
             "Never; Kafka 5 has it always on. Without it compacted topics grow for ever.",
         ),
@@ -428,9 +344,7 @@ class BrokerConfig:
     log_cleaner_threads: Annotated[
         int,
         Key(
-            "log.cleaner.threads",
             Int(0),
-            Effect.NOW,
             "Partitions that are compacted at a time, each in a process of its own; 0 switches compaction off.",
             "Raise it when compaction falls behind.",
         ),
@@ -438,9 +352,7 @@ class BrokerConfig:
     log_cleaner_dedupe_buffer_size: Annotated[
         int,
         Key(
-            "log.cleaner.dedupe.buffer.size",
             Long(1_048_577),
-            Effect.NOW,
             "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 64.",
             "Raise it for topics with very many keys.",
             change=Change.RELOAD,
@@ -449,9 +361,7 @@ class BrokerConfig:
     log_cleaner_io_buffer_load_factor: Annotated[
         float,
         Key(
-            "log.cleaner.io.buffer.load.factor",
             Double(0.001, 1),
-            Effect.NOW,
             "Share of the memory for keys that a round may fill before it ends. Kafka takes any number, and cannot "
             "compact with 0.",
             "Seldom.",
@@ -460,21 +370,12 @@ class BrokerConfig:
     ] = 0.9
     log_cleaner_io_buffer_size: Annotated[
         int,
-        Key(
-            "log.cleaner.io.buffer.size",
-            Int(0),
-            Effect.NEVER,
-            "Bytes of the cleaner's buffers for reading and writing.",
-            "Never here.",
-            note="pieces of a fixed size are read, and batches are never split",
-        ),
+        without_effect(Int(0), "pieces of a fixed size are read, and batches are never split"),
     ] = 524_288
     log_cleaner_io_max_bytes_per_second: Annotated[
         float,
         Key(
-            "log.cleaner.io.max.bytes.per.second",
             Double(1),
-            Effect.NOW,
             "Most bytes per second that compaction reads and writes, all cleaners and topics together. Kafka takes any "
             "number, and cannot compact with 0.",
             "Lower it when compaction disturbs producers and consumers.",
@@ -484,9 +385,7 @@ class BrokerConfig:
     log_cleaner_backoff_ms: Annotated[
         int,
         Key(
-            "log.cleaner.backoff.ms",
             Long(0),
-            Effect.NOW,
             "Milliseconds the cleaner sleeps when there is nothing to do.",
             "Seldom.",
             change=Change.RELOAD,
@@ -495,9 +394,7 @@ class BrokerConfig:
     seglog_scrub_bytes_per_second: Annotated[
         int,
         Key(
-            "seglog.scrub.bytes.per.second",
             Int(0),
-            Effect.NOW,
             "Most bytes per second that are read in the background to find damage before a consumer does; 0: none.",
             "Raise it when a pass over all closed segments takes too long.",
             change=Change.RELOAD,
@@ -506,9 +403,7 @@ class BrokerConfig:
     seglog_scrub_interval_ms: Annotated[
         int,
         Key(
-            "seglog.scrub.interval.ms",
             Long(1),
-            Effect.NOW,
             "Least milliseconds from the start of one pass over all closed segments to the start of the next.",
             "Lower it where disks are not trusted.",
             change=Change.RELOAD,
@@ -517,9 +412,7 @@ class BrokerConfig:
     producer_id_expiration_ms: Annotated[
         int,
         Key(
-            "producer.id.expiration.ms",
             Int(1),
-            Effect.NOW,
             "Milliseconds without a batch after which an idempotent producer is forgotten.",
             "Raise it when producers may be disconnected for longer and then retry.",
             change=Change.RELOAD,
@@ -528,9 +421,7 @@ class BrokerConfig:
     producer_id_expiration_check_interval_ms: Annotated[
         int,
         Key(
-            "producer.id.expiration.check.interval.ms",
             Int(1),
-            Effect.NOW,
             "Milliseconds between two searches for producers to forget.",
             "Seldom.",
             change=Change.RELOAD,
@@ -539,9 +430,7 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: Annotated[
         int,
         Key(
-            "group.initial.rebalance.delay.ms",
             Int(0),
-            Effect.NOW,
             "Milliseconds for which a new group waits for more members before it assigns partitions; Kafka waits 3000.",
             "Raise it where many consumers start together and each rebalance is expensive; 0 for tests.",
             change=Change.RELOAD,
@@ -550,9 +439,7 @@ class BrokerConfig:
     group_min_session_timeout_ms: Annotated[
         int,
         Key(
-            "group.min.session.timeout.ms",
             Int(1),
-            Effect.NOW,
             "Shortest session timeout in milliseconds that a member of a group may ask for.",
             "Lower it for tests that want to see a member die soon.",
             change=Change.RELOAD,
@@ -561,9 +448,7 @@ class BrokerConfig:
     group_max_session_timeout_ms: Annotated[
         int,
         Key(
-            "group.max.session.timeout.ms",
             Int(1),
-            Effect.NOW,
             "Longest session timeout in milliseconds that a member of a group may ask for.",
             "Lower it so that partitions of dead members are not held for long.",
             change=Change.RELOAD,
@@ -572,9 +457,7 @@ class BrokerConfig:
     group_max_size: Annotated[
         int,
         Key(
-            "group.max.size",
             Int(1),
-            Effect.NOW,
             "Most members of a group.",
             "Lower it to protect the broker from programs that start without end.",
             change=Change.RELOAD,
@@ -583,9 +466,7 @@ class BrokerConfig:
     group_consumer_session_timeout_ms: Annotated[
         int,
         Key(
-            "group.consumer.session.timeout.ms",
             Int(1),
-            Effect.NOW,
             "Milliseconds without a heartbeat after which a member of the consumer protocol (KIP-848) is dead.",
             "Lower it to find dead members sooner.",
             change=Change.RELOAD,
@@ -594,9 +475,7 @@ class BrokerConfig:
     group_consumer_heartbeat_interval_ms: Annotated[
         int,
         Key(
-            "group.consumer.heartbeat.interval.ms",
             Int(1),
-            Effect.NOW,
             "Milliseconds between two heartbeats of a member of the consumer protocol.",
             "Lower it for faster rebalances, at the price of more requests.",
             change=Change.RELOAD,
@@ -605,9 +484,7 @@ class BrokerConfig:
     group_consumer_max_size: Annotated[
         int,
         Key(
-            "group.consumer.max.size",
             Int(1),
-            Effect.NOW,
             "Most members of a group of the consumer protocol.",
             "As group.max.size.",
             change=Change.RELOAD,
@@ -616,9 +493,7 @@ class BrokerConfig:
     group_consumer_assignors: Annotated[
         tuple[str, ...],
         Key(
-            "group.consumer.assignors",
             Words(("uniform", "range")),
-            Effect.NOW,
             "Assignors that the broker has for groups of the consumer protocol; the first one is the default.",
             "Put range first where partitions of equal number belong together.",
             change=Change.RELOAD,
@@ -627,9 +502,7 @@ class BrokerConfig:
     group_consumer_migration_policy: Annotated[
         Literal["disabled", "upgrade", "downgrade", "bidirectional"],
         Key(
-            "group.consumer.migration.policy",
             Text(choices=("disabled", "upgrade", "downgrade", "bidirectional")),
-            Effect.NOW,
             "Whether a group with members may change from the classic to the consumer protocol (upgrade), and back.",
             "Set disabled to keep programs of both kinds apart.",
             change=Change.RELOAD,
@@ -638,9 +511,7 @@ class BrokerConfig:
     seglog_groups_memory_bytes: Annotated[
         int,
         Key(
-            "seglog.groups.memory.bytes",
             Long(1_048_576),
-            Effect.NOW,
             "Most bytes for the members of all groups: what they say, read and are assigned; from nine tenths on new "
             "ones are refused, while those that are there stay, also after a start.",
             "Raise it when the log says groups_refused: then new members get an error and try again.",
@@ -650,9 +521,7 @@ class BrokerConfig:
     seglog_offsets_memory_bytes: Annotated[
         int,
         Key(
-            "seglog.offsets.memory.bytes",
             Long(1_048_576),
-            Effect.NOW,
             "Most bytes for committed offsets, some 350 each and their texts; from nine tenths on new ones are "
             "refused, while those that are there stay, also after a start.",
             "Raise it for millions of partitions with commits, or delete groups that are not used any more.",
@@ -662,9 +531,7 @@ class BrokerConfig:
     offset_metadata_max_bytes: Annotated[
         int,
         Key(
-            "offset.metadata.max.bytes",
             Int(0),
-            Effect.NOW,
             "Most bytes of the text that may be committed with an offset.",
             "Raise it for programs that keep their state there.",
             change=Change.RELOAD,
@@ -673,9 +540,7 @@ class BrokerConfig:
     offsets_retention_minutes: Annotated[
         int,
         Key(
-            "offsets.retention.minutes",
             Int(1),
-            Effect.NOW,
             "Minutes for which the committed offsets of a group are kept that has no members.",
             "Raise it for groups that run seldom.",
             change=Change.RELOAD,
@@ -684,9 +549,7 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: Annotated[
         int,
         Key(
-            "offsets.retention.check.interval.ms",
             Long(1),
-            Effect.NOW,
             "Milliseconds between two searches for committed offsets to forget.",
             "Seldom.",
             change=Change.RELOAD,
@@ -695,9 +558,7 @@ class BrokerConfig:
     offsets_topic_num_partitions: Annotated[
         int,
         Key(
-            "offsets.topic.num.partitions",
             Int(1),
-            Effect.NOW,
             "Partitions of the topic that holds committed offsets, when it is made; Kafka makes 50.",
             "Seldom: more of them are of use to a cluster, which may later take over the directory.",
         ),
@@ -705,57 +566,15 @@ class BrokerConfig:
     offsets_topic_segment_bytes: Annotated[
         int,
         Key(
-            "offsets.topic.segment.bytes",
             Int(1024),
-            Effect.NOW,
             "Segment size of the topic that holds committed offsets, when it is made; Kafka takes 104857600.",
             "Raise it where much is committed; a start reads at least one segment that is not compacted yet.",
         ),
     ] = 16_777_216
-    transaction_partition_verification_enable: Annotated[
-        bool,
-        Key(
-            "transaction.partition.verification.enable",
-            Boolean(),
-            Effect.NEVER,
-            "Whether a partition must belong to a transaction before it is written to in one.",
-            "Never here.",
-            note=NO_TRANSACTIONS,
-        ),
-    ] = True
-    transaction_max_timeout_ms: Annotated[
-        int,
-        Key(
-            "transaction.max.timeout.ms",
-            Int(1),
-            Effect.NEVER,
-            "Longest time in milliseconds a transaction may ask for.",
-            "Never here.",
-            note=NO_TRANSACTIONS,
-        ),
-    ] = 900_000
-    transaction_state_log_num_partitions: Annotated[
-        int,
-        Key(
-            "transaction.state.log.num.partitions",
-            Int(1),
-            Effect.NEVER,
-            "Partitions of the topic that holds the state of transactions.",
-            "Never here.",
-            note=NO_TRANSACTIONS,
-        ),
-    ] = 50
-    transaction_state_log_segment_bytes: Annotated[
-        int,
-        Key(
-            "transaction.state.log.segment.bytes",
-            Int(1),
-            Effect.NEVER,
-            "Segment size of the topic that holds the state of transactions.",
-            "Never here.",
-            note=NO_TRANSACTIONS,
-        ),
-    ] = 104_857_600
+    transaction_partition_verification_enable: Annotated[bool, without_effect(Boolean(), NO_TRANSACTIONS)] = True
+    transaction_max_timeout_ms: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 900_000
+    transaction_state_log_num_partitions: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 50
+    transaction_state_log_segment_bytes: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 104_857_600
     topic_defaults: TopicConfig = field(default_factory=TopicConfig, kw_only=True)
     """The configuration of a topic without settings of its own."""
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)

@@ -1,5 +1,6 @@
 """docs/CONFIG.md, generated from the tables of keys, so that it always agrees with what the broker checks."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -22,15 +23,9 @@ seglog uses Apache Kafka's configuration keys, with Kafka's types, defaults and 
 with `seglog.`. Nothing has to be set: `seglogd` alone listens on `{listen}` and keeps its data in `{log_dir}`.
 
 Every key in the tables below is accepted and checked. A value outside its range, or an unknown key, is refused with a
-sentence that names the range or the most similar key. The column *effect* says what setting a key does:
-
-| effect | meaning |
-|---|---|
-| now | it works |
-| not yet | it is checked and stored, a later version uses it; setting it gives a warning |
-| never on one node | it is accepted so that Kafka's configurations can be used unchanged; setting it gives a warning |
-
-A value that describes what the broker does anyway, such as `preallocate=false`, gives no warning.
+sentence that names the range or the most similar key. Topic keys and broker keys work, except where their meaning says
+*not yet*: such a key is checked and stored, a later version uses it, and setting it gives a warning. [Keys without
+effect](#keys-without-effect) are accepted so that Kafka's configurations can be used unchanged.
 
 ## Where values come from
 
@@ -107,6 +102,14 @@ The broker-wide names in the table above are broker keys, too. `log.roll.hours`,
 
 """
 
+_WITHOUT_EFFECT_HEAD: Final = """
+## Keys without effect
+
+These keys of Kafka's never have an effect on one node. They are accepted and checked so that Kafka's configurations can
+be used unchanged; setting one gives a warning with the reason. A value that describes what the broker does anyway, such
+as `preallocate=false`, gives no warning.
+
+"""
 
 _KAFKA_HEAD: Final = """
 ## What Kafka's clients see and change
@@ -146,15 +149,21 @@ def render_document() -> str:
         int_max=INT_MAX,
         long_max=LONG_MAX,
     )
-    columns = ["key", "type", "default", "valid", "effect", "meaning", "when to change it"]
-    topic_rows = [[*_row(key), _names(key)] for key in TOPIC_KEYS.values()]
-    broker_rows = [[*_row(key), _change(key)] for key in BROKER_KEYS.values()]
+    columns = ["key", "type", "default", "valid", "meaning", "when to change it"]
+    topic_rows = [[*_row(key), _names(key)] for key in TOPIC_KEYS.values() if key.effect is not Effect.NEVER]
+    broker_rows = [[*_row(key), _change(key)] for key in BROKER_KEYS.values() if key.effect is not Effect.NEVER]
     topics = _table([*columns, "broker-wide"], topic_rows)
     brokers = _table([*columns, "a new value is in force"], broker_rows)
+    never = [key for key in (*TOPIC_KEYS.values(), *BROKER_KEYS.values()) if key.effect is Effect.NEVER]
+    rows = [
+        [*_cells(key), "topic" if key.is_topic_key else "broker", _meaning_in_kafka(key), key.note, _names(key)]
+        for key in never
+    ]
+    without_effect = _table([*columns[:4], "of", "meaning in Kafka", "why it has no effect", "broker-wide"], rows)
     described_only = [f"`{name}`" for name in kafka_keys("broker") if name not in CONFIG_NAMES]
     names = textwrap.fill(f"{', '.join(described_only)}.", 120, break_on_hyphens=False)
     seen = _KAFKA_HEAD.format(described_only=names)
-    return head + _TOPIC_HEAD + topics + _BROKER_HEAD + brokers + seen
+    return head + _TOPIC_HEAD + topics + _BROKER_HEAD + brokers + _WITHOUT_EFFECT_HEAD + without_effect + seen
 
 
 def _change(key: Key) -> str:
@@ -163,7 +172,12 @@ def _change(key: Key) -> str:
 
 
 def _row(key: Key) -> list[str]:
-    note = f" ({key.note})" if key.note else ""
+    note = "" if key.effect is Effect.NOW else f" *{key.effect.capitalize()}*: {key.note}."
+    return [*_cells(key), key.doc + note, key.when]
+
+
+def _cells(key: Key) -> list[str]:
+    """Names, type, default and valid values."""
     valid = "true, false" if key.kind.type_name == "boolean" else key.kind.valid or "any"
     names = [key.name, *key.aliases]
     if not key.is_topic_key:
@@ -173,10 +187,14 @@ def _row(key: Key) -> list[str]:
         key.kind.type_name,
         _default(key),
         valid,
-        key.effect + note,
-        key.doc,
-        key.when,
     ]
+
+
+def _meaning_in_kafka(key: Key) -> str:
+    """The first sentence of Kafka's own documentation."""
+    documentation = kafka_keys("topic" if key.is_topic_key else "broker")[key.name].doc
+    sentence = re.split(r"\.(?:\s|<|$)", documentation, maxsplit=1)[0]
+    return re.sub(r"<[^>]*>", "", sentence) + "."
 
 
 def _default(key: Key) -> str:

@@ -1,9 +1,10 @@
 """Configuration keys: name, kind, range, effect and meaning, and the origin of a value.
 
 The keys themselves are annotations of the attributes that hold their values, in ``topic_config`` and
-``broker_config``, so that name, type, default and meaning of a setting are written once, in one place:
+``broker_config``, so that name, type, default and meaning of a setting are written once, in one place. The name of a
+key is that of the attribute with ``.`` for ``_``:
 
-    segment_ms: Annotated[int, Key("segment.ms", Long(1), Effect.NOW, "...", "...")] = 604_800_000
+    segment_ms: Annotated[int, Key(Long(1), "...", "...")] = 604_800_000
 """
 
 import dataclasses
@@ -91,24 +92,29 @@ class Key:
     ``synonyms`` are other names for the setting, strongest first; for a topic key they are the broker's keys for its
     default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
     are other names at topic level, stronger than ``name``. ``holds`` is, for a key without effect, the value that
-    describes what the broker does, so that setting it needs no warning. ``note`` says why there is no effect, or which
-    part of it is missing. ``change`` says when a new value takes effect; for a topic key this is always at once.
-    ``attribute`` and ``default`` come from the class that carries the key.
+    describes what the broker does, so that setting it needs no warning. ``note`` says why there is no effect.
+    ``change`` says when a new value takes effect; for a topic key this is always at once.
+    ``name`` and ``default`` come from the attribute that carries the key. A key that never has an effect has neither
+    ``doc`` nor ``when``: its meaning is Kafka's, see ``kafka_keys``.
     """
 
-    name: str
     kind: Kind
-    effect: Effect
-    doc: str
-    when: str
+    doc: str = ""
+    when: str = ""
+    effect: Effect = Effect.NOW
     note: str = ""
     holds: Value | None = None
     synonyms: tuple[Synonym, ...] = ()
     aliases: tuple[str, ...] = ()
     change: Change = Change.RESTART
     is_topic_key: bool = False
-    attribute: str = ""
+    name: str = ""
     default: Value = ""
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of the configuration that holds the value."""
+        return self.name.replace(".", "_")
 
     @property
     def scope(self) -> str:
@@ -146,33 +152,30 @@ class Key:
         return self.kind.text(value)
 
     def warning(self, setting: Setting, value: Value) -> str | None:
-        """The warning for a ``setting`` whose ``value`` has no effect or only a part of it; None where it has all."""
+        """The warning for a ``setting`` whose ``value`` has no effect; None if it has one."""
         shortfall = self.shortfall(value)
-        if shortfall is None:
-            return None
-        verb = "takes" if self.effect is Effect.NOW else "is accepted but has"
-        return f"{setting.name}{_place(setting)} {verb} {shortfall}."
+        return None if shortfall is None else f"{setting.name}{_place(setting)} is accepted but has {shortfall}."
 
     def shortfall(self, value: Value) -> str | None:
-        """Which effect is missing for this value, and why; None where nothing is missing."""
-        if value == self.holds or (self.effect is Effect.NOW and not self.note):
+        """Why this value has no effect; None if it has one, or describes what the broker does anyway."""
+        if self.effect is Effect.NOW or value == self.holds:
             return None
-        degree = {
-            Effect.NOW: "effect in part only",
-            Effect.NOT_YET: "no effect yet",
-            Effect.NEVER: "no effect here",
-        }[self.effect]
-        return f"{degree}: {self.note}" if self.note else degree
+        return f"no effect {'yet' if self.effect is Effect.NOT_YET else 'here'}: {self.note}"
 
     def described(self, value: Value, origin: Origin) -> "Described":
         """The description of this key with a value."""
         return Described(self.name, self.text(value), origin, origin == DEFAULT_ORIGIN, self.shortfall(value))
 
 
+def without_effect(kind: Kind, note: str, *synonyms: str, holds: Value | None = None) -> Key:
+    """A key of Kafka's that is checked and never has an effect; ``note`` says why."""
+    return Key(kind, effect=Effect.NEVER, note=note, holds=holds, synonyms=tuple(map(Synonym, synonyms)))
+
+
 class Described(NamedTuple):
     """One line of a description: the key, its value as Kafka writes it, its origin, and whether it is the default.
 
-    ``shortfall`` says which effect is missing, and why; None where nothing is missing.
+    ``shortfall`` says why the value has no effect; None if it has one.
     """
 
     key: str
@@ -187,8 +190,8 @@ def keys_of(cls: type[Any], *, topic: bool) -> Mapping[str, Key]:
     found = {}
     for field in dataclasses.fields(cls):
         for key in getattr(field.type, "__metadata__", ()):
-            bound = dataclasses.replace(key, attribute=field.name, default=field.default, is_topic_key=topic)
-            found[key.name] = bound
+            name = field.name.replace("_", ".")
+            found[name] = dataclasses.replace(key, name=name, default=field.default, is_topic_key=topic)
     return found
 
 

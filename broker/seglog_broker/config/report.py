@@ -1,12 +1,18 @@
-"""Output of ``seglogd --check-config``: the configuration as it would be in force, with its mistakes and warnings."""
+"""``seglogd --check-config``: the configuration as it would be in force, its mistakes, warnings, and this machine.
 
+Values beyond the machine's memory, its disk or the permissions of this user are valid, so a start finds them only when
+it is too late.
+"""
+
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.changes import is_dynamic
-from seglog_broker.config.keys import Change, Described, Effect, Key
+from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES, BrokerConfig
+from seglog_broker.config.keys import Change, Described, Effect, Key, OriginKind
 from seglog_broker.config.sources import Examined
+from seglog_broker.config.values import split_address
 from seglog_broker.texts import counted
 from seglog_protocol.quantities import with_reading
 from seglog_protocol.tables import columns, table_lines
@@ -17,6 +23,10 @@ _UNKNOWN: Final = "?"
 """Stands for the value of a key whose setting cannot be used."""
 
 _NO_EFFECT: Final = {Effect.NOT_YET: "has no effect yet", Effect.NEVER: "has no effect here"}
+
+_MEMORY_KEYS = ("seglog.request.memory.max", "log.cleaner.dedupe.buffer.size")
+_MARK_KEYS = ("seglog.disk.free.hard.bytes", "seglog.disk.free.soft.bytes", "seglog.disk.ballast.bytes")
+_LOG_KEYS = ("log.segment.bytes", "log.retention.bytes")
 
 
 def configuration_lines(examined: Examined) -> list[str]:
@@ -49,7 +59,7 @@ def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
     if key.effect is not Effect.NOW:
         change = _NO_EFFECT[key.effect]
     else:
-        change = str(Change.RELOAD if is_dynamic(described.key) else Change.RESTART)
+        change = str(Change.RELOAD if key.is_dynamic else Change.RESTART)
     return described.key, with_reading(described.key, described.value) or '""', str(described.origin), change
 
 
@@ -59,3 +69,84 @@ def _key(name: str) -> Key:
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?")) else f"{text}."
+
+
+# --- This machine -----------------------------------------------------------------------------------------------------
+
+
+def why_unusable(config: BrokerConfig) -> str | None:
+    """The reason why the broker cannot keep its data in ``log.dir``; None when it can."""
+    path = Path(config.log_dir)
+    try:
+        found = _nearest(path)
+        if not found.is_dir():
+            return f"log.dir = {path} cannot be used: {found} is not a directory"
+        if not os.access(found, os.W_OK | os.X_OK):
+            return f"log.dir = {path} cannot be used: this user may not write in {found}"
+    except OSError as error:
+        return f"log.dir = {path} cannot be used: {error.strerror or error} ({error.filename or path})"
+    return None
+
+
+def machine_warnings(config: BrokerConfig) -> list[str]:
+    """Warnings about values beyond the machine's memory and disk, and about ports that are used twice."""
+    values = {described.key: described.value for described in config.describe()}
+    written = {described.key for described in config.describe() if described.origin.kind is not OriginKind.DEFAULT}
+    memory = _memory_bytes()
+    warnings = [
+        f"{key} = {_gib(int(values[key]))} is more than the {_gib(memory)} of memory that this machine has"
+        for key in _MEMORY_KEYS
+        if memory and int(values[key]) > memory
+    ]
+    disk = _disk_bytes(config)
+    for keys, follows in (
+        (_MARK_KEYS, "no record would ever be appended"),
+        (_LOG_KEYS, "the disk is full before that is reached"),
+    ):
+        warnings += [
+            f"{key} = {_gib(int(values[key]))} is more than the {_gib(disk)} of the disk of log.dir: {follows}"
+            for key in keys
+            if disk and key in written and int(values[key]) > disk
+        ]
+    return warnings + _same_ports(config)
+
+
+def _same_ports(config: BrokerConfig) -> list[str]:
+    others = {"seglog.http.listen": [config.seglog_http_listen], "listeners": config.listeners}
+    _, port = split_address(config.seglog_listen)
+    return [
+        f"{key} = {address} uses port {port}, which is that of seglog.listen = {config.seglog_listen}: choose "
+        "another for one of them"
+        for key, addresses in others.items()
+        for address in addresses
+        if port and address.rpartition(":")[2] == str(port)
+    ]
+
+
+def _nearest(path: Path) -> Path:
+    """The directory itself, or the nearest existing one above it."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _memory_bytes() -> int:
+    """0 where it is not known."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+
+
+def _disk_bytes(config: BrokerConfig) -> int:
+    """0 where it is not known."""
+    try:
+        found = os.statvfs(_nearest(Path(config.log_dir)))
+    except OSError:
+        return 0
+    return found.f_blocks * found.f_frsize
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from seglog_broker.config.keys import DEFAULT_ORIGIN, Described, Effect, Key, Origin, Synonym, hours, keys_of
+from seglog_broker.config.keys import DEFAULT_ORIGIN, Described, Key, Origin, Synonym, hours, keys_of, without_effect
 from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Replicas, Text, Words
 
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
@@ -29,9 +29,7 @@ class TopicConfig:
     cleanup_policy: Annotated[
         tuple[str, ...],
         Key(
-            "cleanup.policy",
             Words(("compact", "delete")),
-            Effect.NOW,
             "What happens to old segments: deleted when they expire, compacted to the last record of each key, or both;"
             " with compact, a record without a key is refused.",
             "Choose compact for topics that hold the latest state of each key.",
@@ -41,9 +39,7 @@ class TopicConfig:
     segment_bytes: Annotated[
         int,
         Key(
-            "segment.bytes",
             Int(1024),
-            Effect.NOW,
             "Size in bytes at which a new segment is begun.",
             "Lower it to delete or compact in smaller steps; below 1048576 Apache Kafka 4 would refuse the value.",
             synonyms=(Synonym("log.segment.bytes"),),
@@ -53,9 +49,7 @@ class TopicConfig:
     segment_ms: Annotated[
         int,
         Key(
-            "segment.ms",
             Long(1),
-            Effect.NOW,
             "Age in milliseconds at which a new segment is begun although the current one is not full.",
             "Lower it when a quiet topic must expire or be compacted on time; raise it to load old events in bulk.",
             synonyms=(Synonym("log.roll.ms"), hours("log.roll.hours", 1)),
@@ -64,9 +58,7 @@ class TopicConfig:
     segment_jitter_ms: Annotated[
         int,
         Key(
-            "segment.jitter.ms",
             Long(0),
-            Effect.NOW,
             "Most milliseconds subtracted at random from segment.ms, chosen for each segment.",
             "Raise it when many partitions begin segments at the same moment.",
             synonyms=(Synonym("log.roll.jitter.ms"), hours("log.roll.jitter.hours", 0)),
@@ -75,9 +67,7 @@ class TopicConfig:
     segment_index_bytes: Annotated[
         int,
         Key(
-            "segment.index.bytes",
             Int(24),
-            Effect.NOW,
             "Size in bytes at which an index file is full and a new segment is begun.",
             "Seldom; raise it when segments are large and index.interval.bytes is small.",
             synonyms=(Synonym("log.index.size.max.bytes"),),
@@ -86,9 +76,7 @@ class TopicConfig:
     index_interval_bytes: Annotated[
         int,
         Key(
-            "index.interval.bytes",
             Int(0),
-            Effect.NOW,
             "Bytes of batches between two entries of the indexes.",
             "Lower it for shorter scans per seek, at the price of larger indexes.",
             synonyms=(Synonym("log.index.interval.bytes"),),
@@ -96,23 +84,12 @@ class TopicConfig:
     ] = 4096
     preallocate: Annotated[
         bool,
-        Key(
-            "preallocate",
-            Boolean(),
-            Effect.NEVER,
-            "Whether a new segment file takes its full size on disk at once.",
-            "Never.",
-            note="seglog does not pre-allocate files",
-            holds=False,
-            synonyms=(Synonym("log.preallocate"),),
-        ),
+        without_effect(Boolean(), "seglog does not pre-allocate files", "log.preallocate", holds=False),
     ] = False
     flush_messages: Annotated[
         int,
         Key(
-            "flush.messages",
             Long(1),
-            Effect.NOW,
             "Records after which a partition is flushed to disk, in the background.",
             "Seldom; producing with ack=disk is the better way.",
             synonyms=(Synonym("log.flush.interval.messages"),),
@@ -121,9 +98,7 @@ class TopicConfig:
     flush_ms: Annotated[
         int,
         Key(
-            "flush.ms",
             Long(0),
-            Effect.NOW,
             "Milliseconds after which a partition is flushed to disk, in the background.",
             "To limit what a power failure can lose where producers do not use ack=disk.",
             synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
@@ -132,9 +107,7 @@ class TopicConfig:
     retention_ms: Annotated[
         int,
         Key(
-            "retention.ms",
             Long(-1),
-            Effect.NOW,
             "Age of its newest record in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
             "Set it to the time for which records are needed; -1 to keep history.",
             synonyms=(
@@ -147,9 +120,7 @@ class TopicConfig:
     retention_bytes: Annotated[
         int,
         Key(
-            "retention.bytes",
             Long(),
-            Effect.NOW,
             "Size in bytes of a partition above which its oldest segments are deleted; -1 sets no limit.",
             "Set it to limit the use of the disk, which is this number and one segment for each partition.",
             synonyms=(Synonym("log.retention.bytes"),),
@@ -158,9 +129,7 @@ class TopicConfig:
     file_delete_delay_ms: Annotated[
         int,
         Key(
-            "file.delete.delay.ms",
             Long(0),
-            Effect.NOW,
             "Milliseconds between removing a file from the log and deleting it from the disk.",
             "Seldom; raise it to have time to rescue deleted segments.",
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
@@ -169,9 +138,7 @@ class TopicConfig:
     max_message_bytes: Annotated[
         int,
         Key(
-            "max.message.bytes",
             Int(0),
-            Effect.NOW,
             "Largest record batch in bytes, as it is sent and as it is stored; a larger one is refused.",
             "Raise it for large records, and never above segment.bytes.",
             synonyms=(Synonym("message.max.bytes"),),
@@ -180,9 +147,7 @@ class TopicConfig:
     message_timestamp_type: Annotated[
         str,
         Key(
-            "message.timestamp.type",
             Text(("CreateTime", "LogAppendTime")),
-            Effect.NOW,
             "Whether a record keeps the producer's timestamp or gets the broker's time of appending.",
             "Choose LogAppendTime when the producers' clocks cannot be trusted.",
             synonyms=(Synonym("log.message.timestamp.type"),),
@@ -191,9 +156,7 @@ class TopicConfig:
     message_timestamp_before_max_ms: Annotated[
         int,
         Key(
-            "message.timestamp.before.max.ms",
             Long(0),
-            Effect.NOW,
             "Most milliseconds a producer's timestamp may lie in the past; an older record is refused.",
             "Lower it to refuse records of late or broken clocks; keep the default to load history.",
             synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
@@ -202,9 +165,7 @@ class TopicConfig:
     message_timestamp_after_max_ms: Annotated[
         int,
         Key(
-            "message.timestamp.after.max.ms",
             Long(0),
-            Effect.NOW,
             "Most milliseconds a producer's timestamp may lie in the future; a later record is refused.",
             "Raise it when records carry planned times.",
             synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
@@ -213,9 +174,7 @@ class TopicConfig:
     compression_type: Annotated[
         str,
         Key(
-            "compression.type",
             Text(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-            Effect.NOW,
             "Codec that batches are stored in; producer keeps each batch as it was sent, and one that has the codec"
             " already stays as it is, whatever its level.",
             "To have one codec whatever the producers use; it costs the broker CPU time.",
@@ -225,9 +184,7 @@ class TopicConfig:
     compression_gzip_level: Annotated[
         int,
         Key(
-            "compression.gzip.level",
             Int(1, 9, also=-1),
-            Effect.NOW,
             "Level for compression.type=gzip; -1 is the codec's own default.",
             "Together with compression.type.",
             synonyms=(Synonym("compression.gzip.level"),),
@@ -236,9 +193,7 @@ class TopicConfig:
     compression_lz4_level: Annotated[
         int,
         Key(
-            "compression.lz4.level",
             Int(1, 17),
-            Effect.NOW,
             "Level for compression.type=lz4.",
             "Together with compression.type.",
             synonyms=(Synonym("compression.lz4.level"),),
@@ -247,9 +202,7 @@ class TopicConfig:
     compression_zstd_level: Annotated[
         int,
         Key(
-            "compression.zstd.level",
             Int(-131_072, 22),
-            Effect.NOW,
             "Level for compression.type=zstd.",
             "Together with compression.type.",
             synonyms=(Synonym("compression.zstd.level"),),
@@ -258,9 +211,7 @@ class TopicConfig:
     min_cleanable_dirty_ratio: Annotated[
         float,
         Key(
-            "min.cleanable.dirty.ratio",
             Double(0, 1),
-            Effect.NOW,
             "Share of a compacted partition that must be new before it is compacted again.",
             "Lower it to waste less disk, raise it to compact less often.",
             synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
@@ -269,9 +220,7 @@ class TopicConfig:
     min_compaction_lag_ms: Annotated[
         int,
         Key(
-            "min.compaction.lag.ms",
             Long(0),
-            Effect.NOW,
             "Milliseconds a record stays untouched by compaction; at most max.compaction.lag.ms.",
             "Raise it when readers must see every change within that time.",
             synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
@@ -280,9 +229,7 @@ class TopicConfig:
     max_compaction_lag_ms: Annotated[
         int,
         Key(
-            "max.compaction.lag.ms",
             Long(1),
-            Effect.NOW,
             "Milliseconds after which a replaced record should be gone from a compacted topic.",
             "Lower it where old values must disappear by a certain time.",
             synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
@@ -291,125 +238,29 @@ class TopicConfig:
     delete_retention_ms: Annotated[
         int,
         Key(
-            "delete.retention.ms",
             Long(0),
-            Effect.NOW,
             "Milliseconds a tombstone stays in a compacted topic for readers that are behind.",
             "Raise it when readers of the whole topic may take longer than that.",
             synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
         ),
     ] = 86_400_000
-    min_insync_replicas: Annotated[
-        int,
-        Key(
-            "min.insync.replicas",
-            Int(1),
-            Effect.NEVER,
-            "Replicas that must have a record before it is acknowledged.",
-            "Never here.",
-            note=NO_REPLICAS,
-            holds=1,
-            synonyms=(Synonym("min.insync.replicas"),),
-        ),
-    ] = 1
+    min_insync_replicas: Annotated[int, without_effect(Int(1), NO_REPLICAS, "min.insync.replicas", holds=1)] = 1
     unclean_leader_election_enable: Annotated[
         bool,
-        Key(
-            "unclean.leader.election.enable",
-            Boolean(),
-            Effect.NEVER,
-            "Whether a replica that is behind may become leader.",
-            "Never here.",
-            note=NO_REPLICAS,
-            holds=False,
-            synonyms=(Synonym("unclean.leader.election.enable"),),
-        ),
+        without_effect(Boolean(), NO_REPLICAS, "unclean.leader.election.enable", holds=False),
     ] = False
     leader_replication_throttled_replicas: Annotated[
-        tuple[str, ...],
-        Key(
-            "leader.replication.throttled.replicas",
-            Replicas(),
-            Effect.NEVER,
-            "Replicas whose replication is slowed down on the leader.",
-            "Never here.",
-            note=NO_REPLICAS,
-            holds=(),
-        ),
+        tuple[str, ...], without_effect(Replicas(), NO_REPLICAS, holds=())
     ] = ()
     follower_replication_throttled_replicas: Annotated[
-        tuple[str, ...],
-        Key(
-            "follower.replication.throttled.replicas",
-            Replicas(),
-            Effect.NEVER,
-            "Replicas whose replication is slowed down on the follower.",
-            "Never here.",
-            note=NO_REPLICAS,
-            holds=(),
-        ),
+        tuple[str, ...], without_effect(Replicas(), NO_REPLICAS, holds=())
     ] = ()
-    remote_storage_enable: Annotated[
-        bool,
-        Key(
-            "remote.storage.enable",
-            Boolean(),
-            Effect.NEVER,
-            "Whether closed segments are copied to remote storage.",
-            "Never here.",
-            note=NO_TIERS,
-            holds=False,
-        ),
-    ] = False
-    remote_log_copy_disable: Annotated[
-        bool,
-        Key(
-            "remote.log.copy.disable",
-            Boolean(),
-            Effect.NEVER,
-            "Whether copying to remote storage is paused.",
-            "Never here.",
-            note=NO_TIERS,
-            holds=False,
-        ),
-    ] = False
-    remote_log_delete_on_disable: Annotated[
-        bool,
-        Key(
-            "remote.log.delete.on.disable",
-            Boolean(),
-            Effect.NEVER,
-            "Whether the remote copy is deleted when remote storage is switched off.",
-            "Never here.",
-            note=NO_TIERS,
-            holds=False,
-        ),
-    ] = False
-    local_retention_ms: Annotated[
-        int,
-        Key(
-            "local.retention.ms",
-            Long(-2),
-            Effect.NEVER,
-            "Age at which a segment that is in remote storage is deleted here; -2 is retention.ms.",
-            "Never here.",
-            note=NO_TIERS,
-            holds=-2,
-            synonyms=(Synonym("log.local.retention.ms"),),
-        ),
-    ] = -2
+    remote_storage_enable: Annotated[bool, without_effect(Boolean(), NO_TIERS, holds=False)] = False
+    remote_log_copy_disable: Annotated[bool, without_effect(Boolean(), NO_TIERS, holds=False)] = False
+    remote_log_delete_on_disable: Annotated[bool, without_effect(Boolean(), NO_TIERS, holds=False)] = False
+    local_retention_ms: Annotated[int, without_effect(Long(-2), NO_TIERS, "log.local.retention.ms", holds=-2)] = -2
     local_retention_bytes: Annotated[
-        int,
-        Key(
-            "local.retention.bytes",
-            Long(-2),
-            Effect.NEVER,
-            "Size above which segments that are in remote storage are deleted here; -2 is retention.bytes.",
-            "Never here.",
-            note=NO_TIERS,
-            holds=-2,
-            synonyms=(Synonym("log.local.retention.bytes"),),
-        ),
+        int, without_effect(Long(-2), NO_TIERS, "log.local.retention.bytes", holds=-2)
     ] = -2
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
     """The origin of each value that is not a default, by topic key."""

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from seglog_protocol.quantities import Unit, parse_quantity
 
@@ -28,26 +28,26 @@ _WITH_WORD: Final = re.compile(r"[0-9][0-9.]*\s*[A-Za-z]+")  # a number and a wo
 _SHOWN_MAX: Final = 60  # characters of a refused value that a message repeats
 
 
-class Kind(Protocol):
-    """One kind of value with its valid range."""
+class Kind:
+    """One kind of value with its valid range: the base class of all of them."""
 
     @property
     def type_name(self) -> str:
         """Kafka's name of the type: boolean, int, long, double, string, list."""
-        ...
+        return "string"
 
     @property
     def valid(self) -> str:
         """The valid values in a few words, for a table; empty when every value of the type is valid."""
-        ...
+        return ""
 
     def parse(self, raw: Raw) -> Value:
         """The value of ``raw``. Raises ValueError ("must be ...") when it is not valid."""
-        ...
+        raise NotImplementedError
 
     def text(self, value: Value) -> str:
         """The value as Kafka writes it; ``parse(text(value)) == value``."""
-        ...
+        return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def shown(raw: Raw) -> str:
@@ -75,11 +75,10 @@ def parse_with_unit(kind: Kind, raw: Raw, unit: Unit | None) -> Value:
         raise ValueError(f"{error}: {unit.value}, also written as in {unit.examples}") from error
 
 
-class Boolean:
+class Boolean(Kind):
     """``true`` or ``false``, in any case when written as text, as in Kafka."""
 
     type_name = "boolean"
-    valid = ""
 
     def parse(self, raw: Raw) -> bool:
         """See Kind."""
@@ -96,7 +95,7 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Kind):
     """A whole number from ``minimum`` to ``maximum``, both included, or the one value ``also``.
 
     A limit of None is the limit of Kafka's own type: 32 bits (``Int``) or 64 (``Long``).
@@ -135,10 +134,6 @@ class Whole:
             raise ValueError(f"must be a whole number from {low} to {high}{also}")
         return value
 
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return str(value)
-
 
 def Int(minimum: int | None = None, maximum: int | None = None, *, also: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
     """A whole number of 32 bits."""
@@ -151,7 +146,7 @@ def Long(minimum: int | None = None, maximum: int | None = None) -> Whole:  # no
 
 
 @dataclass(frozen=True, slots=True)
-class Double:
+class Double(Kind):
     """A finite number from ``minimum`` to ``maximum``, both included."""
 
     minimum: float = -math.inf
@@ -185,12 +180,10 @@ class Double:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Kind):
     """Text; one of ``choices`` where there are any, in exactly that spelling."""
 
     choices: tuple[str, ...] = ()
-
-    type_name = "string"
 
     @property
     def valid(self) -> str:
@@ -206,13 +199,9 @@ class Text:
             raise ValueError(f"must be one of {self.valid}")
         return value
 
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return str(value)
-
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Words(Kind):
     """A list of words, comma separated when written as text; each one of ``choices`` where there are any.
 
     An empty list is possible. A word written twice counts once.
@@ -236,10 +225,6 @@ class Words:
             raise ValueError(f"must be a list {self.valid}")
         return tuple(dict.fromkeys(words))
 
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return ",".join(value) if isinstance(value, tuple) else str(value)
-
 
 class Replicas(Words):
     """Replicas as Kafka names them, each by its partition and broker; or all of them."""
@@ -254,10 +239,9 @@ class Replicas(Words):
         return tuple(dict.fromkeys(words))
 
 
-class Directory:
+class Directory(Kind):
     """The path of exactly one directory, where Kafka takes a list of them."""
 
-    type_name = "string"
     valid = "one path"
 
     def parse(self, raw: Raw) -> str:
@@ -272,21 +256,15 @@ class Directory:
             raise ValueError("must be the path of a directory")
         return re.sub("/+", "/", paths[0]).rstrip("/") or "/"  # file names are appended with a slash
 
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return str(value)
-
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class Address(Kind):
     """``HOST:PORT`` to listen on; port 0 is any free one, an IPv6 address stands in brackets.
 
     With ``optional`` the empty text stands for "do not listen".
     """
 
     optional: bool = False
-
-    type_name = "string"
 
     @property
     def valid(self) -> str:
@@ -302,17 +280,13 @@ class Address:
             split_address(value)
         return value
 
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return str(value)
-
 
 _PLAINTEXT: Final = "PLAINTEXT://"
 _ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - they are looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
+class Listeners(Kind):
     """Kafka's addresses, ``PLAINTEXT://HOST:PORT``, comma separated when written as text; none for an empty text.
 
     Addresses that are advertised must be such as a client can reach.
@@ -333,10 +307,6 @@ class Listeners:
             if self.is_advertised and (host in _ALL_ADDRESSES or not port):
                 raise ValueError(f"must be addresses that clients can reach, which {listener} is not")
         return tuple(dict.fromkeys(listeners))
-
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def split_listener(listener: str) -> tuple[str, int]:

@@ -7,8 +7,7 @@ import pytest
 
 from seglog_broker.config import ConfigSources
 from seglog_broker.config.broker_config import BrokerConfig
-from seglog_broker.config.machine import machine_warnings, why_unusable
-from seglog_broker.config.report import configuration_lines, verdict_lines
+from seglog_broker.config.report import configuration_lines, machine_warnings, verdict_lines, why_unusable
 from seglog_broker.config.sources import examine_config
 from tests.broker.test_main import seglogd
 

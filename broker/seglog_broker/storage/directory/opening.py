@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.config.internal_topic_config import settings_in_force
+from seglog_broker.config.topic_overrides import settings_in_force
 from seglog_broker.storage.directory.adoption import (
     ADOPTED_NOTE,
     REMADE_NOTE,
