@@ -17,7 +17,7 @@ _SAME_REQUEST: Final = "topics of one request collide as well, which Kafka does 
 _NO_LIST: Final = (
     "of a fetch that fails: null is what Kafka has where the partition is there, for clients it is the same"
 )
-_FEATURES: Final = "see listeners/kafka/features.py"
+_FEATURES: Final = "see listeners/kafka/handlers/cluster.py"
 
 _BROKER: Final = {"node_id": 1, "host": "127.0.0.1", "port": "zero or more", "rack": None}
 _SEEN: Final = {"brokers": [_BROKER], "cluster_id": "text", "controller_id": 1}

@@ -15,15 +15,22 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import split_address
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.broker_api import Acknowledged, Answer, Pending
-from seglog_broker.listeners.kafka import apis, fetch
-from seglog_broker.listeners.kafka.door import Caller, Endpoint, host_shown
-from seglog_broker.listeners.kafka.engine import KafkaEngine
-from seglog_broker.listeners.kafka.produce import Append, Part, Produce, encode_responses
-from seglog_broker.listeners.kafka.produce_size import PARTITIONS_MAX, partitions_of
+from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext, shown_address
+from seglog_broker.listeners.kafka.handlers import fetch
+from seglog_broker.listeners.kafka.handlers.produce import (
+    PARTITIONS_MAX,
+    Append,
+    Part,
+    Produce,
+    encode_responses,
+    partitions_of,
+)
 from seglog_broker.listeners.kafka.turns import in_turns_of, run_out
 from seglog_broker.listeners.replies import AppendOutcome, append_errors, as_seglog_error, count_errors
 from seglog_broker.listeners.serving.graceful_close import close_gracefully
@@ -76,7 +83,7 @@ class KafkaConnection:
 
     def __init__(
         self,
-        engine: KafkaEngine,
+        engine: Broker,
         sock: socket.socket,
         peer: str,
         ready: ReadySockets,
@@ -98,8 +105,8 @@ class KafkaConnection:
         self._intake = Intake(sock, self._reader, memory)
         self._headers = RequestHeaderReader()
         self._room = engine.response_memory.room(_host(peer))
-        self._latest_caller: Caller | None = None
-        self._client_host = host_shown(_host(peer))
+        self._latest_context: RequestContext | None = None
+        self._client_address = shown_address(_host(peer))
         stall_seconds = engine.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, engine.offload, engine.transfers, stall_seconds)
         self._acks: AckQueue[Part] = AckQueue(
@@ -314,11 +321,14 @@ class KafkaConnection:
         """The frame in memory that stays as it is when the turn is over."""
         return memoryview(bytearray(frame)) if self._run.buffer.has(frame) else frame
 
-    def _caller(self, header: RequestHeader) -> Caller:
-        if self._latest_caller is None or self._latest_caller.client_id != header.client_id:
+    def _context(self, header: RequestHeader) -> RequestContext:
+        latest = self._latest_context
+        if latest is None or latest.client_id != header.client_id or latest.version != header.version:
             assert self._endpoint is not None
-            self._latest_caller = Caller(self._engine, self._endpoint, header.client_id, self._client_host, self._room)
-        return self._latest_caller
+            latest = self._latest_context = RequestContext(
+                self._engine, self._endpoint, header.version, header.client_id, self._client_address, self._room
+            )
+        return latest
 
     # --- Produce ------------------------------------------------------------------------------------------------------
 
@@ -333,7 +343,7 @@ class KafkaConnection:
         if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE:
             self._begin_produce_in_turns(header, frame)
             return
-        produce = Produce(self._caller(header), header.correlation_id, header.version, request.acks)
+        produce = Produce(self._context(header), header.correlation_id, request.acks)
         for topic in request.topic_data:
             produce.add_topic(topic)
             produce.add(topic.partition_data)
@@ -365,7 +375,7 @@ class KafkaConnection:
         if request is None:
             return
         assert isinstance(request, messages.ProduceRequest)
-        produce = Produce(self._caller(header), header.correlation_id, header.version, request.acks)
+        produce = Produce(self._context(header), header.correlation_id, request.acks)
         looked_at = 0
         for topic in request.topic_data:
             produce.add_topic(topic)
@@ -483,7 +493,7 @@ class KafkaConnection:
             return
         self._serve_request(api, header, read_request(header, frame))
 
-    async def _read_slowly(self, api: apis.Api, header: RequestHeader, frame: memoryview) -> None:
+    async def _read_slowly(self, api: Api, header: RequestHeader, frame: memoryview) -> None:
         """Read a large request in turns, and serve it."""
         request = await self._read_in_turns(header, frame)
         if request is not None:
@@ -506,15 +516,15 @@ class KafkaConnection:
                 return None
             await self._engine.turn()
 
-    def _serve_request(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
+    def _serve_request(self, api: Api, header: RequestHeader, request: Request) -> None:
         self._engine.metrics.requests[apis.counter_name(api.name)] += 1
         self._effort += EFFORT_OF_OTHERS
         if isinstance(request, messages.FetchRequest):
             self._fetch(header, request)
             return
-        if api.at_once is not None:
+        if api.handle_now is not None:
             try:
-                response = api.at_once(self._caller(header), request, header.version)
+                response = api.handle_now(self._context(header), request)
                 if response is not None:
                     self._queue_response(header, response)
                     return
@@ -538,21 +548,21 @@ class KafkaConnection:
         await self._sender.flush()
         await self._acks.wait_empty()
 
-    async def _serve_slowly(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
+    async def _serve_slowly(self, api: Api, header: RequestHeader, request: Request) -> None:
         await self._sender.flush()
-        assert api.serve is not None
+        assert api.handle is not None
         try:
-            response = await api.serve(self._caller(header), request, header.version)
+            response = await api.handle(self._context(header), request)
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
             self._give_up(api.name, error)
             self._room.close()
         else:
             await self._send_response(header, response)
 
-    async def _serve_waiting(self, api: apis.Api, header: RequestHeader, request: Request) -> None:
+    async def _serve_waiting(self, api: Api, header: RequestHeader, request: Request) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
         await self._sender.flush()
-        assert api.serve is not None
+        assert api.handle is not None
         assert api.refuse is not None
         response: Response | None = None
         if not self._stopping:
@@ -561,7 +571,7 @@ class KafkaConnection:
             with waiting:
                 self.start_soon(partial(self._watch_peer, waiting.cancel, watching))
                 try:
-                    response = await api.serve(self._caller(header), request, header.version)
+                    response = await api.handle(self._context(header), request)
                 except Exception as error:  # noqa: BLE001 - logged; those before it are answered
                     self._give_up(api.name, error)
                     return
@@ -572,7 +582,7 @@ class KafkaConnection:
             await self._send_response(header, response)
         elif self._stopping:
             refusal = CoordinatorNotAvailableError("the broker is stopping")
-            self._queue_response(header, api.refuse(request, header.version, refusal))
+            self._queue_response(header, api.refuse(self._context(header), request, refusal))
         else:
             self._has_left = self._is_over = True
 
@@ -653,7 +663,7 @@ class KafkaConnection:
         """Answer a fetch now, or have the task wait for its records."""
         if sum([len(topic.partitions) for topic in request.topics]) > fetch.PARTITIONS_MAX:
             raise RemoteProtocolError(f"a Fetch request for more than {fetch.PARTITIONS_MAX} partitions")
-        asked = fetch.Fetch(self._caller(header), header.version, request)
+        asked = fetch.Fetch(self._context(header), request)
         self._effort += asked.effort
         if asked.is_large:
             self._job = partial(self._fetch_in_turns, header, asked)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import trio
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, join_address, split_listener
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.kafka.connection import KafkaConnection
-from seglog_broker.listeners.kafka.door import Endpoint
-from seglog_broker.listeners.kafka.engine import KafkaEngine
+from seglog_broker.listeners.kafka.context import Endpoint
 from seglog_broker.listeners.serving.acceptor import Acceptor
 from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_protocol.errors import SeglogError
@@ -31,7 +31,7 @@ def advertised(config: BrokerConfig, port: int) -> Endpoint | None:
 
 
 async def serve_kafka(
-    engine: KafkaEngine,
+    engine: Broker,
     listeners: Sequence[trio.SocketListener],
     ready: ReadySockets,
     *,

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.context import RequestContext
 
 EFFORT_A_TURN: Final = 500
 """Partitions that are described, or topics named, before other tasks run; a topic counts as ten."""
@@ -16,11 +16,11 @@ _EFFORT_OF_TOPIC: Final = 10
 ItemT = TypeVar("ItemT")
 
 
-async def in_turns(caller: Caller, items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
+async def in_turns(context: RequestContext, items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
     """The items, each of which is little work; other tasks run in between."""
     for number, item in enumerate(items, start=1):
         if number % EFFORT_A_TURN == 0:
-            await caller.turn()
+            await context.turn()
         yield item
 
 
@@ -39,8 +39,8 @@ async def in_turns_of(steps: Iterator[None], turn: Callable[[], Awaitable[None]]
 class Turns:
     """Lets other tasks run between the parts of a request with much work."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
         self._effort = 0
 
     async def work(self, effort: int) -> None:
@@ -49,4 +49,4 @@ class Turns:
         self._effort += effort
         if self._effort > EFFORT_A_TURN:
             self._effort = effort
-            await self._caller.turn()
+            await self._context.turn()

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.listeners.kafka.coordinators import find_coordinator, find_coordinators
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.broker.listeners.kafka.group_requests import caller_of, serve
+from tests.broker.listeners.kafka.group_requests import serve, served_now
 
 pytestmark = pytest.mark.trio
 
@@ -83,9 +82,9 @@ async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) ->
 async def test_very_many_groups_are_looked_up_in_turns() -> None:
     groups = FakeGroups()
     request = messages.FindCoordinatorRequest(coordinator_keys=[f"g-{number}" for number in range(1201)])
-    assert find_coordinator(caller_of(groups), request, 6) is None
+    assert served_now(groups, request, 6) is None
     assert groups.asked == []
-    response = await serve(groups, request, 6, handler=find_coordinators)
+    response = await serve(groups, request, 6)
     assert [(each.key, each.port) for each in response.coordinators] == [(f"g-{n}", 9092) for n in range(1201)]
 
 

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
-from seglog_broker.listeners.kafka.group_offsets import offset_fetch, offset_fetch_slowly
-from seglog_broker.listeners.kafka.topic_ids import NO_ID
+from seglog_broker.coordinators.groups.topic_ids import NO_ID
 from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.broker.listeners.kafka.group_requests import ID_OF, caller_of, serve
+from tests.broker.listeners.kafka.group_requests import ID_OF, serve, served_now
 
 pytestmark = pytest.mark.trio
 
@@ -288,9 +287,9 @@ async def test_an_unknown_topic_id_is_named_as_such(groups: FakeGroups) -> None:
 @pytest.mark.parametrize("version", [1, 7, 8, 9])
 async def test_very_many_partitions_are_looked_up_in_turns(groups: FakeGroups, version: int) -> None:
     request = fetch_request(version, {"orders": list(range(1201))})
-    assert offset_fetch(caller_of(groups), request, version) is None
+    assert served_now(groups, request, version) is None
     assert groups.asked == []
-    told = await serve(groups, request, version, handler=offset_fetch_slowly)
+    told = await serve(groups, request, version)
     assert [place[0] for place in fetched(told, version)["orders"]] == list(range(1201))
     assert [len(call[2]) for call in groups.asked] == [500, 500, 201]
 

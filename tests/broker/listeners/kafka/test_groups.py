@@ -14,7 +14,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.listeners.kafka.door import host_shown
+from seglog_broker.listeners.kafka.context import shown_address
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -148,7 +148,7 @@ async def test_a_bug_is_logged_and_answered() -> None:
     ],
 )
 async def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
-    assert host_shown(host) == shown
+    assert shown_address(host) == shown
 
 
 # --- SyncGroup --------------------------------------------------------------------------------------------------------

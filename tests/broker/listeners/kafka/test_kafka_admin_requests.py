@@ -23,7 +23,8 @@ from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
 from kafka.structs import TopicPartition
 
 from seglog_broker.config.kafka_configs import ResourceType
-from seglog_broker.listeners.kafka import configs, log_dirs, topic_changes, turns
+from seglog_broker.listeners.kafka import turns
+from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes
 from seglog_broker.runtime import response_memory
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -176,7 +177,7 @@ async def test_metadata_is_of_what_topics_are_when_their_turn_comes(monkeypatch:
 
 
 async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once() -> None:
-    assert len(TOPICS) < log_dirs.PARTITIONS_A_TURN
+    assert len(TOPICS) < replicas.PARTITIONS_A_TURN
     async with kafka() as served:
         peer = await served.connect()
         await peer.send(messages.DescribeLogDirsRequest(topics=None))

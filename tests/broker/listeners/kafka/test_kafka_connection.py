@@ -19,8 +19,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.connection import KafkaConnection
-from seglog_broker.listeners.kafka.produce import Part
-from seglog_broker.listeners.kafka.produce_size import PARTITIONS_MAX
+from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX, Part
 from seglog_broker.listeners.serving import acceptor
 from seglog_broker.runtime import response_memory
 from seglog_protocol.errors import StorageError
@@ -526,7 +525,7 @@ async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those
     async def fail(*_: object) -> Any:
         failed()
 
-    broken = api._replace(at_once=failed) if api.at_once else api._replace(serve=fail)
+    broken = api._replace(handle_now=failed) if api.handle_now else api._replace(handle=fail)
     monkeypatch.setattr(apis, "APIS", {**apis.APIS, api_key: broken})
     async with kafka() as served:
         peer = await served.connect()
@@ -554,9 +553,7 @@ async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failur
     async def serve(*_: object) -> Any:
         return nameless
 
-    odd = apis.Api("Metadata", range(14), serve=serve)
-    if at_once:
-        odd = apis.Api("Metadata", range(14), at_once=lambda *_: nameless)
+    odd = apis.APIS[3]._replace(handle_now=(lambda *_: nameless) if at_once else None, handle=serve)
     monkeypatch.setattr(apis, "APIS", {**apis.APIS, 3: odd})
     async with kafka() as served:
         peer = await served.connect()
@@ -630,7 +627,7 @@ async def test_an_append_that_fails_is_answered_also_amid_those_of_others(
 
 
 async def test_a_response_that_cannot_be_written_becomes_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog_broker.listeners.kafka.produce.error_message", lambda _error: "x" * 40_000)
+    monkeypatch.setattr("seglog_broker.listeners.kafka.handlers.produce.error_message", lambda _error: "x" * 40_000)
     async with kafka() as served:
         peers = [await served.connect() for _ in range(3)]
         with capture_logs() as logged:

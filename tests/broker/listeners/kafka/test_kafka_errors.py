@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from seglog_broker.listeners.kafka import apis
-from seglog_broker.listeners.kafka.produce import RECORDS_NAMED_MAX
+from seglog_broker.listeners.kafka.handlers.produce import RECORDS_NAMED_MAX
 from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import messages

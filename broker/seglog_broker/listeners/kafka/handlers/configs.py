@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from seglog_broker.config import join_address
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
-from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -36,10 +36,9 @@ _AlteredT = TypeVar("_AlteredT", _Replaced, _Changed)
 
 
 async def describe_configs(
-    caller: Caller, request: messages.DescribeConfigsRequest, version: int
+    context: RequestContext, request: messages.DescribeConfigsRequest
 ) -> messages.DescribeConfigsResponse:
     """Keys of topics, brokers, loggers, groups and client metrics, each resource with its own result."""
-    del version
     response = messages.DescribeConfigsResponse()
     entries = _Entries(synonyms=request.include_synonyms, documentation=request.include_documentation)
     seen: set[object] = set()
@@ -49,18 +48,18 @@ async def describe_configs(
         if same in seen:
             continue
         seen.add(same)
-        await caller.turn()
+        await context.turn()
         result = _Described(
             resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message="", configs=[]
         )
         response.results.append(result)
         try:
-            caller.take(PART_BYTES + 2 * len(wanted.resource_name))
-            found = caller.engine.configs.describe(
-                wanted.resource_type, wanted.resource_name, keys, actual=_places(caller)
+            context.reserve(PART_BYTES + 2 * len(wanted.resource_name))
+            found = context.broker.configs.describe(
+                wanted.resource_type, wanted.resource_name, keys, actual=_places(context)
             )
             made = [entries.of(entry) for entry in found]
-            caller.take(sum([entries.sizes[entry] for entry in found]))
+            context.reserve(sum([entries.sizes[entry] for entry in found]))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "DescribeConfigs")
             continue
@@ -103,26 +102,26 @@ class _Entries:
         return made
 
 
-def _places(caller: Caller) -> dict[str, str]:
+def _places(context: RequestContext) -> dict[str, str]:
     """What the process knows better than its configuration: the address that this client is told to use."""
-    return {"advertised.listeners": f"PLAINTEXT://{join_address(*caller.endpoint)}"}
+    return {"advertised.listeners": f"PLAINTEXT://{join_address(*context.advertised)}"}
 
 
 async def list_config_resources(
-    caller: Caller, request: messages.ListConfigResourcesRequest, version: int
+    context: RequestContext, request: messages.ListConfigResourcesRequest
 ) -> messages.ListConfigResourcesResponse:
     """The resources of some types, of all if none are named; version 0 asks for client metrics only."""
     response = messages.ListConfigResourcesResponse()
-    wanted = {ResourceType.CLIENT_METRICS} if version == 0 else set(request.resource_types or ResourceType)
+    wanted = {ResourceType.CLIENT_METRICS} if context.version == 0 else set(request.resource_types or ResourceType)
     if not wanted <= frozenset(ResourceType):
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
         return response
     if ResourceType.TOPIC in wanted:
-        names = caller.engine.directory.registry.topics
-        async for name in in_turns(caller, list(names)):
+        names = context.topics
+        async for name in in_turns(context, list(names)):
             response.config_resources.append(_Resource(resource_name=name, resource_type=ResourceType.TOPIC))
     response.config_resources += [
-        _Resource(resource_name=str(caller.node_id), resource_type=kind)
+        _Resource(resource_name=str(context.node_id), resource_type=kind)
         for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         if kind in wanted
     ]
@@ -133,25 +132,23 @@ async def list_config_resources(
 
 
 async def alter_configs(
-    caller: Caller, request: messages.AlterConfigsRequest, version: int
+    context: RequestContext, request: messages.AlterConfigsRequest
 ) -> messages.AlterConfigsResponse:
     """Settings of resources are replaced: what is not named gets its default."""
-    del version
     asked = [_Asked(item.resource_type, item.resource_name, item.configs) for item in request.resources]
-    failures = await _alter(caller, asked, "AlterConfigs", replaces=True, validate_only=request.validate_only)
-    return messages.AlterConfigsResponse(responses=await _results(caller, _Replaced, asked, failures))
+    failures = await _alter(context, asked, "AlterConfigs", replaces=True, validate_only=request.validate_only)
+    return messages.AlterConfigsResponse(responses=await _results(context, _Replaced, asked, failures))
 
 
 async def incremental_alter_configs(
-    caller: Caller, request: messages.IncrementalAlterConfigsRequest, version: int
+    context: RequestContext, request: messages.IncrementalAlterConfigsRequest
 ) -> messages.IncrementalAlterConfigsResponse:
     """Settings of resources are set, deleted, appended to, subtracted from; others stay."""
-    del version
     asked = [_Asked(item.resource_type, item.resource_name, item.configs) for item in request.resources]
     failures = await _alter(
-        caller, asked, "IncrementalAlterConfigs", replaces=False, validate_only=request.validate_only
+        context, asked, "IncrementalAlterConfigs", replaces=False, validate_only=request.validate_only
     )
-    return messages.IncrementalAlterConfigsResponse(responses=await _results(caller, _Changed, asked, failures))
+    return messages.IncrementalAlterConfigsResponse(responses=await _results(context, _Changed, asked, failures))
 
 
 class _Asked(NamedTuple):
@@ -163,7 +160,7 @@ class _Asked(NamedTuple):
 
 
 async def _results(
-    caller: Caller, kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[Failure]
+    context: RequestContext, kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[Failure]
 ) -> list[_AlteredT]:
     """The results of all resources, as the response of one of the two apis has them."""
     return [
@@ -173,18 +170,18 @@ async def _results(
             resource_type=item.resource,
             resource_name=item.name,
         )
-        async for item, failure in in_turns(caller, zip(asked, failures, strict=True))
+        async for item, failure in in_turns(context, zip(asked, failures, strict=True))
     ]
 
 
 async def _alter(
-    caller: Caller, asked: Sequence[_Asked], api: str, *, replaces: bool, validate_only: bool
+    context: RequestContext, asked: Sequence[_Asked], api: str, *, replaces: bool, validate_only: bool
 ) -> list[Failure]:
     """The outcome for each resource, in their order."""
     times = Counter((item.resource, item.name) for item in asked)
     failures: list[Failure] = []
     for number, item in enumerate(asked):
-        await caller.turn()
+        await context.turn()
         if number >= RESOURCES_MAX:
             failures.append(Failure(ErrorCode.INVALID_REQUEST, f"one request alters at most {RESOURCES_MAX} resources"))
         elif times[item.resource, item.name] > 1:
@@ -197,7 +194,7 @@ async def _alter(
                 for config in item.configs
             ]
             try:
-                await caller.engine.configs.alter(
+                await context.broker.configs.alter(
                     item.resource, item.name, alterations, replaces=replaces, validate_only=validate_only
                 )
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -205,3 +202,11 @@ async def _alter(
             else:
                 failures.append(Failure(ErrorCode.NONE, None))
     return failures
+
+
+APIS: Final = (
+    Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs),
+    Api(33, "AlterConfigs", range(2), handle=alter_configs),
+    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs),
+    Api(74, "ListConfigResources", range(2), handle=list_config_resources),
+)

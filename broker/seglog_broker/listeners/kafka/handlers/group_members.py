@@ -1,4 +1,8 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the members of groups. Source of the rules: Kafka's KafkaApis."""
+"""FindCoordinator, and members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+The only node coordinates all groups. There are no transactions yet, so they have no coordinator.
+Source of the rules: Kafka's KafkaApis.
+"""
 
 from typing import Final
 
@@ -10,9 +14,9 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.group_errors import group_code
-from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
+from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, in_turns
 from seglog_broker.listeners.replies import as_seglog_error
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
@@ -23,6 +27,74 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+
+_BATCHED_VERSION_MIN: Final = 4
+_NO_NODE: Final = -1
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+
+_NO_TRANSACTIONS: Final = Failure(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "seglog has no transactions yet")
+_UNKNOWN_KIND: Final = Failure(ErrorCode.INVALID_REQUEST, "seglog has no such coordinators")
+"""Errors that are final for every client; with others, some try again for ever, without a word."""
+
+_Coordinator = messages.FindCoordinatorResponse.Coordinator
+
+
+def find_coordinator(
+    context: RequestContext, request: messages.FindCoordinatorRequest
+) -> messages.FindCoordinatorResponse | None:
+    """The coordinator of each key; None for very many of them."""
+    if context.version < _BATCHED_VERSION_MIN:
+        found = _found(context, request.key, request.key_type)
+        return messages.FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    if len(request.coordinator_keys) > EFFORT_A_TURN:
+        return None
+    return messages.FindCoordinatorResponse(
+        coordinators=[_found(context, key, request.key_type) for key in request.coordinator_keys]
+    )
+
+
+async def find_coordinators(
+    context: RequestContext, request: messages.FindCoordinatorRequest
+) -> messages.FindCoordinatorResponse:
+    """The coordinators of very many keys."""
+    return messages.FindCoordinatorResponse(
+        coordinators=[
+            _found(context, key, request.key_type) async for key in in_turns(context, request.coordinator_keys)
+        ]
+    )
+
+
+def _found(context: RequestContext, key: str, kind: int) -> _Coordinator:
+    failure = _why_none(context, key, kind)
+    if failure is not None:
+        return _Coordinator(
+            key=key, node_id=_NO_NODE, port=_NO_NODE, error_code=failure.code, error_message=failure.message
+        )
+    return _Coordinator(
+        key=key, node_id=context.node_id, host=context.advertised.host, port=context.advertised.port, error_message=None
+    )
+
+
+def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
+    if kind == _TRANSACTION:
+        return _NO_TRANSACTIONS
+    if kind != _GROUP:
+        return _UNKNOWN_KIND
+    try:
+        context.groups.check(key)
+    except CoordinatorLoadingError:
+        return None  # the node is known; it says itself that its groups are being loaded
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return group_failure(error, "FindCoordinator")
+    return None
+
 
 REASON_CHARACTERS_MAX: Final = 255
 """Of the reason that a member gives for what it does."""
@@ -38,39 +110,41 @@ _LEAVE_OF_SEVERAL_VERSION_MIN: Final = 3
 # --- JoinGroup --------------------------------------------------------------------------------------------------------
 
 
-async def join_group(caller: Caller, request: messages.JoinGroupRequest, version: int) -> messages.JoinGroupResponse:
+async def join_group(context: RequestContext, request: messages.JoinGroupRequest) -> messages.JoinGroupResponse:
     """The next generation of a group, once all its members take part or their time is over."""
     timeout = request.session_timeout_ms
-    if version >= _WITH_REBALANCE_TIMEOUT_VERSION_MIN:
+    if context.version >= _WITH_REBALANCE_TIMEOUT_VERSION_MIN:
         timeout = request.rebalance_timeout_ms
     asked = JoinRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        client_id=caller.client_id or "",
-        client_host=caller.client_host,
+        client_id=context.client_id or "",
+        client_host=context.client_address,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=timeout,
         protocol_type=request.protocol_type,
         protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
-        needs_known_member_id=version >= _MEMBER_ID_REQUIRED_VERSION_MIN,
-        may_skip_assignment=version >= _SKIP_ASSIGNMENT_VERSION_MIN,
+        needs_known_member_id=context.version >= _MEMBER_ID_REQUIRED_VERSION_MIN,
+        may_skip_assignment=context.version >= _SKIP_ASSIGNMENT_VERSION_MIN,
         reason=_shortened(request.reason),
     )
     try:
-        result = await caller.groups.join(request.group_id, asked)
+        result = await context.groups.join(request.group_id, asked)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         result = JoinResult(request.member_id, error=as_seglog_error(error, "JoinGroup"))
-    return _joined(result, version)
+    return _joined(context, result)
 
 
-def join_refused(request: messages.JoinGroupRequest, version: int, error: SeglogError) -> messages.JoinGroupResponse:
+def join_refused(
+    context: RequestContext, request: messages.JoinGroupRequest, error: SeglogError
+) -> messages.JoinGroupResponse:
     """The response that says ``error``."""
-    return _joined(JoinResult(request.member_id, error=error), version)
+    return _joined(context, JoinResult(request.member_id, error=error))
 
 
-def _joined(result: JoinResult, version: int) -> messages.JoinGroupResponse:
+def _joined(context: RequestContext, result: JoinResult) -> messages.JoinGroupResponse:
     # Before version 7 the name of the protocol cannot be null; since then, it is null rather than empty.
-    protocol = result.protocol or (None if version >= _PROTOCOL_NAME_NULLABLE_VERSION_MIN else "")
+    protocol = result.protocol or (None if context.version >= _PROTOCOL_NAME_NULLABLE_VERSION_MIN else "")
     return messages.JoinGroupResponse(
         error_code=group_code(result.error, "JoinGroup"),
         generation_id=result.generation,
@@ -95,12 +169,14 @@ def _shortened(reason: str | None) -> str | None:
 # --- SyncGroup --------------------------------------------------------------------------------------------------------
 
 
-async def sync_group(caller: Caller, request: messages.SyncGroupRequest, version: int) -> messages.SyncGroupResponse:
+async def sync_group(context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse:
     """The assignment of a member, once the leader has brought those of all."""
-    if version >= _SYNC_WITH_PROTOCOL_VERSION_MIN and (request.protocol_type is None or request.protocol_name is None):
+    if context.version >= _SYNC_WITH_PROTOCOL_VERSION_MIN and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
         return sync_refused(
+            context,
             request,
-            version,
             InconsistentGroupProtocolError("the protocol type and name are missing", group=request.group_id),
         )
     asked = SyncRequest(
@@ -112,15 +188,17 @@ async def sync_group(caller: Caller, request: messages.SyncGroupRequest, version
         assignments={item.member_id: bytes(item.assignment) for item in request.assignments},
     )
     try:
-        result = await caller.groups.sync(request.group_id, asked)
+        result = await context.groups.sync(request.group_id, asked)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         result = SyncResult(error=as_seglog_error(error, "SyncGroup"))
     return _synced(result)
 
 
-def sync_refused(request: messages.SyncGroupRequest, version: int, error: SeglogError) -> messages.SyncGroupResponse:
+def sync_refused(
+    context: RequestContext, request: messages.SyncGroupRequest, error: SeglogError
+) -> messages.SyncGroupResponse:
     """The response that says ``error``."""
-    del request, version
+    del context, request
     return _synced(SyncResult(error=error))
 
 
@@ -136,12 +214,11 @@ def _synced(result: SyncResult) -> messages.SyncGroupResponse:
 # --- Heartbeat --------------------------------------------------------------------------------------------------------
 
 
-def heartbeat(caller: Caller, request: messages.HeartbeatRequest, version: int) -> messages.HeartbeatResponse:
+def heartbeat(context: RequestContext, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
     """A member lives. While groups are loaded, all are taken to: sessions begin when that is done."""
-    del version
     code = ErrorCode.NONE
     try:
-        caller.groups.heartbeat(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
+        context.groups.heartbeat(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
     except CoordinatorLoadingError:
         pass
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -152,22 +229,22 @@ def heartbeat(caller: Caller, request: messages.HeartbeatRequest, version: int) 
 # --- LeaveGroup -------------------------------------------------------------------------------------------------------
 
 
-async def leave_group(caller: Caller, request: messages.LeaveGroupRequest, version: int) -> messages.LeaveGroupResponse:
+async def leave_group(context: RequestContext, request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse:
     """Memberships end. Before version 3 there is one, and its error is that of the request."""
-    if version >= _LEAVE_OF_SEVERAL_VERSION_MIN:
+    if context.version >= _LEAVE_OF_SEVERAL_VERSION_MIN:
         leaving = [
             LeavingMember(member.member_id, member.group_instance_id, _shortened(member.reason))
-            async for member in in_turns(caller, request.members)
+            async for member in in_turns(context, request.members)
         ]
     else:
         leaving = [LeavingMember(request.member_id)]
     try:
-        results = await caller.groups.leave(request.group_id, leaving)
+        results = await context.groups.leave(request.group_id, leaving)
     except (UnknownGroupError, UnknownMemberError) as error:  # without the group there is no member of it
         results = [LeaveResult(member.member_id, member.instance_id, _unknown(error)) for member in leaving]
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.LeaveGroupResponse(error_code=group_code(error, "LeaveGroup"))
-    if version < _LEAVE_OF_SEVERAL_VERSION_MIN:
+    if context.version < _LEAVE_OF_SEVERAL_VERSION_MIN:
         return messages.LeaveGroupResponse(error_code=group_code(results[0].error, "LeaveGroup"))
     return messages.LeaveGroupResponse(
         members=[
@@ -176,10 +253,19 @@ async def leave_group(caller: Caller, request: messages.LeaveGroupRequest, versi
                 group_instance_id=result.instance_id,
                 error_code=group_code(result.error, "LeaveGroup"),
             )
-            async for result in in_turns(caller, results)
+            async for result in in_turns(context, results)
         ]
     )
 
 
 def _unknown(error: UnknownGroupError | UnknownMemberError) -> UnknownMemberError:
     return error if isinstance(error, UnknownMemberError) else UnknownMemberError(error.message, group=error.group)
+
+
+APIS: Final = (
+    Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
+    Api(11, "JoinGroup", range(10), handle=join_group, refuse=join_refused),
+    Api(12, "Heartbeat", range(5), heartbeat),
+    Api(13, "LeaveGroup", range(6), handle=leave_group),
+    Api(14, "SyncGroup", range(6), handle=sync_group, refuse=sync_refused),
+)

@@ -4,10 +4,9 @@ from collections import Counter
 from types import MappingProxyType
 from typing import Final
 
-from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
-from seglog_broker.listeners.kafka.fetch import isolation_of
-from seglog_broker.listeners.kafka.leader_epochs import epoch_error
+from seglog_broker.listeners.kafka.handlers.fetch import epoch_error, isolation_of
 from seglog_broker.listeners.replies import as_seglog_error
 from seglog_broker.partitions.partition import Partition
 from seglog_protocol.errors import SeglogError
@@ -51,9 +50,7 @@ _OffsetsPartition = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
 _OffsetsTopic = messages.ListOffsetsResponse.ListOffsetsTopicResponse
 
 
-async def list_offsets(
-    caller: Caller, request: messages.ListOffsetsRequest, version: int
-) -> messages.ListOffsetsResponse:
+async def list_offsets(context: RequestContext, request: messages.ListOffsetsRequest) -> messages.ListOffsetsResponse:
     """The offsets at moments: the first record at or after a timestamp (ms), or an end of the log."""
     response = messages.ListOffsetsResponse()
     times = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
@@ -74,14 +71,14 @@ async def list_offsets(
                     answered.partitions.append(place)
                 continue
             answered.partitions.append(place)
-            partition = caller.engine.partitions.find_readable(topic.name, item.partition_index)
+            partition = context.broker.partitions.find_readable(topic.name, item.partition_index)
             effort += 1 / PARTITIONS_A_TURN
             if partition is not None and item.timestamp == MAX_TIMESTAMP:
                 effort += len(partition.log.segments) / SEGMENTS_A_TURN
             if effort > 1:
                 effort = 0
-                await caller.turn()
-            if item.timestamp < 0 and version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
+                await context.turn()
+            if item.timestamp < 0 and context.version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
                 place.error_code = ErrorCode.UNSUPPORTED_VERSION
                 continue
             if partition is not None:
@@ -101,7 +98,7 @@ async def list_offsets(
             places.append((place, item.timestamp))
     if wanted:
         try:
-            reply, _ = await caller.engine.answer(OffsetsRequest(wanted, isolation_of(request.isolation_level)))
+            reply, _ = await context.broker.answer(OffsetsRequest(wanted, isolation_of(request.isolation_level)))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             for place, _ in places:
                 place.error_code = error_code(as_seglog_error(error, "ListOffsets"))
@@ -124,22 +121,24 @@ async def list_offsets(
                 place.offset = result.offset
                 place.timestamp = _NO_OFFSET if result.timestamp is None else result.timestamp
             if place.offset != _NO_OFFSET:
-                place.leader_epoch = result.leader_epoch if asked == LATEST else _epoch_of(caller, result, place.offset)
+                place.leader_epoch = (
+                    result.leader_epoch if asked == LATEST else _epoch_of(context, result, place.offset)
+                )
     return response
 
 
-def _epoch_of(caller: Caller, result: OffsetsResult, offset: int) -> int:
+def _epoch_of(context: RequestContext, result: OffsetsResult, offset: int) -> int:
     """The leader epoch under which a record was written; that of the end if the partition is gone."""
     assert result.partition is not None
     assert result.leader_epoch is not None
-    partition = caller.engine.partitions.find_readable(result.topic, result.partition)
+    partition = context.broker.partitions.find_readable(result.topic, result.partition)
     return result.leader_epoch if partition is None else partition.log.epochs.epoch_for(offset)
 
 
-def missing_partition(caller: Caller, topic: str, number: int) -> Failure | None:
+def missing_partition(context: RequestContext, topic: str, number: int) -> Failure | None:
     """The error of a partition that does not exist; None if there is one."""
     try:
-        caller.engine.partitions.topic_with(topic, number)
+        context.broker.partitions.topic_with(topic, number)
     except SeglogError as error:
         return Failure(error_code(error), error_message(error))
     return None
@@ -152,10 +151,9 @@ def _largest_timestamp(partition: Partition) -> int | None:
 
 
 async def offsets_for_leader_epoch(
-    caller: Caller, request: messages.OffsetForLeaderEpochRequest, version: int
+    context: RequestContext, request: messages.OffsetForLeaderEpochRequest
 ) -> messages.OffsetForLeaderEpochResponse:
     """Where the leader epochs that clients know end in the log."""
-    del version
     response = messages.OffsetForLeaderEpochResponse()
     count = 0
     for topic in request.topics:
@@ -166,12 +164,12 @@ async def offsets_for_leader_epoch(
             answered.partitions.append(result)
             count += 1
             if count % PARTITIONS_A_TURN == 0:
-                await caller.turn()
+                await context.turn()
             if item.partition < 0:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             try:
-                partition = caller.engine.partitions.partition(topic.topic, item.partition)
+                partition = context.broker.partitions.partition(topic.topic, item.partition)
             except SeglogError as error:
                 result.error_code = error_code(error)
                 continue
@@ -185,10 +183,9 @@ async def offsets_for_leader_epoch(
 
 
 async def delete_records(
-    caller: Caller, request: messages.DeleteRecordsRequest, version: int
+    context: RequestContext, request: messages.DeleteRecordsRequest
 ) -> messages.DeleteRecordsResponse:
     """Records before an offset are deleted; answered when the new log starts survive a power cut."""
-    del version
     response = messages.DeleteRecordsResponse()
     wanted: list[TruncatePartition] = []
     places: list[messages.DeleteRecordsResponse.DeleteRecordsPartitionResult] = []
@@ -203,9 +200,9 @@ async def delete_records(
             answered.partitions.append(place)
             count += 1
             if count % PARTITIONS_A_TURN == 0:
-                await caller.turn()
+                await context.turn()
             if item.offset < _HIGH_WATERMARK or item.partition_index < 0:
-                missing = missing_partition(caller, topic.name, item.partition_index)
+                missing = missing_partition(context, topic.name, item.partition_index)
                 place.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if missing is None else missing.code
             else:
                 offset = None if item.offset == _HIGH_WATERMARK else item.offset
@@ -213,7 +210,7 @@ async def delete_records(
                 places.append(place)
     if wanted:
         try:
-            reply, _ = await caller.engine.answer(TruncateRequest(wanted))
+            reply, _ = await context.broker.answer(TruncateRequest(wanted))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             for place in places:
                 place.error_code = error_code(as_seglog_error(error, "DeleteRecords"))
@@ -226,3 +223,10 @@ async def delete_records(
                 assert result.earliest is not None
                 place.low_watermark = result.earliest
     return response
+
+
+APIS: Final = (
+    Api(2, "ListOffsets", range(1, 12), handle=list_offsets),
+    Api(21, "DeleteRecords", range(3), handle=delete_records),
+    Api(23, "OffsetForLeaderEpoch", range(2, 5), handle=offsets_for_leader_epoch),
+)

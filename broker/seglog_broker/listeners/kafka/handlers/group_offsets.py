@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
-from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.group_errors import group_code
-from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
+from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, Turns, in_turns, in_turns_of, run_out
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
@@ -36,7 +36,7 @@ _DeletedPartition = messages.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
 async def offset_commit(
-    caller: Caller, request: messages.OffsetCommitRequest, version: int
+    context: RequestContext, request: messages.OffsetCommitRequest
 ) -> messages.OffsetCommitResponse:
     """Offsets are stored, each with its own result; answered when they are durable.
 
@@ -45,16 +45,16 @@ async def offset_commit(
     response = messages.OffsetCommitResponse()
     wanted: list[OffsetToCommit] = []
     places: list[_CommittedPartition] = []
-    turns = Turns(caller)
+    turns = Turns(context)
     for asked in request.topics:
         await turns.work(0)
         answered = _CommittedTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
         name: str | None = asked.name
-        if version >= _TOPIC_ID_VERSION_MIN:
-            topic = topic_with_id(caller.engine.directory.registry.topics, asked.topic_id)
+        if context.version >= _TOPIC_ID_VERSION_MIN:
+            topic = context.topic_with_id(asked.topic_id)
             name = None if topic is None else topic.name
-        async for item in in_turns(caller, asked.partitions):
+        async for item in in_turns(context, asked.partitions):
             place = _CommittedPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
             if name is None:
@@ -74,17 +74,17 @@ async def offset_commit(
         return response
     committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     try:
-        errors: Sequence[Exception | None] = await caller.groups.commit(request.group_id, committer, wanted)
+        errors: Sequence[Exception | None] = await context.groups.commit(request.group_id, committer, wanted)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         errors = [error] * len(wanted)
-    async for place, why in in_turns(caller, zip(places, errors, strict=True)):
-        place.error_code = _commit_code(why, version)
+    async for place, why in in_turns(context, zip(places, errors, strict=True)):
+        place.error_code = _commit_code(context, why)
     return response
 
 
-def _commit_code(error: Exception | None, version: int) -> ErrorCode:
-    """The code for ``error`` that clients with this version know."""
-    if version < _MEMBER_EPOCH_VERSION_MIN:
+def _commit_code(context: RequestContext, error: Exception | None) -> ErrorCode:
+    """The code for ``error`` that clients of the request's version know."""
+    if context.version < _MEMBER_EPOCH_VERSION_MIN:
         if isinstance(error, UnknownGroupError):
             return ErrorCode.ILLEGAL_GENERATION
         if isinstance(error, StaleMemberEpochError):
@@ -95,49 +95,47 @@ def _commit_code(error: Exception | None, version: int) -> ErrorCode:
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
 
 
-def offset_fetch(
-    caller: Caller, request: messages.OffsetFetchRequest, version: int
-) -> messages.OffsetFetchResponse | None:
+def offset_fetch(context: RequestContext, request: messages.OffsetFetchRequest) -> messages.OffsetFetchResponse | None:
     """What groups have committed; None for very many partitions."""
     asked = len(request.groups)
     of_groups: list[Sequence[Any] | None] = [group.topics for group in request.groups]
-    for topics in of_groups if version >= _SEVERAL_GROUPS_VERSION_MIN else [request.topics]:
+    for topics in of_groups if context.version >= _SEVERAL_GROUPS_VERSION_MIN else [request.topics]:
         if topics is None:
             return None
         asked += sum([1 + len(topic.partition_indexes) for topic in topics])
     if asked > EFFORT_A_TURN:
         return None
     response = messages.OffsetFetchResponse()
-    run_out(_fetch(caller, request, version, response))
+    run_out(_fetch(context, request, response))
     return response
 
 
 async def offset_fetch_slowly(
-    caller: Caller, request: messages.OffsetFetchRequest, version: int
+    context: RequestContext, request: messages.OffsetFetchRequest
 ) -> messages.OffsetFetchResponse:
     """As ``offset_fetch``, for any number of partitions."""
     response = messages.OffsetFetchResponse()
-    await in_turns_of(_fetch(caller, request, version, response), caller.turn)
+    await in_turns_of(_fetch(context, request, response), context.turn)
     return response
 
 
 def _fetch(
-    caller: Caller, request: messages.OffsetFetchRequest, version: int, response: messages.OffsetFetchResponse
+    context: RequestContext, request: messages.OffsetFetchRequest, response: messages.OffsetFetchResponse
 ) -> Iterator[None]:
     """Fill ``response``; other tasks may run wherever this yields."""
-    if version >= _SEVERAL_GROUPS_VERSION_MIN:
+    if context.version >= _SEVERAL_GROUPS_VERSION_MIN:
         for group in _once(request.groups):
             answered = _FoundGroup(group_id=group.group_id)
             response.groups.append(answered)
-            yield from _fetch_group(caller, group, version, answered, is_stable_wanted=request.require_stable)
+            yield from _fetch_group(context, group, answered, is_stable_wanted=request.require_stable)
         return
     topics = None
     if request.topics is not None:
         topics = [_AskedTopic(name=topic.name, partition_indexes=topic.partition_indexes) for topic in request.topics]
     found = _FoundGroup(group_id=request.group_id)
     asked = _AskedGroup(group_id=request.group_id, topics=topics)
-    yield from _fetch_group(caller, asked, version, found, is_stable_wanted=request.require_stable)
-    if found.error_code and version < _ERROR_OF_GROUP_VERSION_MIN:
+    yield from _fetch_group(context, asked, found, is_stable_wanted=request.require_stable)
+    if found.error_code and context.version < _ERROR_OF_GROUP_VERSION_MIN:
         found.topics = [_failed(topic, ErrorCode(found.error_code)) for topic in topics or ()]
     response.error_code = found.error_code
     for topic in found.topics:
@@ -179,7 +177,7 @@ class _Asker(NamedTuple):
 
 
 def _fetch_group(
-    caller: Caller, asked: _AskedGroup, version: int, found: _FoundGroup, *, is_stable_wanted: bool
+    context: RequestContext, asked: _AskedGroup, found: _FoundGroup, *, is_stable_wanted: bool
 ) -> Iterator[None]:
     """Find what one group has committed, or the error for all of it.
 
@@ -191,36 +189,36 @@ def _fetch_group(
         committer = Committer(asked.member_id or "", asked.member_epoch)
     asker = _Asker(committer, is_stable_wanted)
     try:
-        caller.take(PART_BYTES + 2 * len(asked.group_id))
+        context.reserve(PART_BYTES + 2 * len(asked.group_id))
         if asked.topics is None:
-            yield from _fetch_all(caller, found, asker, version)
+            yield from _fetch_all(context, found, asker)
         elif not asked.topics:
-            caller.groups.committed(asked.group_id, [], committer)
+            context.groups.committed(asked.group_id, [], committer)
         else:
             for topic in asked.topics:
-                yield from _fetch_topic(caller, found, asker, topic, version)
+                yield from _fetch_topic(context, found, asker, topic)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         found.topics = []
         found.error_code = group_code(error, "OffsetFetch")
 
 
-def _fetch_topic(caller: Caller, group: _FoundGroup, asker: _Asker, asked: _AskedTopic, version: int) -> Iterator[None]:
+def _fetch_topic(context: RequestContext, group: _FoundGroup, asker: _Asker, asked: _AskedTopic) -> Iterator[None]:
     found = _FoundTopic(name=asked.name, topic_id=asked.topic_id)
     name = asked.name
-    if version >= _TOPIC_ID_VERSION_MIN:
-        topic = topic_with_id(caller.engine.directory.registry.topics, asked.topic_id)
+    if context.version >= _TOPIC_ID_VERSION_MIN:
+        topic = context.topic_with_id(asked.topic_id)
         if topic is None:
-            caller.groups.committed(group.group_id, [], asker.committer)
+            context.groups.committed(group.group_id, [], asker.committer)
             group.topics.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
             yield
             return
         name = topic.name
     group.topics.append(found)
-    yield from _look_up(caller, group, asker, name, asked.partition_indexes, found)
+    yield from _look_up(context, group, asker, name, asked.partition_indexes, found)
 
 
 def _look_up(
-    caller: Caller,
+    context: RequestContext,
     group: _FoundGroup,
     asker: _Asker,
     name: str,
@@ -232,23 +230,23 @@ def _look_up(
     """Add to ``found`` what is committed for partitions of a topic; ``only_known``: without those that have nothing."""
     for begin in range(0, max(1, len(numbers)), EFFORT_A_TURN):
         some = [(name, number) for number in numbers[begin : begin + EFFORT_A_TURN]]
-        committed = caller.groups.committed(group.group_id, some, asker.committer)
-        caller.take(sum([PART_BYTES + 2 * len(item.metadata) for item in committed]))
+        committed = context.groups.committed(group.group_id, some, asker.committer)
+        context.reserve(sum([PART_BYTES + 2 * len(item.metadata) for item in committed]))
         known = [item for item in committed if item.offset >= 0 or not only_known]
         found.partitions += _places(known, is_stable_wanted=asker.is_stable_wanted)
         yield
 
 
-def _fetch_all(caller: Caller, group: _FoundGroup, asker: _Asker, version: int) -> Iterator[None]:
+def _fetch_all(context: RequestContext, group: _FoundGroup, asker: _Asker) -> Iterator[None]:
     """All that was committed; where topics have to have ids, without those that have been deleted."""
-    topics = caller.engine.directory.registry.topics
+    topics = context.topics
     yield
-    for name, numbers in caller.groups.committed_topics(group.group_id, asker.committer).items():
+    for name, numbers in context.groups.committed_topics(group.group_id, asker.committer).items():
         topic = topics.get(name)
-        if topic is None and version >= _TOPIC_ID_VERSION_MIN:
+        if topic is None and context.version >= _TOPIC_ID_VERSION_MIN:
             continue
         found = _FoundTopic(name=name, topic_id=NO_ID if topic is None else id_bytes(topic.id))
-        yield from _look_up(caller, group, asker, name, numbers, found, only_known=True)
+        yield from _look_up(context, group, asker, name, numbers, found, only_known=True)
         if found.partitions:
             group.topics.append(found)
 
@@ -289,21 +287,20 @@ def _not_found(number: int, code: ErrorCode) -> _FoundPartition:
 
 
 async def offset_delete(
-    caller: Caller, request: messages.OffsetDeleteRequest, version: int
+    context: RequestContext, request: messages.OffsetDeleteRequest
 ) -> messages.OffsetDeleteResponse:
     """Offsets are forgotten, of topics that no member reads; answered when that is durable."""
-    del version
     response = messages.OffsetDeleteResponse()
-    topics = caller.engine.directory.registry.topics
+    topics = context.topics
     wanted: list[tuple[str, int]] = []
     places: list[_DeletedPartition] = []
-    turns = Turns(caller)
+    turns = Turns(context)
     for asked in request.topics:
         await turns.work(0)
         answered = _DeletedTopic(name=asked.name)
         response.topics.append(answered)
         topic = topics.get(asked.name)
-        async for item in in_turns(caller, asked.partitions):
+        async for item in in_turns(context, asked.partitions):
             place = _DeletedPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
             if topic is None or not 0 <= item.partition_index < topic.partitions:
@@ -312,9 +309,16 @@ async def offset_delete(
                 places.append(place)
                 wanted.append((topic.name, item.partition_index))
     try:
-        errors = await caller.groups.delete_offsets(request.group_id, wanted)
+        errors = await context.groups.delete_offsets(request.group_id, wanted)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.OffsetDeleteResponse(error_code=group_code(error, "OffsetDelete"))
-    async for place, why in in_turns(caller, zip(places, errors, strict=True)):
+    async for place, why in in_turns(context, zip(places, errors, strict=True)):
         place.error_code = group_code(why, "OffsetDelete")
     return response
+
+
+APIS: Final = (
+    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit),
+    Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
+    Api(47, "OffsetDelete", range(1), handle=offset_delete),
+)

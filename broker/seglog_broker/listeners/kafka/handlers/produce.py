@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, error_message
-from seglog_broker.listeners.kafka.offsets import missing_partition
-from seglog_broker.listeners.kafka.topic_ids import topic_with_id
+from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
 from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.kafka import messages, write_response
+from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_response
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.varints import Refused, read_varint, skip_tags
 from seglog_protocol.messages import Ack, AppendPartition, AppendRequest
 from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP
 
@@ -53,31 +53,29 @@ class Produce:
     __slots__ = (
         "_acks",
         "_appends",
-        "_caller",
+        "_context",
         "_correlation_id",
         "_missing",
         "_names_left",
         "_partitions",
         "_response",
-        "_version",
         "ack",
         "is_silent",
         "problem",
     )
 
-    def __init__(self, caller: Caller, correlation_id: int, version: int, acks: int) -> None:
+    def __init__(self, context: RequestContext, correlation_id: int, acks: int) -> None:
         """A request of which nothing is known yet: ``add`` its partitions."""
-        self._caller = caller
+        self._context = context
         self._acks = acks
         self._correlation_id = correlation_id
-        self._version = version
         self.is_silent = acks == 0
         """Whether it gets no response: an error then ends the connection."""
-        self.ack = _ack(caller, acks)
+        self.ack = _ack(context, acks)
         self._appends: list[Append] = []
         self.problem: str | None = None
         """Why a batch was refused before it came to the engine."""
-        self._partitions = caller.engine.partitions
+        self._partitions = context.broker.partitions
         self._names_left = RECORDS_NAMED_MAX
         self._response = messages.ProduceResponse()
         self._missing = 0
@@ -85,8 +83,8 @@ class Produce:
     def add_topic(self, topic: _TopicData) -> None:
         """Begin the answer about a topic; then ``add`` its partitions."""
         name = topic.name
-        if self._version >= TOPIC_ID_VERSION_MIN:
-            known = topic_with_id(self._caller.engine.directory.registry.topics, topic.topic_id)
+        if self._context.version >= TOPIC_ID_VERSION_MIN:
+            known = self._context.topic_with_id(topic.topic_id)
             name = "" if known is None else known.name
         self._response.responses.append(_TopicResponse(name=name, topic_id=topic.topic_id))
 
@@ -94,7 +92,7 @@ class Produce:
         """Take partitions of the topic that was added last."""
         answered = self._response.responses[-1]
         name = answered.name
-        is_known = self._version < TOPIC_ID_VERSION_MIN or name
+        is_known = self._context.version < TOPIC_ID_VERSION_MIN or name
         for item in partitions:
             result = _PartitionResponse(index=item.index, base_offset=-1)
             answered.partition_responses.append(result)
@@ -106,9 +104,9 @@ class Produce:
             if self.ack is None:
                 refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {self._acks}"
             else:
-                refusal = why_no_batch(item.records, self._version)
+                refusal = why_no_batch(item.records, self._context.version)
             if refusal is not None:
-                missing = missing_partition(self._caller, name, item.index)  # which comes first
+                missing = missing_partition(self._context, name, item.index)  # which comes first
                 self._refuse(result, *(missing or refusal))
             else:
                 assert self.ack is not None
@@ -120,7 +118,7 @@ class Produce:
     def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
         result.error_code, result.error_message = code, why
         self.problem = why
-        self._caller.engine.metrics.request_errors[code.name] += 1
+        self._context.broker.metrics.request_errors[code.name] += 1
 
     def take_appends(self) -> "list[Append]":
         """The appends, once: kept here, they would hold the memory of the frame until their ack."""
@@ -158,7 +156,7 @@ class Produce:
     def encode(self) -> bytes:
         """The frame of the response. Raises nothing: it is called for the requests of many connections."""
         try:
-            return b"".join(write_response(self._correlation_id, self._response, self._version))
+            return b"".join(write_response(self._correlation_id, self._response, self._context.version))
         except Exception as error:  # noqa: BLE001 - a bug in one response must not end the others
             code = error_code(as_seglog_error(error, "Produce"))
         for topic in self._response.responses:
@@ -166,7 +164,7 @@ class Produce:
                 _PartitionResponse(index=result.index, error_code=code, base_offset=-1)
                 for result in topic.partition_responses
             ]
-        return b"".join(write_response(self._correlation_id, self._response, self._version))
+        return b"".join(write_response(self._correlation_id, self._response, self._context.version))
 
 
 class Part:
@@ -229,9 +227,74 @@ def _old_format(magic: int) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_RECORD, f"record batches have magic 2, this one has {magic}: use a newer client"
 
 
-def _ack(caller: Caller, acks: int) -> Ack | None:
+def _ack(context: RequestContext, acks: int) -> Ack | None:
     if acks == 0:
         return "none"
     if acks == 1:
         return "os"
-    return caller.config.seglog_kafka_acks_all if acks == -1 else None
+    return context.config.seglog_kafka_acks_all if acks == -1 else None
+
+
+PARTITIONS_MAX: Final = 10_000
+"""The most partitions in a Produce request, as in one on the native port."""
+
+_TOPIC_ID_BYTES: Final = 16
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_ACKS_AND_TIMEOUT_BYTES: Final = 6
+_INDEX_BYTES: Final = 4
+
+
+def partitions_of(header: RequestHeader, frame: memoryview) -> int:
+    """The partitions that a Produce request names, a topic without any counted as one; at most PARTITIONS_MAX + 1.
+
+    0 for a malformed request, which is refused when it is read. No objects are made: a hundred megabytes of partitions
+    without records would be millions of them, and seconds of work on the loop.
+    """
+    try:
+        return _count(header, frame)
+    except (struct.error, IndexError, Refused):
+        return 0
+
+
+def _count(header: RequestHeader, frame: memoryview) -> int:
+    flexible = is_flexible(header.api_key, header.version)
+    p = _after_text(frame, header.body, flexible) + _ACKS_AND_TIMEOUT_BYTES
+    topics, p = _array(frame, p, flexible)
+    counted = 0
+    for _ in range(topics):
+        p = p + _TOPIC_ID_BYTES if header.version >= TOPIC_ID_VERSION_MIN else _after_text(frame, p, flexible)
+        partitions, p = _array(frame, p, flexible)
+        counted += max(1, partitions)
+        if counted > PARTITIONS_MAX:
+            return PARTITIONS_MAX + 1
+        for _ in range(partitions):
+            size, p = _array(frame, p + _INDEX_BYTES, flexible)
+            p = _after_tags(frame, p + size, flexible)
+        p = _after_tags(frame, p, flexible)
+    return counted
+
+
+def _array(frame: memoryview, p: int, flexible: bool) -> tuple[int, int]:
+    """A count or a length, 0 for null, and where what it counts begins."""
+    if flexible:
+        size, p = read_varint(frame, p)
+        return max(0, size - 1), p
+    return max(0, _INT32.unpack_from(frame, p)[0]), p + _INT32.size
+
+
+def _after_text(frame: memoryview, p: int, flexible: bool) -> int:
+    if flexible:
+        size, p = read_varint(frame, p)
+        return p + max(0, size - 1)
+    return p + _INT16.size + max(0, int(_INT16.unpack_from(frame, p)[0]))
+
+
+def _after_tags(frame: memoryview, p: int, flexible: bool) -> int:
+    if not flexible:
+        return p
+    count, p = read_varint(frame, p)
+    return skip_tags(frame, p, len(frame), count)
+
+
+APIS: Final = (Api(0, "Produce", range(3, 14)),)

@@ -4,10 +4,9 @@ from typing import Final
 
 from seglog_broker.coordinators.groups.groups_api import ListedGroup
 from seglog_broker.coordinators.groups.membership import MemberDescription
-from seglog_broker.listeners.kafka.cluster import group_operations
-from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
-from seglog_broker.listeners.kafka.group_errors import group_code, group_failure
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
+from seglog_broker.listeners.kafka.handlers.cluster import group_operations
 from seglog_broker.listeners.kafka.turns import Turns, in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import UnknownGroupError
@@ -29,17 +28,17 @@ _Deleted = messages.DeleteGroupsResponse.DeletableGroupResult
 
 
 async def describe_groups(
-    caller: Caller, request: messages.DescribeGroupsRequest, version: int
+    context: RequestContext, request: messages.DescribeGroupsRequest
 ) -> messages.DescribeGroupsResponse:
     """Groups of the classic protocol with their members. One that is unknown is Dead; since version 6, an error."""
     response = messages.DescribeGroupsResponse()
-    turns = Turns(caller)
+    turns = Turns(context)
     for name in dict.fromkeys(request.groups):
         try:
-            described = await _described(caller, turns, name)
+            described = await _described(context, turns, name)
         except UnknownGroupError as error:
             described = _Described(group_id=name, group_state=_DEAD)
-            if version >= _UNKNOWN_IS_ERROR_VERSION_MIN:
+            if context.version >= _UNKNOWN_IS_ERROR_VERSION_MIN:
                 described.error_code, described.error_message = group_failure(error, "DescribeGroups")
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             code, why = group_failure(error, "DescribeGroups")
@@ -50,11 +49,11 @@ async def describe_groups(
     return response
 
 
-async def _described(caller: Caller, turns: Turns, name: str) -> _Described:
+async def _described(context: RequestContext, turns: Turns, name: str) -> _Described:
     """A group of the classic protocol. Raises UnknownGroupError for any other."""
     await turns.work(0)
-    caller.take(PART_BYTES + 2 * len(name))
-    group, _ = caller.groups.describe(name)
+    context.reserve(PART_BYTES + 2 * len(name))
+    group, _ = context.groups.describe(name)
     if group.kind != CLASSIC:
         raise UnknownGroupError(f"Group {name[:MESSAGE_CHARACTERS_MAX]} is not a classic group.", group=name)
     is_stable = group.state == _STABLE
@@ -63,15 +62,15 @@ async def _described(caller: Caller, turns: Turns, name: str) -> _Described:
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol if is_stable else "",
-        members=[await _member(caller, turns, member, is_stable=is_stable) for member in group.members],
+        members=[await _member(context, turns, member, is_stable=is_stable) for member in group.members],
     )
 
 
-async def _member(caller: Caller, turns: Turns, member: MemberDescription, *, is_stable: bool) -> _Member:
+async def _member(context: RequestContext, turns: Turns, member: MemberDescription, *, is_stable: bool) -> _Member:
     """A member, with what it said of itself only while the group is stable."""
     await turns.work(0)
     metadata = member.metadata if is_stable else b""
-    caller.take(MEMBER_BYTES + len(metadata) + len(member.assignment))
+    context.reserve(MEMBER_BYTES + len(metadata) + len(member.assignment))
     return _Member(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
@@ -82,17 +81,16 @@ async def _member(caller: Caller, turns: Turns, member: MemberDescription, *, is
     )
 
 
-async def list_groups(caller: Caller, request: messages.ListGroupsRequest, version: int) -> messages.ListGroupsResponse:
+async def list_groups(context: RequestContext, request: messages.ListGroupsRequest) -> messages.ListGroupsResponse:
     """The groups in certain states and of certain types, in upper or lower case; none given: in all, of all."""
-    del version
     states = {state.strip().lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     try:
-        turns = Turns(caller)
-        groups = await caller.groups.list_groups()
+        turns = Turns(context)
+        groups = await context.groups.list_groups()
         return messages.ListGroupsResponse(
             groups=[
-                await _listed(caller, turns, group)
+                await _listed(context, turns, group)
                 for group in groups
                 if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
             ]
@@ -101,27 +99,33 @@ async def list_groups(caller: Caller, request: messages.ListGroupsRequest, versi
         return messages.ListGroupsResponse(error_code=group_code(error, "ListGroups"))
 
 
-async def _listed(caller: Caller, turns: Turns, group: ListedGroup) -> messages.ListGroupsResponse.ListedGroup:
+async def _listed(context: RequestContext, turns: Turns, group: ListedGroup) -> messages.ListGroupsResponse.ListedGroup:
     await turns.work(0)
-    caller.take(PART_BYTES + 2 * len(group.group))
+    context.reserve(PART_BYTES + 2 * len(group.group))
     return messages.ListGroupsResponse.ListedGroup(
         group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.kind
     )
 
 
 async def delete_groups(
-    caller: Caller, request: messages.DeleteGroupsRequest, version: int
+    context: RequestContext, request: messages.DeleteGroupsRequest
 ) -> messages.DeleteGroupsResponse:
     """Groups without members are deleted with their offsets, each with its own result."""
-    del version
     names = list(dict.fromkeys(request.groups_names))
     try:
-        errors: list[Exception | None] = list(await caller.groups.delete(names))
+        errors: list[Exception | None] = list(await context.groups.delete(names))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         errors = [error] * len(names)
     return messages.DeleteGroupsResponse(
         results=[
             _Deleted(group_id=name, error_code=group_code(error, "DeleteGroups"))
-            async for name, error in in_turns(caller, zip(names, errors, strict=True))
+            async for name, error in in_turns(context, zip(names, errors, strict=True))
         ]
     )
+
+
+APIS: Final = (
+    Api(15, "DescribeGroups", range(7), handle=describe_groups),
+    Api(16, "ListGroups", range(6), handle=list_groups),
+    Api(42, "DeleteGroups", range(3), handle=delete_groups),
+)

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from seglog_broker.config.kafka_configs import ConfigEntry, ResourceType
-from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes
+from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
-from seglog_broker.listeners.kafka.replicas import check_replicas
-from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
+from seglog_broker.listeners.kafka.handlers.replicas import check_replicas
 from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -49,13 +49,13 @@ _Deleted = messages.DeleteTopicsResponse.DeletableTopicResult
 
 
 async def create_topics(
-    caller: Caller, request: messages.CreateTopicsRequest, version: int
+    context: RequestContext, request: messages.CreateTopicsRequest
 ) -> messages.CreateTopicsResponse:
     """Topics are created together, each with its own result."""
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
-    turns = Turns(caller)
-    too_many = _partitions_made(caller, request.topics) > PARTITIONS_MAX
+    turns = Turns(context)
+    too_many = _partitions_made(context, request.topics) > PARTITIONS_MAX
     planned: list[tuple[_Created, CreateTopicRequest]] = []
     for wanted in request.topics:
         await turns.work(EFFORT_OF_CHANGE)
@@ -66,20 +66,20 @@ async def create_topics(
         try:
             _check_once("name", times.pop(wanted.name))
             _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
-            caller.take(CREATED_BYTES)
-            planned.append((result, _checked(caller, wanted)))
+            context.reserve(CREATED_BYTES)
+            planned.append((result, _checked(context, wanted)))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreateTopics")
-    work = caller.engine.check_new_topics if request.validate_only else caller.engine.create_topics
+    work = context.broker.check_new_topics if request.validate_only else context.broker.create_topics
     for (result, asked), outcome in zip(planned, await _outcomes(work, [asked for _, asked in planned]), strict=True):
         await turns.work(EFFORT_OF_CHANGE)
         if outcome is None:
-            count = caller.config.num_partitions if asked.partitions is None else asked.partitions
-            _describe(result, version, count, caller.engine.configs.describe_new(asked.config))
+            count = context.config.num_partitions if asked.partitions is None else asked.partitions
+            _describe(context, result, count, context.broker.configs.describe_new(asked.config))
         elif isinstance(outcome, CreateTopicReply):
             result.topic_id = id_bytes(outcome.topic_id)
-            entries = caller.engine.configs.describe(ResourceType.TOPIC, asked.topic)
-            _describe(result, version, outcome.partitions, entries)
+            entries = context.broker.configs.describe(ResourceType.TOPIC, asked.topic)
+            _describe(context, result, outcome.partitions, entries)
         else:
             result.error_code, result.error_message = failure_of(outcome, "CreateTopics")
     return response
@@ -105,17 +105,17 @@ def _check_amount(why: str, *, is_too_much: bool) -> None:
         raise Refused(ErrorCode.POLICY_VIOLATION, why)
 
 
-def _partitions_made(caller: Caller, topics: Iterable[_Wanted]) -> int:
+def _partitions_made(context: RequestContext, topics: Iterable[_Wanted]) -> int:
     return sum(
         len(topic.assignments)
-        or (caller.config.num_partitions if topic.num_partitions == DEFAULT_COUNT else max(1, topic.num_partitions))
+        or (context.config.num_partitions if topic.num_partitions == DEFAULT_COUNT else max(1, topic.num_partitions))
         for topic in topics
     )
 
 
-def _checked(caller: Caller, wanted: _Wanted) -> CreateTopicRequest:
+def _checked(context: RequestContext, wanted: _Wanted) -> CreateTopicRequest:
     """The topic as the broker is asked for it. Raises Refused."""
-    count = _partition_count(caller, wanted)
+    count = _partition_count(context, wanted)
     config: dict[str, ConfigValue] = {**_settings(wanted)}
     why = why_invalid_topic(wanted.name)
     if why is not None:
@@ -132,8 +132,8 @@ def _settings(wanted: _Wanted) -> dict[str, str]:
     return config
 
 
-def _describe(result: _Created, version: int, count: int, entries: Iterable[ConfigEntry]) -> None:
-    if version >= _WITH_CONFIGS_VERSION_MIN:
+def _describe(context: RequestContext, result: _Created, count: int, entries: Iterable[ConfigEntry]) -> None:
+    if context.version >= _WITH_CONFIGS_VERSION_MIN:
         result.num_partitions, result.replication_factor = count, 1
         result.configs = [_config(entry) for entry in entries]
 
@@ -149,12 +149,12 @@ def _config(entry: ConfigEntry) -> messages.CreateTopicsResponse.CreatableTopicC
     )
 
 
-def _partition_count(caller: Caller, wanted: _Wanted) -> int | None:
+def _partition_count(context: RequestContext, wanted: _Wanted) -> int | None:
     """The number of partitions asked for; None for the broker's default."""
     if wanted.assignments:
-        return _assigned_partitions(caller, wanted)
+        return _assigned_partitions(context, wanted)
     factor = wanted.replication_factor
-    if factor not in (DEFAULT_COUNT, 1) and not (factor > 1 and caller.config.seglog_kafka_replication_factor_lenient):
+    if factor not in (DEFAULT_COUNT, 1) and not (factor > 1 and context.config.seglog_kafka_replication_factor_lenient):
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): there is one broker, so there can only be one "
@@ -168,7 +168,7 @@ def _partition_count(caller: Caller, wanted: _Wanted) -> int | None:
     return None if count == DEFAULT_COUNT else count
 
 
-def _assigned_partitions(caller: Caller, wanted: _Wanted) -> int:
+def _assigned_partitions(context: RequestContext, wanted: _Wanted) -> int:
     if wanted.replication_factor != DEFAULT_COUNT:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -185,7 +185,7 @@ def _assigned_partitions(caller: Caller, wanted: _Wanted) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     for item in wanted.assignments:
-        check_replicas(item.broker_ids, caller.node_id)
+        check_replicas(item.broker_ids, context.node_id)
     return len(numbers)
 
 
@@ -193,13 +193,12 @@ def _assigned_partitions(caller: Caller, wanted: _Wanted) -> int:
 
 
 async def create_partitions(
-    caller: Caller, request: messages.CreatePartitionsRequest, version: int
+    context: RequestContext, request: messages.CreatePartitionsRequest
 ) -> messages.CreatePartitionsResponse:
     """Partitions are added to topics, each with its own result."""
-    del version
     response = messages.CreatePartitionsResponse()
     times = Counter(topic.name for topic in request.topics)
-    turns = Turns(caller)
+    turns = Turns(context)
     left = PARTITIONS_MAX
     for wanted in request.topics:
         await turns.work(EFFORT_OF_CHANGE)
@@ -209,18 +208,18 @@ async def create_partitions(
         response.results.append(result)
         try:
             _check_once("name", times.pop(wanted.name))
-            left -= _added_partitions(caller, wanted)
+            left -= _added_partitions(context, wanted)
             _check_amount(f"One request adds at most {PARTITIONS_MAX} partitions.", is_too_much=left < 0)
             if not request.validate_only:
-                await caller.engine.answer(AlterTopicRequest(wanted.name, partitions=wanted.count))
+                await context.broker.answer(AlterTopicRequest(wanted.name, partitions=wanted.count))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreatePartitions")
     return response
 
 
-def _added_partitions(caller: Caller, wanted: messages.CreatePartitionsRequest.CreatePartitionsTopic) -> int:
+def _added_partitions(context: RequestContext, wanted: messages.CreatePartitionsRequest.CreatePartitionsTopic) -> int:
     """How many are added. Raises Refused where they cannot be."""
-    topic = caller.engine.directory.registry.topics.get(wanted.name)
+    topic = context.topics.get(wanted.name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     added = wanted.count - topic.partitions
@@ -240,7 +239,7 @@ def _added_partitions(caller: Caller, wanted: messages.CreatePartitionsRequest.C
                 "were specified.",
             )
         for item in wanted.assignments:
-            check_replicas(item.broker_ids, caller.node_id)
+            check_replicas(item.broker_ids, context.node_id)
     return added
 
 
@@ -248,28 +247,28 @@ def _added_partitions(caller: Caller, wanted: messages.CreatePartitionsRequest.C
 
 
 async def delete_topics(
-    caller: Caller, request: messages.DeleteTopicsRequest, version: int
+    context: RequestContext, request: messages.DeleteTopicsRequest
 ) -> messages.DeleteTopicsResponse:
     """Topics are deleted, by their names or ids, each with its own result."""
     response = messages.DeleteTopicsResponse()
     wanted: list[tuple[str | None, bytes]] = (
         [(topic.name, topic.topic_id) for topic in request.topics]
-        if version >= _DELETE_BY_ID_VERSION_MIN
+        if context.version >= _DELETE_BY_ID_VERSION_MIN
         else [(name, NO_ID) for name in request.topic_names]
     )
-    topics = caller.engine.directory.registry.topics
+    topics = context.topics
     times = Counter(wanted)
-    turns = Turns(caller)
+    turns = Turns(context)
     found = Counter(
         topic.name
         for name, topic_id in times
-        if (topic := topic_with_id(topics, topic_id) if name is None else topics.get(name))
+        if (topic := context.topic_with_id(topic_id) if name is None else topics.get(name))
     )
     for name, topic_id in wanted:
         await turns.work(EFFORT_OF_CHANGE)
         if not times[name, topic_id]:
             continue  # it was answered
-        topic = topic_with_id(topics, topic_id) if name is None else topics.get(name)
+        topic = context.topic_with_id(topic_id) if name is None else topics.get(name)
         if topic is not None and found[topic.name] == _ANSWERED:
             continue
         result = _Deleted(name=name, topic_id=topic_id)
@@ -283,7 +282,7 @@ async def delete_topics(
             _check_amount(
                 f"One request deletes at most {CHANGES_MAX} topics.", is_too_much=len(response.responses) > CHANGES_MAX
             )
-            await _delete(caller, topic, name)
+            await _delete(context, topic, name)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "DeleteTopics")
         else:
@@ -304,9 +303,16 @@ def _refuse_two_ways() -> NoReturn:
     raise Refused(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
 
 
-async def _delete(caller: Caller, topic: Topic | None, name: str | None) -> None:
+async def _delete(context: RequestContext, topic: Topic | None, name: str | None) -> None:
     if topic is None and name is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    if topic is None or caller.engine.directory.registry.topics.get(topic.name) is not topic:  # deleted meanwhile
+    if topic is None or context.topics.get(topic.name) is not topic:  # deleted meanwhile
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    await caller.engine.answer(DeleteTopicRequest(topic.name))
+    await context.broker.answer(DeleteTopicRequest(topic.name))
+
+
+APIS: Final = (
+    Api(19, "CreateTopics", range(2, 8), handle=create_topics),
+    Api(20, "DeleteTopics", range(1, 7), handle=delete_topics),
+    Api(37, "CreatePartitions", range(4), handle=create_partitions),
+)

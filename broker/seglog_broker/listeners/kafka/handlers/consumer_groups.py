@@ -6,10 +6,10 @@ from typing import Final
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer_description import ConsumerMemberDescription, PartitionsOfTopic
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
-from seglog_broker.listeners.kafka.cluster import group_operations
-from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.group_admin import MEMBER_BYTES
-from seglog_broker.listeners.kafka.group_errors import group_failure
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.errors import group_failure
+from seglog_broker.listeners.kafka.handlers.cluster import group_operations
+from seglog_broker.listeners.kafka.handlers.group_admin import MEMBER_BYTES
 from seglog_broker.listeners.kafka.turns import Turns, in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import InvalidRequestError
@@ -29,13 +29,13 @@ _Assignment = messages.ConsumerGroupDescribeResponse.Assignment
 
 
 async def consumer_group_heartbeat(
-    caller: Caller, request: messages.ConsumerGroupHeartbeatRequest, version: int
+    context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
 ) -> messages.ConsumerGroupHeartbeatResponse:
     """A member lives, joins or leaves, and learns what it is to have; answered when that is durable."""
     owned = request.topic_partitions
     try:
-        _check_names(request, version)
-        result = await caller.groups.consumer_heartbeat(
+        _check_names(context, request)
+        result = await context.groups.consumer_heartbeat(
             request.group_id,
             ConsumerHeartbeat(
                 member_id=request.member_id,
@@ -46,9 +46,9 @@ async def consumer_group_heartbeat(
                 topics=request.subscribed_topic_names,
                 regex=request.subscribed_topic_regex,
                 assignor=request.server_assignor,
-                owned=None if owned is None else await _owned(caller, owned),
-                client_id=caller.client_id or "",
-                client_host=caller.client_host,
+                owned=None if owned is None else await _owned(context, owned),
+                client_id=context.client_id or "",
+                client_host=context.client_address,
             ),
         )
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -65,24 +65,24 @@ async def consumer_group_heartbeat(
                 messages.ConsumerGroupHeartbeatResponse.TopicPartitions(
                     topic_id=topic, partitions=sorted(result.assignment[topic])
                 )
-                async for topic in in_turns(caller, sorted(result.assignment))
+                async for topic in in_turns(context, sorted(result.assignment))
             ]
         )
     return response
 
 
-def _check_names(request: messages.ConsumerGroupHeartbeatRequest, version: int) -> None:
+def _check_names(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> None:
     if not request.group_id.strip():
         raise InvalidRequestError("group_id must not be empty: set group.id", field="group_id")
-    if version >= _MEMBER_MAKES_ITS_ID_VERSION_MIN and not request.member_id:
+    if context.version >= _MEMBER_MAKES_ITS_ID_VERSION_MIN and not request.member_id:
         raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
 
 
 async def _owned(
-    caller: Caller, topics: Iterable[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]
+    context: RequestContext, topics: Iterable[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]
 ) -> Assignment:
     owned: dict[bytes, frozenset[int]] = {}
-    async for topic in in_turns(caller, topics):
+    async for topic in in_turns(context, topics):
         if topic.partitions:
             topic_id = bytes(topic.topic_id)
             owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
@@ -93,20 +93,19 @@ async def _owned(
 
 
 async def consumer_group_describe(
-    caller: Caller, request: messages.ConsumerGroupDescribeRequest, version: int
+    context: RequestContext, request: messages.ConsumerGroupDescribeRequest
 ) -> messages.ConsumerGroupDescribeResponse:
     """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
-    del version
     response = messages.ConsumerGroupDescribeResponse()
-    turns = Turns(caller)
+    turns = Turns(context)
     for name in dict.fromkeys(request.group_ids):
         await turns.work(0)
         described = _Described(group_id=name)
         response.groups.append(described)
         try:
-            caller.take(PART_BYTES + 2 * len(name))
-            found = caller.groups.describe_consumer(name)
-            described.members = [await _member_in_turn(caller, turns, member) for member in found.members]
+            context.reserve(PART_BYTES + 2 * len(name))
+            found = context.groups.describe_consumer(name)
+            described.members = [await _member_in_turn(context, turns, member) for member in found.members]
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             described.error_code, described.error_message = group_failure(error, "ConsumerGroupDescribe")
             continue
@@ -118,12 +117,14 @@ async def consumer_group_describe(
     return response
 
 
-async def _member_in_turn(caller: Caller, turns: Turns, member: ConsumerMemberDescription) -> _Member:
+async def _member_in_turn(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> _Member:
     """A member with what it reads and has, which may be very many topics."""
     topics = [*member.assigned, *member.target]
     partitions = sum([len(item.partitions) for item in topics])
     await turns.work((len(member.topics) + partitions) // NAMES_AN_EFFORT + len(topics))
-    caller.take(MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8)
+    context.reserve(
+        MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8
+    )
     return _member(member)
 
 
@@ -152,3 +153,9 @@ def _assignment(topics: Iterable[PartitionsOfTopic]) -> _Assignment:
             for item in topics
         ]
     )
+
+
+APIS: Final = (
+    Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat),
+    Api(69, "ConsumerGroupDescribe", range(2), handle=consumer_group_describe),
+)

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from seglog_broker.listeners.kafka.cluster import AUTHORIZED_OPERATIONS_NOT_ASKED, cluster_operations, topic_operations
-from seglog_broker.listeners.kafka.door import LEADER_EPOCH, Caller
+from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes
+from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of
-from seglog_broker.listeners.kafka.topic_ids import NO_ID, id_bytes, topic_with_id
+from seglog_broker.listeners.kafka.handlers.cluster import (
+    AUTHORIZED_OPERATIONS_NOT_ASKED,
+    cluster_operations,
+    topic_operations,
+)
 from seglog_broker.listeners.kafka.turns import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -32,53 +36,55 @@ _DescribedTopic = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitio
 _DescribedPartition = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 
 
-async def metadata(caller: Caller, request: messages.MetadataRequest, version: int) -> messages.MetadataResponse:
+async def metadata(context: RequestContext, request: messages.MetadataRequest) -> messages.MetadataResponse:
     """The broker, and topics with the leaders of their partitions; missing topics are created, if both sides allow."""
     response = messages.MetadataResponse(
         brokers=[
             messages.MetadataResponse.MetadataResponseBroker(
-                node_id=caller.node_id, host=caller.endpoint.host, port=caller.endpoint.port
+                node_id=context.node_id, host=context.advertised.host, port=context.advertised.port
             )
         ],
-        cluster_id=caller.engine.directory.cluster_id,
-        controller_id=caller.node_id,
+        cluster_id=context.broker.directory.cluster_id,
+        controller_id=context.node_id,
         cluster_authorized_operations=cluster_operations(asked=request.include_cluster_authorized_operations),
     )
-    topics = caller.engine.directory.registry.topics
-    if request.topics is None or (version == 0 and not request.topics):
+    topics = context.topics
+    if request.topics is None or (context.version == 0 and not request.topics):
         asked: Iterable[Topic | _MetadataTopic] = [topics[name] for name in sorted(topics)]
-    elif version < _BY_ID_VERSION_MIN and any(item.name is None or item.topic_id != NO_ID for item in request.topics):
+    elif context.version < _BY_ID_VERSION_MIN and any(
+        item.name is None or item.topic_id != NO_ID for item in request.topics
+    ):
         asked = [
             _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
             for item in request.topics
         ]
     else:
-        asked = _asked(caller, request.topics)
+        asked = _asked(context, request.topics)
     missing: list[str] = []
-    turns = Turns(caller)
+    turns = Turns(context)
     for item in asked:
         await turns.work(item.partitions if isinstance(item, Topic) else 1)
-        if isinstance(item, Topic) and not caller.room.add(PART_BYTES * (2 + item.partitions)):
+        if isinstance(item, Topic) and not context.room.add(PART_BYTES * (2 + item.partitions)):
             response.topics.append(_failed(item.name, ErrorCode.INVALID_REQUEST))
         elif isinstance(item, Topic):
             current = topics.get(item.name)
             if current is not None and current.id == item.id:
-                response.topics.append(_described(caller, current))
+                response.topics.append(_described(context, current))
             elif request.topics:  # it was deleted meanwhile
                 response.topics.append(_failed(item.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         elif item.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(item.name or "")
         else:
             response.topics.append(item)
-    may_create = caller.config.auto_create_topics_enable and request.allow_auto_topic_creation
-    failures = await _create(caller, missing) if may_create else {}
+    may_create = context.config.auto_create_topics_enable and request.allow_auto_topic_creation
+    failures = await _create(context, missing) if may_create else {}
     for name in missing:
         topic = topics.get(name)
         await turns.work(1 if topic is None else topic.partitions)
         response.topics.append(
             _failed(name, failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             if topic is None
-            else _described(caller, topic)
+            else _described(context, topic)
         )
     operations = topic_operations(asked=request.include_topic_authorized_operations)
     for described in response.topics:
@@ -88,10 +94,10 @@ async def metadata(caller: Caller, request: messages.MetadataRequest, version: i
 
 
 def _asked(
-    caller: Caller, named: Sequence[messages.MetadataRequest.MetadataRequestTopic]
+    context: RequestContext, named: Sequence[messages.MetadataRequest.MetadataRequestTopic]
 ) -> Iterator[Topic | _MetadataTopic]:
     """The named topics, each once, or the errors that stand for them; those with ids only, if there are any."""
-    topics = caller.engine.directory.registry.topics
+    topics = context.topics
     seen: set[str | bytes] = set()
     for item in [item for item in named if item.topic_id != NO_ID] or named:
         wanted = item.topic_id if item.topic_id != NO_ID else item.name
@@ -101,7 +107,7 @@ def _asked(
             continue
         else:
             seen.add(wanted)
-            topic = topic_with_id(topics, wanted) if isinstance(wanted, bytes) else topics.get(wanted)
+            topic = context.topic_with_id(wanted) if isinstance(wanted, bytes) else topics.get(wanted)
             if topic is not None:
                 yield topic
             elif isinstance(wanted, bytes):
@@ -118,12 +124,12 @@ def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
     return _MetadataTopic(error_code=code, name=name, is_internal=name is not None and is_internal(name))
 
 
-async def _create(caller: Caller, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
     failed: dict[str, ErrorCode] = {}
     wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
     try:
-        outcomes: Sequence[object] = await caller.engine.create_topics(wanted)
+        outcomes: Sequence[object] = await context.broker.create_topics(wanted)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         outcomes = [error] * len(wanted)
     for asked, outcome in zip(wanted, outcomes, strict=True):
@@ -132,16 +138,16 @@ async def _create(caller: Caller, names: Iterable[str]) -> dict[str, ErrorCode]:
     return failed
 
 
-def _described(caller: Caller, topic: Topic) -> _MetadataTopic:
-    nodes = [caller.node_id]
+def _described(context: RequestContext, topic: Topic) -> _MetadataTopic:
+    nodes = [context.node_id]
     partitions = []
     for number in range(topic.partitions):
-        epoch = _leader_epoch(caller, topic, number)
+        epoch = _leader_epoch(context, topic, number)
         partitions.append(
             _MetadataPartition(
                 error_code=ErrorCode.NONE if epoch is not None else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=_NO_LEADER if epoch is None else caller.node_id,
+                leader_id=_NO_LEADER if epoch is None else context.node_id,
                 leader_epoch=LEADER_EPOCH if epoch is None else epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
@@ -156,19 +162,18 @@ def _described(caller: Caller, topic: Topic) -> _MetadataTopic:
     )
 
 
-def _leader_epoch(caller: Caller, topic: Topic, number: int) -> int | None:
+def _leader_epoch(context: RequestContext, topic: Topic, number: int) -> int | None:
     """The leader epoch of a partition; None while it cannot be read."""
-    partition = caller.engine.partitions.find_readable(topic.name, number)
+    partition = context.broker.partitions.find_readable(topic.name, number)
     return None if partition is None else partition.log.leader_epoch
 
 
 async def describe_topic_partitions(
-    caller: Caller, request: messages.DescribeTopicPartitionsRequest, version: int
+    context: RequestContext, request: messages.DescribeTopicPartitionsRequest
 ) -> messages.DescribeTopicPartitionsResponse:
     """Topics by name, in that order, a page of partitions at a time."""
-    del version
     response = messages.DescribeTopicPartitionsResponse()
-    topics = caller.engine.directory.registry.topics
+    topics = context.topics
     named = {topic.name for topic in request.topics}
     room = min(max(1, request.response_partition_limit), PARTITIONS_PER_PAGE)
     first, first_partition = "", 0
@@ -184,7 +189,7 @@ async def describe_topic_partitions(
                 for name in named
             ]
             return response
-    turns = Turns(caller)
+    turns = Turns(context)
     for name in sorted(named or topics):
         await turns.work(0)
         if name < first:
@@ -199,7 +204,7 @@ async def describe_topic_partitions(
             response.next_cursor = _cursor(name, begin)
             break
         end = min(topic.partitions, begin + room)
-        response.topics.append(_described_part(caller, topic, range(begin, end)))
+        response.topics.append(_described_part(context, topic, range(begin, end)))
         room -= max(0, end - begin)
         if end < topic.partitions:
             response.next_cursor = _cursor(name, end)
@@ -219,8 +224,8 @@ def _undescribed(name: str) -> _DescribedTopic:
     )
 
 
-def _described_part(caller: Caller, topic: Topic, numbers: range) -> _DescribedTopic:
-    nodes = [caller.node_id]
+def _described_part(context: RequestContext, topic: Topic, numbers: range) -> _DescribedTopic:
+    nodes = [context.node_id]
     described = _DescribedTopic(
         name=topic.name,
         topic_id=id_bytes(topic.id),
@@ -228,12 +233,12 @@ def _described_part(caller: Caller, topic: Topic, numbers: range) -> _DescribedT
         topic_authorized_operations=topic_operations(asked=True),
     )
     for number in numbers:
-        epoch = _leader_epoch(caller, topic, number)
+        epoch = _leader_epoch(context, topic, number)
         described.partitions.append(
             _DescribedPartition(
                 error_code=ErrorCode.NONE if epoch is not None else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=_NO_LEADER if epoch is None else caller.node_id,
+                leader_id=_NO_LEADER if epoch is None else context.node_id,
                 leader_epoch=LEADER_EPOCH if epoch is None else epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
@@ -247,3 +252,9 @@ def _described_part(caller: Caller, topic: Topic, numbers: range) -> _DescribedT
 
 def _cursor(name: str, partition: int) -> messages.DescribeTopicPartitionsResponse.Cursor:
     return messages.DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition)
+
+
+APIS: Final = (
+    Api(3, "Metadata", range(14), handle=metadata),
+    Api(75, "DescribeTopicPartitions", range(1), handle=describe_topic_partitions),
+)

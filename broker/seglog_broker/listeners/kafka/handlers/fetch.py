@@ -6,10 +6,8 @@ from typing import Final
 import trio
 
 from seglog_broker.listeners.broker_api import Answer
-from seglog_broker.listeners.kafka.door import Caller
+from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
-from seglog_broker.listeners.kafka.leader_epochs import NOT_KNOWN, epoch_error
-from seglog_broker.listeners.kafka.topic_ids import topic_with_id
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.kafka import messages
@@ -28,6 +26,9 @@ ERRORS_HELD_SECONDS: Final = 0.1
 PARTITIONS_A_TURN: Final = 500
 """Partitions that are looked at before other tasks run."""
 
+EPOCH_NOT_KNOWN: Final = -1
+"""The leader epoch of a client that knows none: it is not checked."""
+
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
 _WHOLE_FETCHES: Final = (0, -1)
@@ -43,13 +44,19 @@ def isolation_of(level: int) -> Isolation | None:
     return READ_COMMITTED if level == _READ_COMMITTED else None
 
 
+def epoch_error(known: int, current: int) -> ErrorCode | None:
+    """Error of a client that knows epoch ``known`` of a partition whose epoch is ``current``; None if there is none."""
+    if known in (EPOCH_NOT_KNOWN, current):
+        return None
+    return ErrorCode.FENCED_LEADER_EPOCH if known < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
 class Fetch:
     """One Fetch request: what the engine is asked for, and the response."""
 
-    def __init__(self, caller: Caller, version: int, request: messages.FetchRequest) -> None:
+    def __init__(self, context: RequestContext, request: messages.FetchRequest) -> None:
         """``read`` it to its end before anything else."""
-        self._caller = caller
-        self._version = version
+        self._context = context
         self._asked = request
         self._session_refused = request.session_id != _NO_SESSION and request.session_epoch not in _WHOLE_FETCHES
         self._response = messages.FetchResponse(session_id=_NO_SESSION)
@@ -70,12 +77,11 @@ class Fetch:
 
     def read(self) -> Iterator[None]:
         """Make ``request``; yields where other tasks may run."""
-        topics = self._caller.engine.directory.registry.topics
         wanted: list[FetchPartition] = []
         for topic in [] if self._session_refused else self._asked.topics:
             name: str | None = topic.topic
-            if self._version >= TOPIC_ID_VERSION_MIN:
-                known = topic_with_id(topics, topic.topic_id)
+            if self._context.version >= TOPIC_ID_VERSION_MIN:
+                known = self._context.topic_with_id(topic.topic_id)
                 name = None if known is None else known.name
             answered = _TopicResponse(topic=name or "", topic_id=topic.topic_id)
             self._response.responses.append(answered)
@@ -106,10 +112,10 @@ class Fetch:
     def _why_refused(self, name: str | None, item: messages.FetchRequest.FetchPartition) -> ErrorCode | None:
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        log = self._caller.engine.partitions.find_readable(name, item.partition)
+        log = self._context.broker.partitions.find_readable(name, item.partition)
         if log is None:
             return None  # the engine says what is wrong with the partition, which comes first
-        refusal = epoch_error(max(NOT_KNOWN, item.current_leader_epoch), log.log.leader_epoch)
+        refusal = epoch_error(max(EPOCH_NOT_KNOWN, item.current_leader_epoch), log.log.leader_epoch)
         if refusal is None and item.fetch_offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return refusal
@@ -169,3 +175,6 @@ class Fetch:
                 _AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                 for producer_id, first_offset in result.aborted
             ]
+
+
+APIS: Final = (Api(1, "Fetch", range(4, 19)),)

@@ -1,17 +1,20 @@
-"""What is known of producers and transactions: DescribeProducers, ListTransactions, DescribeTransactions."""
+"""Producers and transactions: InitProducerId, DescribeProducers, ListTransactions, DescribeTransactions."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
-from seglog_broker.listeners.kafka.door import Caller
-from seglog_broker.listeners.kafka.errors import failure_of
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.errors import error_code, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.replies import as_seglog_error
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import InitProducerReply, InitProducerRequest
+from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 PRODUCERS_A_TURN: Final = 500
 """Producers that are described before other tasks run."""
@@ -28,10 +31,9 @@ _Producer = messages.DescribeProducersResponse.ProducerState
 
 
 async def describe_producers(
-    caller: Caller, request: messages.DescribeProducersRequest, version: int
+    context: RequestContext, request: messages.DescribeProducersRequest
 ) -> messages.DescribeProducersResponse:
     """The producers that partitions know, each partition once."""
-    del version
     response = messages.DescribeProducersResponse()
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -41,13 +43,13 @@ async def describe_producers(
             if (topic.name, number) in seen:
                 continue
             seen.add((topic.name, number))
-            await caller.turn()
+            await context.turn()
             result = _Partition(partition_index=number, active_producers=[])
             answered.partitions.append(result)
             try:
-                for producer in _producers(caller, topic.name, number):
+                for producer in _producers(context, topic.name, number):
                     if len(result.active_producers) % PRODUCERS_A_TURN == PRODUCERS_A_TURN - 1:
-                        await caller.turn()
+                        await context.turn()
                     result.active_producers.append(producer)
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 result.active_producers = []
@@ -55,15 +57,15 @@ async def describe_producers(
     return response
 
 
-def _producers(caller: Caller, topic: str, number: int) -> Iterator[_Producer]:
+def _producers(context: RequestContext, topic: str, number: int) -> Iterator[_Producer]:
     why = why_invalid_topic(topic)
     if why is not None:
         raise InvalidTopicError(f"{topic[:60]!r} cannot be a topic's name: {why}", topic=topic[:60])
     if number < 0:
         raise UnknownPartitionError(f"there is no partition {number}", topic=topic, partition=number)
-    log = caller.engine.partitions.readable(topic, number).log
+    log = context.broker.partitions.readable(topic, number).log
     for entry in list(log.producers.entries()):
-        caller.take(PART_BYTES)
+        context.reserve(PART_BYTES)
         yield _Producer(
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
@@ -75,10 +77,10 @@ def _producers(caller: Caller, topic: str, number: int) -> Iterator[_Producer]:
 
 
 def list_transactions(
-    caller: Caller, request: messages.ListTransactionsRequest, version: int
+    context: RequestContext, request: messages.ListTransactionsRequest
 ) -> messages.ListTransactionsResponse:
     """There are no transactions."""
-    del caller, version
+    del context
     response = messages.ListTransactionsResponse()
     try:
         ClientPattern(request.transactional_id_pattern or "")
@@ -90,15 +92,44 @@ def list_transactions(
 
 
 async def describe_transactions(
-    caller: Caller, request: messages.DescribeTransactionsRequest, version: int
+    context: RequestContext, request: messages.DescribeTransactionsRequest
 ) -> messages.DescribeTransactionsResponse:
     """No transactional id is known."""
-    del version
     return messages.DescribeTransactionsResponse(
         transaction_states=[
             messages.DescribeTransactionsResponse.TransactionState(
                 error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id, topics=[]
             )
-            async for transactional_id in in_turns(caller, request.transactional_ids)
+            async for transactional_id in in_turns(context, request.transactional_ids)
         ]
     )
+
+
+async def init_producer_id(
+    context: RequestContext, request: messages.InitProducerIdRequest
+) -> messages.InitProducerIdResponse:
+    """A new producer id. Transactional producers are refused: there are no transactions."""
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return messages.InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
+    if request.transactional_id is not None:
+        code = (
+            ErrorCode.INVALID_REQUEST
+            if not request.transactional_id
+            else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # final for every client, unlike other codes
+        )
+        return messages.InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+    try:
+        reply, _ = await context.broker.answer(InitProducerRequest())
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        code = error_code(as_seglog_error(error, "InitProducerId"))
+        return messages.InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+    assert isinstance(reply, InitProducerReply)
+    return messages.InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+
+
+APIS: Final = (
+    Api(22, "InitProducerId", range(6), handle=init_producer_id),
+    Api(61, "DescribeProducers", range(1), handle=describe_producers),
+    Api(65, "DescribeTransactions", range(1), handle=describe_transactions),
+    Api(66, "ListTransactions", range(3), list_transactions),
+)

@@ -1,0 +1,106 @@
+"""What the handlers of Kafka requests are given, and how they are registered."""
+
+import ipaddress
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import BrokerConfig
+from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.groups.topic_ids import id_text
+from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
+from seglog_broker.storage.directory.identity import NODE_ID
+from seglog_broker.storage.directory.topic_registry import Topic, Topics
+from seglog_protocol.errors import InvalidRequestError, SeglogError
+from seglog_protocol.kafka.structs import Response
+
+LEADER_EPOCH: Final = 0
+"""The leader epoch of partitions without a log in service."""
+
+
+class Endpoint(NamedTuple):
+    """An advertised listener."""
+
+    host: str
+    port: int
+
+
+class RequestContext(NamedTuple):
+    """What the response to a request depends on besides the request itself."""
+
+    broker: Broker
+    advertised: Endpoint
+    """The advertised listener of this client's port."""
+    version: int
+    """The version of the request's api."""
+    client_id: str | None
+    client_address: str
+    """The client's address, as ``shown_address`` writes it."""
+    room: Room
+    """The memory of the response."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        return self.broker.config
+
+    @property
+    def groups(self) -> GroupService:
+        """The groups that the broker coordinates."""
+        return self.broker.groups
+
+    @property
+    def topics(self) -> Topics:
+        """The topics that exist, by name."""
+        return self.broker.directory.registry.topics
+
+    def topic_with_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with an id, as requests have it."""
+        return self.topics.with_id(id_text(topic_id))
+
+    @property
+    def node_id(self) -> int:
+        """The only node of the cluster."""
+        return NODE_ID
+
+    async def turn(self) -> None:
+        """Wait for the next turn of a request with much work, and for the memory of a large response."""
+        await self.broker.turn()
+        await self.room.wait()
+
+    def reserve(self, size: int) -> None:
+        """Count ``size`` bytes before a part of the response is made. Raises InvalidRequestError for too many."""
+        if not self.room.add(size):
+            raise InvalidRequestError(
+                f"one response takes at most {RESPONSE_BYTES_MAX // 2**20} MiB: ask for less at a time", field=""
+            )
+
+
+def shown_address(host: str) -> str:
+    """The address of a client as Kafka shows it in groups: ``/192.0.2.7``, ``/2001:db8:0:0:0:0:0:1``."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"/{host}"
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return f"/{address.ipv4_mapped}"
+        scope = f"%{address.scope_id}" if address.scope_id else ""
+        return "/" + ":".join(f"{part:x}" for part in struct.unpack(">8H", address.packed)) + scope
+    return f"/{address}"
+
+
+class Api(NamedTuple):
+    """One api: its key and name, the versions that are accepted, and its handlers."""
+
+    key: int
+    name: str
+    versions: range
+    handle_now: Callable[[RequestContext, Any], Response | None] | None = None
+    """Synchronous handler; returns None to defer to ``handle``."""
+    handle: Callable[[RequestContext, Any], Awaitable[Response]] | None = None
+    """Asynchronous handler, run in the connection's task."""
+    refuse: Callable[[RequestContext, Any, SeglogError], Response] | None = None
+    """Makes an error response. Given where ``handle`` may wait for minutes: it is cancelled when the client disconnects
+    or the broker stops, which is answered by this."""

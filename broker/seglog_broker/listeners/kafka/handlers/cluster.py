@@ -1,0 +1,192 @@
+"""The cluster of one node: DescribeCluster, DescribeQuorum, UpdateFeatures, and the features in ApiVersions.
+
+Of Kafka's features ``metadata.version`` only says to a client "as Kafka 4.3", and ``group.version`` that there are the
+consumer groups of KIP-848. Others switch clients to what seglog does not have: ``transaction.version`` 2 to
+transactions without AddPartitionsToTxn, ``share.version`` and ``streams.version`` to share and streams groups.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
+from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+AUTHORIZED_OPERATIONS_NOT_ASKED: Final = -2147483648
+
+_CLUSTER_OPERATIONS: Final = 8096
+_TOPIC_OPERATIONS: Final = 3576
+_GROUP_OPERATIONS: Final = 3400
+"""Bits for all operations, which is what Kafka lets everyone do without an authorizer."""
+
+_CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+_NO_CONTROLLER: Final = -1
+
+
+def is_client_name(*names: str) -> bool:
+    """Whether these are names and versions of client software, as Kafka has them."""
+    return all(_CLIENT_NAME.fullmatch(name) is not None for name in names)
+
+
+def cluster_operations(*, asked: bool) -> int:
+    """What a client may do with the cluster, if it asked for that."""
+    return _CLUSTER_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+
+
+def topic_operations(*, asked: bool) -> int:
+    """What a client may do with a topic, if it asked for that."""
+    return _TOPIC_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+
+
+def group_operations(*, asked: bool) -> int:
+    """What a client may do with a group, if it asked for that."""
+    return _GROUP_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+
+
+def describe_cluster(
+    context: RequestContext, request: messages.DescribeClusterRequest
+) -> messages.DescribeClusterResponse:
+    """The only node."""
+    response = messages.DescribeClusterResponse(
+        controller_id=_NO_CONTROLLER, cluster_authorized_operations=AUTHORIZED_OPERATIONS_NOT_ASKED
+    )
+    if request.endpoint_type == _CONTROLLERS:
+        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        response.error_message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+        return response
+    if request.endpoint_type != _BROKERS:
+        response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = f"Unsupported endpoint type {request.endpoint_type}"
+        return response
+    response.cluster_id = context.broker.directory.cluster_id
+    response.controller_id = context.node_id
+    response.cluster_authorized_operations = cluster_operations(asked=request.include_cluster_authorized_operations)
+    response.brokers = [
+        messages.DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=context.node_id, host=context.advertised.host, port=context.advertised.port
+        )
+    ]
+    return response
+
+
+class Levels(NamedTuple):
+    """The levels of a feature that a broker supports, and the one in force."""
+
+    lowest: int
+    highest: int
+    in_force: int
+
+
+FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
+    {"group.version": Levels(0, 1, 1), "metadata.version": Levels(7, 30, 30)}
+)
+"""Kafka 4.3.1's."""
+
+_WITH_RESULTS: Final = range(2)  # versions
+
+
+def add_features(response: messages.ApiVersionsResponse) -> None:
+    """Add the features to a response to ApiVersions."""
+    response.supported_features = [
+        messages.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+        for name, (lowest, highest, _) in FEATURES.items()
+    ]
+    response.finalized_features_epoch = 0
+    response.finalized_features = [
+        messages.ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        for name, (_, _, level) in FEATURES.items()
+    ]
+
+
+def update_features(
+    context: RequestContext, request: messages.UpdateFeaturesRequest
+) -> messages.UpdateFeaturesResponse:
+    """A feature stays as it is; every other level is refused, and with it the request."""
+    response = messages.UpdateFeaturesResponse(error_message=None)
+    updates = {update.feature: update for update in request.feature_updates}
+    for update in updates.values():
+        levels = FEATURES.get(update.feature)
+        if levels is not None and update.max_version_level == levels.in_force:
+            continue
+        why = f"Local controller {context.node_id} "
+        if levels is None:
+            why += "does not support this feature."
+        elif not levels.lowest <= update.max_version_level <= levels.highest:
+            why += f"only supports versions {levels.lowest}-{levels.highest}"
+        else:
+            why += f"has no other than {levels.in_force}."
+        response.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        response.error_message = (
+            "The update failed for all features since the following feature had an error: "
+            f"Invalid update version {update.max_version_level} for feature "
+            f"{update.feature[:MESSAGE_CHARACTERS_MAX]}. {why}"
+        )
+        return response
+    if context.version in _WITH_RESULTS:
+        response.results = [
+            messages.UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in updates.values()
+        ]
+    return response
+
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+UNKNOWN_PARTITION: Final = "This server does not host this topic-partition."
+
+_NO_DIRECTORY_ID: Final = bytes(16)
+
+_Quorum = messages.DescribeQuorumResponse.PartitionData
+
+
+async def describe_quorum(
+    context: RequestContext, request: messages.DescribeQuorumRequest
+) -> messages.DescribeQuorumResponse:
+    """A quorum of this node alone. It keeps no log of metadata, so its offsets are 0."""
+    now_ms = context.broker.clock.now_ms()
+    response = messages.DescribeQuorumResponse(error_message="")
+    for topic in request.topics:
+        answered = messages.DescribeQuorumResponse.TopicData(topic_name=topic.topic_name, partitions=[])
+        response.topics.append(answered)
+        async for item in in_turns(context, topic.partitions):
+            partition = _Quorum(partition_index=item.partition_index, error_message="")
+            answered.partitions.append(partition)
+            if (topic.topic_name, item.partition_index) != (METADATA_TOPIC, 0):
+                partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                partition.error_message = UNKNOWN_PARTITION
+                continue
+            partition.leader_id = context.node_id
+            partition.leader_epoch = LEADER_EPOCH
+            partition.current_voters = [
+                messages.DescribeQuorumResponse.ReplicaState(
+                    replica_id=context.node_id,
+                    replica_directory_id=_NO_DIRECTORY_ID,
+                    last_fetch_timestamp=now_ms,
+                    last_caught_up_timestamp=now_ms,
+                )
+            ]
+            response.nodes = [
+                messages.DescribeQuorumResponse.Node(
+                    node_id=context.node_id,
+                    listeners=[
+                        messages.DescribeQuorumResponse.Listener(
+                            name="PLAINTEXT", host=context.advertised.host, port=context.advertised.port
+                        )
+                    ],
+                )
+            ]
+    return response
+
+
+APIS: Final = (
+    Api(55, "DescribeQuorum", range(3), handle=describe_quorum),
+    Api(57, "UpdateFeatures", range(3), update_features),
+    Api(60, "DescribeCluster", range(3), describe_cluster),
+)
