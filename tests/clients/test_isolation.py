@@ -12,7 +12,7 @@ import trio
 import seglog
 import seglog.trio
 from seglog.arrow import read_arrow
-from seglog.cli.grammar.common import ISOLATIONS as TYPED
+from seglog.cli.parameters import ISOLATIONS as TYPED
 from seglog.trio import raw as trio_raw
 from seglog_protocol.errors import UnsupportedVersionError
 from seglog_protocol.isolation import ISOLATIONS, Isolation

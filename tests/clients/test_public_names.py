@@ -7,6 +7,7 @@ import tomllib
 import pytest
 
 import seglog
+from seglog.cli.root import ROOT
 from tests.support import REPOSITORY
 
 
@@ -28,7 +29,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         ("import seglog", {"seglog_protocol", "msgpack", "msgspec", "socket", "json"}),
         (
-            "from seglog.cli import main; main(['topic', 'list', '--help']); import seglog.cli.topics, seglog.cli.ping",
+            "from seglog.cli import main; main(['topic', 'list', '--help']); import seglog.cli.topic, seglog.cli.ping",
             {
                 "trio",
                 "structlog",
@@ -42,14 +43,18 @@ def test_the_version_is_that_of_the_package() -> None:
                 "seglog.batching",
                 "seglog.producer",
                 "seglog.consumer",
-                "seglog.cli.grammar.produce",
+                "seglog.cli.produce",
                 "seglog_protocol.compression",
             },
         ),
-        (
-            "from seglog.cli import main; main(['--help'])",
-            {"argparse", "json", "msgpack", "msgspec", "socket", "seglog.client", "seglog.cli.grammar.topic"},
+        *(
+            (
+                f"from seglog.cli import main; main({[*command, '--help']!r})",
+                {"argparse", "json", "msgpack", "msgspec", "pathlib", "socket", "seglog.client", "seglog_spark"},
+            )
+            for command in ([], *([name] for name in ROOT.commands))
         ),
+        ("from seglog.cli import main; main(['--help'])", {f"seglog.cli.{command}" for command in ROOT.commands}),
         (
             "import seglog.cli.produce, seglog.cli.consume",
             {"trio", "structlog", "tqdm", "seglog_protocol.zstd_library", "lz4", "cramjam"},
@@ -58,12 +63,12 @@ def test_the_version_is_that_of_the_package() -> None:
 )
 def test_nothing_is_imported_before_it_is_needed(program: str, absent: set[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"],
+        [sys.executable, "-c", f"{program}; import sys; print(*sys.modules, file=sys.stderr)"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert absent.isdisjoint(done.stdout.split())
+    assert absent.isdisjoint(done.stderr.split())
 
 
 def test_without_pyarrow_a_sentence_says_what_to_install() -> None:

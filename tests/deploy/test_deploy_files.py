@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from seglog.cli.parsing import parse
+from seglog.cli.dispatch import parse
 from seglog_broker.config import load_config
 from tests.processes import clean_environment
 from tests.support import REPOSITORY, missing

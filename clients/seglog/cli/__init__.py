@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from seglog.cli.stderr import complain
+from seglog_protocol.texts import printable
 
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C; the others are in ``exits``."""
@@ -18,9 +18,15 @@ INTERRUPTED: Final = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        from seglog.cli.dispatch import run  # noqa: PLC0415 - see above
+        from seglog.cli.dispatch import run
 
         return run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt as interrupt:
         complain("interrupted", *getattr(interrupt, "__notes__", ()))
         return INTERRUPTED
+
+
+def complain(*lines: str) -> None:
+    """Print lines to stderr, with the name of the command in front of each; what would not print is escaped."""
+    for line in lines:
+        print(f"seglog: {printable(line.removeprefix('seglog: '))}", file=sys.stderr)

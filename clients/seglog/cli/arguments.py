@@ -1,7 +1,7 @@
 """What a command is asked to do: the options of a parsed command line, and where the broker is."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,10 +18,10 @@ _EVERY_INTERFACE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - to be recognised
 class Options:
     """The parsed command line; which fields are there depends on the command.
 
-    ``module`` of ``seglog.cli`` has the function ``run`` that takes these.
+    ``run`` is the function of the command, which takes these and returns the exit code.
     """
 
-    module: str
+    run: "Callable[[Options], int]"
     server: str
     json: bool
     connect_timeout: float

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from seglog.cli.stderr import complain
+from seglog.cli import complain
 
 
 class _Lines(logging.Handler):

@@ -1,7 +1,7 @@
 """Commands of click as this command line has them: imported when they are typed, giving Options, one style of help."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -45,15 +45,15 @@ class Option(click.Option):
 class Command(click.Command):
     """A command that is invoked to give its Options; whoever parsed runs them.
 
-    ``runs`` is the module of ``seglog.cli`` that does it, ``sets`` are values beside those that are typed, and
-    ``times`` and ``example`` are paragraphs of its help.
+    ``runs`` does it and returns the exit code, ``sets`` are values beside those that are typed, and ``times`` and
+    ``example`` are paragraphs of its help.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        runs: str,
+        runs: Callable[[Options], int],
         params: Sequence[click.Parameter] = (),
         sets: Mapping[str, Any] | None = None,
         choices: Sequence[Choice] = (),
@@ -79,7 +79,7 @@ class Command(click.Command):
         typed = {name: values.pop(name, None) or before.get(name) for name in ("server", "json")}
         waits = (values.pop("connect_timeout", None), before.get("connect_timeout"), CONNECT_SECONDS)
         return Options(
-            module=self._runs,
+            run=self._runs,
             server=server_of(typed["server"]),
             json=bool(typed["json"]),
             connect_timeout=next(wait for wait in waits if wait is not None),

@@ -1,24 +1,30 @@
-"""What several commands share: connecting, offsets and times, JSON, settings."""
+"""What several commands share: connecting, offsets and times, JSON, settings.
 
-import json
+Neither this nor a command imports the client before it runs, so that help and completion are quick.
+"""
+
 import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from seglog.cli import complain
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
-from seglog.cli.stderr import complain
 from seglog.cli.tables import print_table
-from seglog.client import Client, connect
 from seglog.moments import EXAMPLES, Moment, parse_moment
-from seglog_protocol.messages import ConfigEntry
 from seglog_protocol.texts import printable
 
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog_protocol.messages import ConfigEntry
 
-def open_client(options: Options) -> Client:
+
+def open_client(options: Options) -> "Client":
     """Connect as the command line says; UsageError for what is not an address."""
+    from seglog.client import connect
+
     try:
         return connect(options.server, connect_timeout=options.connect_timeout, client_id="seglog-cli")
     except ValueError as error:
@@ -40,12 +46,14 @@ def moment_of(text: str, options: Options, examples: str = EXAMPLES) -> Moment:
 
 def print_json(value: Any) -> None:
     """One JSON value on a line of its own."""
+    import json
+
     print(json.dumps(value, ensure_ascii=False))
 
 
-def print_config(config: Mapping[str, ConfigEntry]) -> None:
+def print_config(config: "Mapping[str, ConfigEntry]") -> None:
     """Every value, durations and sizes also as they are read, where it comes from, and what has no full effect."""
-    from seglog_protocol.quantities import with_reading  # noqa: PLC0415 - fractions, which few commands need
+    from seglog_protocol.quantities import with_reading
 
     print_table(
         ("KEY", "VALUE", "FROM", "EFFECT"),

@@ -1,20 +1,80 @@
-"""``seglog completion``: the script for a shell, and the answers that it asks for."""
+"""``seglog completion``: the script for a shell, and the names from the broker that it offers."""
 
-from click.shell_completion import get_completion_class, shell_complete
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from seglog.cli.arguments import COMPLETE_VARIABLE, Options
+import click
+
+from seglog.cli.arguments import COMPLETE_VARIABLE, Options, server_of
+from seglog.cli.commands import Command
 from seglog.cli.exits import OK
-from seglog.cli.grammar.root import ROOT
+
+if TYPE_CHECKING:
+    from seglog.client import Client
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+_SECONDS: Final = 0.25
+"""Patience for a connection, and for an answer: together half a second, which a key press may take."""
+PATIENCE_VARIABLE: Final = "_SEGLOG_COMPLETE_SECONDS"
+"""The environment variable with another number, for brokers far away and machines that are busy."""
+
+
+def topic_names(context: click.Context, incomplete: str) -> list[str]:
+    """Names of topics that begin with what was typed; none where no broker tells them soon."""
+    return _names(context, incomplete, lambda client: [topic.name for topic in client.topics()])
+
+
+def group_names(context: click.Context, incomplete: str) -> list[str]:
+    """As ``topic_names``, of groups; without those whose names hold line breaks, say, which shells would split."""
+    return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
+
+
+def _names(context: click.Context, incomplete: str, asked: "Callable[[Client], list[str]]") -> list[str]:
+    import logging
+
+    from seglog.client import connect
+
+    logging.getLogger("seglog").addHandler(logging.NullHandler())
+    server = context.params.get("server") or context.find_root().params.get("server")
+    try:
+        seconds = float(os.environ.get(PATIENCE_VARIABLE, _SECONDS))
+        with connect(
+            server_of(server),
+            connect_timeout=seconds,
+            request_timeout=seconds,
+            client_id="seglog-completion",
+        ) as client:
+            return [name for name in asked(client) if name.startswith(incomplete) and name.isprintable()]
+    except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt
+        return []
+
+
+# --- The script -------------------------------------------------------------------------------------------------------
 
 
 def run(options: Options) -> int:
     """Print the script."""
+    from click.shell_completion import get_completion_class
+
+    from seglog.cli.root import ROOT
+
     kind = get_completion_class(options.shell)
     assert kind is not None
     print(kind(ROOT, {}, "seglog", COMPLETE_VARIABLE).source())
     return OK
 
 
-def answer(instruction: str) -> int:
-    """Print what may be typed next, for the script of a shell."""
-    return shell_complete(ROOT, {}, "seglog", COMPLETE_VARIABLE, instruction)
+COMMAND: Final = Command(
+    "completion",
+    runs=run,
+    talks=False,
+    help="Print a script that completes commands in a shell.\n\n"
+    "It completes options and names of topics, too. These come from the broker; where it does not answer within half a "
+    "second, there are none.",
+    params=[click.Argument(["shell"], type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")],
+    example='bash, in ~/.bashrc:  eval "$(seglog completion bash)"\n'
+    'zsh, in ~/.zshrc:    eval "$(seglog completion zsh)"\n'
+    "fish: seglog completion fish > ~/.config/fish/completions/seglog.fish",
+)

@@ -4,22 +4,30 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import click
 
 from seglog.cli.arguments import Options
+from seglog.cli.commands import PLACES, Command, Option
 from seglog.cli.common import moment_of, open_client, warn, zone_of
 from seglog.cli.exits import OK, UsageError
-from seglog.cli.record_formats import Formatter, as_json, as_raw, text_formatter
-from seglog.consumer import Consumer
-from seglog.fetching import GO_ON, Record
+from seglog.cli.option_types import COUNT, GROUP_NAME
+from seglog.cli.parameters import isolation, local, partitions, topic, until
 from seglog.formatting import count_of
-from seglog.gaps import ConsumerGap
 from seglog_protocol.errors import CorruptRecordError, GroupError
+
+if TYPE_CHECKING:
+    from seglog.cli.record_formats import Formatter
+    from seglog.consumer import Consumer
+    from seglog.fetching import Record
+    from seglog.gaps import ConsumerGap
 
 
 def run(options: Options) -> int:
     """Print records until the end, ``--until``, ``--count`` or an interrupt."""
-    start = None if options.start is None else moment_of(options.start, options)
-    until = None if options.until is None else moment_of(options.until, options)
+    begin = None if options.start is None else moment_of(options.start, options)
+    end = None if options.until is None else moment_of(options.until, options)
     notes = GapNotes()
     if options.group is None:
         chosen = {"partitions": options.partition, "on_out_of_range": options.on_out_of_range}
@@ -36,8 +44,8 @@ def run(options: Options) -> int:
         open_client(options) as client,
         client.consumer(
             options.topic,
-            start=start,
-            until=until,
+            start=begin,
+            until=end,
             follow=options.follow,
             isolation=options.isolation,
             on_gap=notes.met,
@@ -60,9 +68,9 @@ def run(options: Options) -> int:
     return OK
 
 
-def _commit(consumer: Consumer) -> None:
+def _commit(consumer: "Consumer") -> None:
     """Commit all that was written out, the last record, too, where ``--count`` has ended the loop."""
-    from seglog.group_consumer import GroupConsumer  # noqa: PLC0415 - seldom asked
+    from seglog.group_consumer import GroupConsumer
 
     assert isinstance(consumer, GroupConsumer)
     with suppress(GroupError):  # others have its partitions meanwhile, or it has not joined yet
@@ -81,7 +89,7 @@ class GapNotes:
         """By partition: losses that are not printed yet, because the next gap may continue them."""
         self._compacted = 0
 
-    def met(self, gap: ConsumerGap) -> None:
+    def met(self, gap: "ConsumerGap") -> None:
         """A gap was met; the next one of its partition may be its neighbour."""
         if gap.reason == "compacted":
             self._compacted += gap.end - gap.start
@@ -108,8 +116,10 @@ class GapNotes:
             warn(f"note: {count_of(self._compacted, 'offset')} without a record (compacted)")
 
 
-def _past_damage(consumer: Consumer) -> Iterator[Record]:
+def _past_damage(consumer: "Consumer") -> "Iterator[Record]":
     """The records that can be read; each loss is a warning on stderr."""
+    from seglog.fetching import GO_ON
+
     while True:
         try:
             yield from consumer
@@ -122,7 +132,7 @@ def _past_damage(consumer: Consumer) -> Iterator[Record]:
             return
 
 
-def _print(records: Iterator[Record], as_bytes: Formatter, notes: GapNotes, *, is_live: bool) -> None:
+def _print(records: "Iterator[Record]", as_bytes: "Formatter", notes: GapNotes, *, is_live: bool) -> None:
     output = sys.stdout.buffer
     for record in records:
         if notes.growing:
@@ -132,10 +142,66 @@ def _print(records: Iterator[Record], as_bytes: Formatter, notes: GapNotes, *, i
             output.flush()
 
 
-def _formatter(options: Options) -> Formatter:
+def _formatter(options: Options) -> "Formatter":
+    from seglog.cli.record_formats import as_json, as_raw, text_formatter
+
     # --json is what every command calls its output for machines.
     if options.json or options.format == "json":
         return as_json
     if options.format == "raw":
         return as_raw
     return text_formatter(keys=options.keys, headers=options.headers, offsets=options.offsets, zone=zone_of(options))
+
+
+COMMAND: Final = Command(
+    "consume",
+    runs=run,
+    help="Print records, from an offset or a time to the end of the log.",
+    params=[
+        topic(),
+        Option(
+            ["--from", "start"],
+            metavar="OFFSET|TIME",
+            show_default="earliest; latest with --follow",
+            help="Where to start; also earliest or latest.",
+        ),
+        until(),
+        Option(["--count"], type=COUNT, metavar="N", help="Stop after N records, of all partitions together."),
+        Option(["--follow"], is_flag=True, help="Wait for new records."),
+        partitions(),
+        Option(
+            ["--on-out-of-range"],
+            type=click.Choice(("error", "earliest", "latest")),
+            default="error",
+            help="Where to continue when the next offset is not in the log, for example because it has expired.",
+        ),
+        Option(
+            ["--group"],
+            type=GROUP_NAME,
+            metavar="NAME",
+            help="Read as a member of this consumer group: from what it has committed on, and commit what is printed. "
+            "It gets its partitions from the group: not with --partition or --on-out-of-range.",
+        ),
+        isolation(
+            "With read_committed no records of aborted transactions, and none from where the first open one begins."
+        ),
+        Option(["--skip-damaged"], is_flag=True, help="Warn of records that cannot be read, and continue after them."),
+        Option(
+            ["--format"],
+            type=click.Choice(("text", "json", "raw")),
+            default="text",
+            help="text: a value a line. json: an object a line. raw: values with nothing between them.",
+        ),
+        Option(["--keys"], is_flag=True, help="Print the key before the value, with --format text."),
+        Option(["--headers"], is_flag=True, help="Print the headers before the value, with --format text."),
+        Option(
+            ["--offsets"],
+            is_flag=True,
+            help="Print partition, offset and time before the value, with --format text.",
+        ),
+        local(),
+    ],
+    times=PLACES,
+    example="seglog consume clicks --from -1h --follow --keys\n"
+    "seglog consume clicks --from 2024-07-01 --until 2024-07-02 --format json",
+)

@@ -6,14 +6,13 @@ A command's module is imported when it is called: a short one does not wait for 
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
+from seglog.cli import complain
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
-from seglog.cli.parsing import parse
-from seglog.cli.stderr import complain
+from seglog.cli.root import ROOT
 from seglog_protocol.errors import SeglogError
 
 
@@ -31,9 +30,9 @@ def run(arguments: Sequence[str]) -> int:
             return USAGE
     try:
         if COMPLETE_VARIABLE in os.environ:
-            from seglog.cli.completion import answer  # noqa: PLC0415 - only a shell asks
+            from click.shell_completion import shell_complete
 
-            return answer(os.environ[COMPLETE_VARIABLE])
+            return shell_complete(ROOT, {}, "seglog", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])
         code = _run(parse(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
@@ -59,12 +58,22 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
+def parse(arguments: Sequence[str]) -> Options:
+    """The options of the command that was typed.
+
+    Raises click.UsageError for what cannot be parsed, and click.exceptions.Exit when --help or --version was printed.
+    """
+    with ROOT.make_context("seglog", list(arguments)) as context:
+        options = ROOT.invoke(context)
+    assert isinstance(options, Options)
+    return options
+
+
 def _run(options: Options) -> int:
-    from seglog.cli.client_log import told_on_stderr  # noqa: PLC0415 - not for --help
+    from seglog.cli.client_log import told_on_stderr
 
     with told_on_stderr():
-        code: int = import_module(f"seglog.cli.{options.module}").run(options)
-    return code
+        return options.run(options)
 
 
 def _typed_wrongly(error: click.UsageError) -> str:

@@ -1,31 +1,30 @@
 """``seglog explain seek | segments | config``."""
 
-import shutil
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_config, print_json, warn, zone_of
+from seglog.cli.commands import TIMES, Choice, Group, Option
+from seglog.cli.common import moment_of, print_config, print_json, warn, zone_of
 from seglog.cli.exits import OK, REFUSED, UsageError
-from seglog.cli.segment_table import lines_of
+from seglog.cli.option_types import COUNT
+from seglog.cli.parameters import client_command, local, topic
 from seglog.cli.tables import labelled
-from seglog.client import Client
 from seglog.formatting import count_of
 from seglog.moments import AtOffset, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
-from seglog_protocol.messages import ExplainedLookup, ExplainReply
+
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog_protocol.messages import ExplainedLookup, ExplainReply
 
 _WIDTH_ELSEWHERE: Final = 120
 """Columns, where the output is not a terminal and COLUMNS is not set."""
 
 
-def run(options: Options) -> int:
-    """Do what ``options.action`` says."""
-    with open_client(options) as client:
-        return _ACTIONS[options.action](client, options)
-
-
-def _seek(client: Client, options: Options) -> int:
+def _seek(client: "Client", options: Options) -> int:
     moment = AtOffset(options.offset) if options.offset is not None else moment_of(options.timestamp, options)
     if isinstance(moment, Edge) or (options.offset is None and isinstance(moment, AtOffset)):
         raise UsageError(
@@ -42,7 +41,7 @@ def _seek(client: Client, options: Options) -> int:
     return OK
 
 
-def _steps(told: ExplainReply, options: Options) -> Iterator[tuple[str, str]]:
+def _steps(told: "ExplainReply", options: Options) -> Iterator[tuple[str, str]]:
     """What the seek did, step by step, each with its label."""
     yield "segment", f"{'none' if told.segment is None else f'{told.segment:020d}'}: {told.why}"
     if told.rebuilt_indexes:
@@ -64,7 +63,7 @@ def _steps(told: ExplainReply, options: Options) -> Iterator[tuple[str, str]]:
     yield "files", ", ".join(told.files)
 
 
-def _lookup(lookup: ExplainedLookup, options: Options) -> tuple[str, str]:
+def _lookup(lookup: "ExplainedLookup", options: Options) -> tuple[str, str]:
     label = f"{lookup.index} index"
     probes = f"{count_of(lookup.probes, 'probe')} of {count_of(lookup.entries, 'entry', many='entries')}"
     if not lookup.entries:
@@ -80,7 +79,11 @@ def _time(timestamp: int, options: Options) -> str:
     return format_time(timestamp, zone_of(options))
 
 
-def _segments(client: Client, options: Options) -> int:
+def _segments(client: "Client", options: Options) -> int:
+    import shutil
+
+    from seglog.cli.segment_table import lines_of
+
     partitions = [options.partition]
     if options.partition is None:
         partitions = list(range(client.describe_topic(options.topic).partitions))
@@ -102,7 +105,7 @@ def _segments(client: Client, options: Options) -> int:
     return code
 
 
-def _config(client: Client, options: Options) -> int:
+def _config(client: "Client", options: Options) -> int:
     config = client.explain.config(options.topic)
     if options.json:
         print_json({key: entry.to_wire() for key, entry in config.items()})
@@ -111,4 +114,39 @@ def _config(client: Client, options: Options) -> int:
     return OK
 
 
-_ACTIONS = {"seek": _seek, "segments": _segments, "config": _config}
+# --- What can be typed ------------------------------------------------------------------------------------------------
+
+
+COMMAND: Final = Group(
+    "explain",
+    [
+        client_command(
+            "seek",
+            _seek,
+            "Show how a fetch finds an offset or a time: the trace of a real seek.",
+            topic(),
+            click.Argument(["partition"], type=COUNT, help="Number of the partition, from 0."),
+            Option(["--offset"], type=COUNT, metavar="N", help="The record with this offset."),
+            Option(["--timestamp"], metavar="TIME", help="The first record at or after this time."),
+            local(),
+            choices=[Choice(("offset", "timestamp"), required=True)],
+            times=TIMES,
+            example="seglog explain seek clicks 0 --timestamp -1h",
+        ),
+        client_command(
+            "segments",
+            _segments,
+            "Show why each segment is kept, and from when to when it can go.",
+            topic(),
+            click.Argument(["partition"], type=COUNT, required=False, help="Number of the partition; all if left out."),
+            Option(
+                ["--drops"],
+                is_flag=True,
+                help="Show what compaction would drop, however much must be read to know it.",
+            ),
+            local("Show"),
+        ),
+        client_command("config", _config, "Show every setting of a topic, and where its value comes from.", topic()),
+    ],
+    help="Explain a seek, why a segment is kept, where a setting is from.",
+)

@@ -3,17 +3,22 @@
 import sys
 from dataclasses import fields
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
+from seglog.cli.commands import PLACES, Command, Group, Option
 from seglog.cli.common import moment_of, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
+from seglog.cli.parameters import ACKS, ack, compression, local, topic
 from seglog.cli.tables import print_table
-from seglog.load.plan import Plan, make_plan
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
+    from seglog.load.plan import Plan
     from seglog.load.report import Report
     from seglog.trio.client import Client
 
@@ -26,7 +31,7 @@ def run(options: Options) -> int:
     if (error := missing("seglog load", "load")) is not None:
         warn(str(error))
         return FAILED
-    import trio  # noqa: PLC0415 - only now is it known to be there
+    import trio  # only now is it known to be there
 
     running = import_module("seglog.load.running")
     try:
@@ -54,7 +59,9 @@ def run(options: Options) -> int:
     return FAILED if report.has_failed else OK
 
 
-def _plan(options: Options) -> Plan:
+def _plan(options: Options) -> "Plan":
+    from seglog.load.plan import Plan, make_plan
+
     names = {field.name for field in fields(Plan)}
     values = {name: value for name, value in options.values.items() if name in names}
     verb = values.pop("verb")
@@ -66,7 +73,7 @@ def _plan(options: Options) -> Plan:
 
 
 def _client(options: Options) -> "Client":
-    from seglog.trio.client import connect  # noqa: PLC0415 - as trio
+    from seglog.trio.client import connect
 
     return connect(
         options.server,
@@ -90,3 +97,124 @@ def _print(report: "Report") -> None:
             print()
     for remark in report.remarks():
         print(remark)
+
+
+# --- What can be typed ------------------------------------------------------------------------------------------------
+
+_ACK: Final = "What is asked for: os survives a crash of the broker, disk a loss of power."
+
+
+def _sending(acks: tuple[str, ...], rate: str) -> list[click.Parameter]:
+    """What verbs that append take."""
+    return [
+        topic("Created if missing; a new one, load-..., if left out.", required=False),
+        ack(_ACK, acks),
+        Option(
+            ["--rate"],
+            type=AMOUNT,
+            metavar="RECORDS/S",
+            show_default=rate,
+            help="Target over all connections; 0 is as fast as answers come. Latency counts from when a record was "
+            "due, so that a stall shows in every record that waited. Where the size of a batch is not given, a batch "
+            "holds what falls due in 5 ms.",
+        ),
+        Option(["--batch-records"], type=POSITIVE, metavar="N", help="Records a batch, whatever their size."),
+        Option(["--batch-bytes"], type=SIZE, metavar="BYTES", show_default="64KiB", help="Bytes a batch."),
+    ]
+
+
+def _measured(pipeline: str, warmup: str) -> list[click.Parameter]:
+    """What all verbs take."""
+    return [
+        Option(["--record-size"], type=SIZE, default="100", metavar="BYTES", help="Bytes of the value of a record."),
+        compression("How batches are compressed."),
+        Option(
+            ["--partitions"],
+            type=POSITIVE,
+            metavar="N",
+            show_default="1",
+            help="Partitions of a topic that is created.",
+        ),
+        Option(["--keep"], is_flag=True, help="Do not delete a topic that was created."),
+        Option(["--connections"], type=POSITIVE, default="1", metavar="N", help="Number of connections."),
+        Option(
+            ["--pipeline"],
+            type=POSITIVE,
+            metavar="N",
+            show_default=pipeline,
+            help="Requests in flight on a connection.",
+        ),
+        Option(
+            ["--duration"],
+            type=SOME_SECONDS,
+            metavar="SECONDS",
+            show_default="10; 300 with --count",
+            help="Stop after this time.",
+        ),
+        Option(
+            ["--count"],
+            type=POSITIVE,
+            metavar="RECORDS",
+            show_default="10,000,000; no limit with --duration",
+            help="Stop after so many records.",
+        ),
+        Option(
+            ["--warmup"],
+            type=SECONDS,
+            metavar="SECONDS",
+            show_default=warmup,
+            help="Time before the measurement begins.",
+        ),
+        Option(["--seed"], type=COUNT, default="0", metavar="N", help="Seed of the contents of records."),
+    ]
+
+
+def _verb(name: str, help_text: str, *params: click.Parameter, **attributes: Any) -> Command:
+    return Command(name, runs=run, sets={"verb": name}, help=help_text, params=params, **attributes)
+
+
+_WARMUP: Final = "1; 0 with --count alone"
+
+COMMAND: Final = Group(
+    "load",
+    [
+        _verb(
+            "produce",
+            "Append batches: throughput, and the latency of acknowledgements.",
+            *_sending(ACKS, "0"),
+            *_measured("5", _WARMUP),
+            example="seglog load produce --rate 10000 --duration 60",
+        ),
+        _verb(
+            "consume",
+            "Fetch batches: throughput, and the latency of fetches.",
+            topic("What to read; a new topic, filled with 1,000,000 records, if left out.", required=False),
+            Option(
+                ["--from", "start"],
+                metavar="OFFSET|TIME",
+                show_default="earliest; latest with --follow",
+                help="Where to start; also earliest or latest.",
+            ),
+            Option(["--follow"], is_flag=True, help="Wait for new records."),
+            local("Read"),
+            Option(
+                ["--batch-bytes"],
+                type=SIZE,
+                metavar="BYTES",
+                show_default="1MiB",
+                help="Most bytes that a fetch brings of a partition.",
+            ),
+            *_measured("1", "0"),
+            times=PLACES,
+            example="seglog load consume clicks --duration 60",
+        ),
+        _verb(
+            "roundtrip",
+            "Append and fetch in one process: the latency from end to end.",
+            *_sending(("os", "disk"), "1000"),
+            *_measured("5", _WARMUP),
+            example="seglog load roundtrip --rate 500 --record-size 1kB",
+        ),
+    ],
+    help="Put load on a broker, and measure throughput and latency.",
+)

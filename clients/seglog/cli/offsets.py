@@ -1,21 +1,22 @@
 """``seglog offsets``."""
 
-import json
 import re
 import sys
 from collections.abc import Sequence
 from datetime import tzinfo
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seglog.cli.arguments import Options
+from seglog.cli.commands import TIMES, Command, Option
 from seglog.cli.common import moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError
-from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
+from seglog.cli.parameters import isolation, local, partitions, topic
 from seglog.cli.tables import print_table
-from seglog.client import Client
-from seglog.lag import PartitionLag
 from seglog.moments import AtTime, format_time, to_positions
+
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog.lag import PartitionLag
 
 _PLACE: Final = re.compile(r"(\d{1,10})[:=](\d{1,19})", re.ASCII)
 
@@ -50,6 +51,8 @@ def run(options: Options) -> int:
 
 def _lag(options: Options) -> int:
     """Show how far positions are behind; 1 where records before them are lost, or they are of another log."""
+    from seglog.cli.lags import lag_as_json, what_is_wrong
+
     if options.at is not None:
         raise UsageError("--at and --position exclude each other")
     with open_client(options) as client:
@@ -68,7 +71,7 @@ def _lag(options: Options) -> int:
     return FAILED if wrong else OK
 
 
-def _positions(client: Client, options: Options) -> dict[int, int]:
+def _positions(client: "Client", options: Options) -> dict[int, int]:
     """What ``--position`` was given, as {partition: offset}."""
     positions: dict[int, int] = {}
     for text in options.position:
@@ -88,6 +91,9 @@ def _positions(client: Client, options: Options) -> dict[int, int]:
 
 def _read(name: str) -> dict[int, int]:
     """The positions in a file of JSON."""
+    import json
+    from pathlib import Path
+
     if name != "-" and not Path(name).exists():
         raise UsageError(
             f"--position {name}: must be PARTITION:OFFSET, for example 0:1200, the name of a file with positions, or "
@@ -104,7 +110,9 @@ def _read(name: str) -> dict[int, int]:
         raise InputError(f"{name} is not what json.dumps(consumer.positions()) writes, {example}: {error}") from error
 
 
-def _row(lag: PartitionLag, zone: tzinfo | None) -> Sequence[Any]:
+def _row(lag: "PartitionLag", zone: tzinfo | None) -> Sequence[Any]:
+    from seglog.cli.lags import behind, kept
+
     return (
         lag.topic,
         lag.partition,
@@ -116,3 +124,27 @@ def _row(lag: PartitionLag, zone: tzinfo | None) -> Sequence[Any]:
         lag.lost,
         kept(lag),
     )
+
+
+COMMAND: Final = Command(
+    "offsets",
+    runs=run,
+    help="Show the offsets of partitions, and how far a reader is behind.\n\n"
+    "With --position it exits with 1 where records before a position are lost, or the position is beyond the end.",
+    params=[
+        topic(),
+        Option(["--at"], metavar="TIME", help="Also show the first record at or after this time."),
+        Option(
+            ["--position"],
+            multiple=True,
+            metavar="PARTITION:OFFSET",
+            help="Show how far a reader at this position is behind, and when retention reaches it; repeatable. Also "
+            "a file with json.dumps(consumer.positions()), - for standard input, or `earliest`.",
+        ),
+        isolation("With read_committed a partition ends where its first open transaction begins."),
+        partitions(),
+        local(),
+    ],
+    times=TIMES,
+    example="seglog offsets clicks --at -1h\nseglog offsets clicks --position 0:1200 --position 1:900",
+)

@@ -76,7 +76,7 @@ def amount(text: str) -> float:
 
 def seconds(text: str) -> float:
     """A duration in seconds, 0 or more, or with its unit: ``1.5``, ``500ms``, ``2m``."""
-    from seglog_protocol.quantities import Unit  # noqa: PLC0415 - most commands are given no quantity
+    from seglog_protocol.quantities import Unit
 
     return _duration(text, Unit.SECONDS)
 
@@ -91,13 +91,13 @@ def some_seconds(text: str) -> float:
 
 def milliseconds(text: str) -> float:
     """A duration in milliseconds, 0 or more, or with its unit: ``5``, ``0.5s``."""
-    from seglog_protocol.quantities import Unit  # noqa: PLC0415 - as above
+    from seglog_protocol.quantities import Unit
 
     return _duration(text, Unit.MILLISECONDS)
 
 
 def _duration(text: str, unit: "Unit") -> float:
-    from seglog_protocol.quantities import parse_quantity  # noqa: PLC0415 - as above
+    from seglog_protocol.quantities import parse_quantity
 
     quantity = parse_quantity(text, unit)
     try:
@@ -111,7 +111,7 @@ def _duration(text: str, unit: "Unit") -> float:
 
 def size(text: str) -> int:
     """A number of bytes, 1 or more, or with its unit: ``65536``, ``64KiB``."""
-    from seglog_protocol.quantities import Unit, parse_quantity  # noqa: PLC0415 - as above
+    from seglog_protocol.quantities import Unit, parse_quantity
 
     quantity = parse_quantity(text, Unit.BYTES)
     if quantity is None and text.isascii() and text.isdecimal():
@@ -123,7 +123,7 @@ def size(text: str) -> int:
 
 def mebibytes(text: str) -> int:
     """A number of MiB, 1 or more, or a size with its unit that is one: ``128``, ``1GiB``."""
-    from seglog_protocol.quantities import Unit, parse_quantity  # noqa: PLC0415 - as above
+    from seglog_protocol.quantities import Unit, parse_quantity
 
     if parse_quantity(text, Unit.BYTES) is None:
         return positive(text)

@@ -4,13 +4,18 @@ Without an option it exits with 0 when a broker answers that has no problems, 1 
 whether it serves, if only for reading, ``--live`` whether it answers at all; both may be so where there are problems.
 """
 
+from typing import TYPE_CHECKING, Final
+
 from seglog.cli.arguments import Options
+from seglog.cli.commands import Choice, Command, Option
 from seglog.cli.common import open_client, print_json
 from seglog.cli.exits import FAILED, OK
 from seglog.formatting import count_of, duration_of
 from seglog_protocol.errors import RequestError, SeglogError, StorageError, error_to_wire
-from seglog_protocol.messages import HelloReply
 from seglog_protocol.texts import printable
+
+if TYPE_CHECKING:
+    from seglog_protocol.messages import HelloReply
 
 
 def run(options: Options) -> int:
@@ -32,7 +37,7 @@ def run(options: Options) -> int:
     return verdict
 
 
-def _verdict(broker: HelloReply, options: Options) -> int:
+def _verdict(broker: "HelloReply", options: Options) -> int:
     if options.live:
         return OK
     if options.ready:
@@ -40,7 +45,7 @@ def _verdict(broker: HelloReply, options: Options) -> int:
     return FAILED if broker.problems else OK
 
 
-def _serving(broker: HelloReply) -> int:
+def _serving(broker: "HelloReply") -> int:
     """How many partitions can be read: they are neither offline nor still to be recovered.
 
     One that takes no records until its disk has room counts: to make room, clients have to reach the broker.
@@ -48,7 +53,7 @@ def _serving(broker: HelloReply) -> int:
     return broker.partitions - broker.offline - (broker.recovery or {}).get("partitions", 0)
 
 
-def _print(broker: HelloReply, server: str) -> None:
+def _print(broker: "HelloReply", server: str) -> None:
     recovery = ""
     if broker.recovery:
         done, size = broker.recovery.get("read_bytes", 0), broker.recovery.get("bytes", 0)
@@ -76,3 +81,22 @@ def _print_refusal(refusal: SeglogError, options: Options) -> None:
         print_json({"server": options.server, "ok": True, "refusal": error_to_wire(refusal)})
     else:
         print(f"a broker answers at {options.server}: {refusal.message}")
+
+
+COMMAND: Final = Command(
+    "ping",
+    runs=run,
+    help="Show which broker answers, and what problems it has.\n\n"
+    "Also its version, uptime, partitions and data directory. It exits with 0 when the broker has no problems, 1 when "
+    "it has some, 3 when none answers.",
+    params=[
+        Option(
+            ["--ready"],
+            is_flag=True,
+            help="Exit with 0 when at least one partition can be read, or there is none, whatever the problems; "
+            "else with 1.",
+        ),
+        Option(["--live"], is_flag=True, help="Exit with 0 when a broker answers at all; else with 3."),
+    ],
+    choices=[Choice(("ready", "live"))],
+)

@@ -50,7 +50,7 @@ def labelled(
 
 def wrapped(text: str, width: int, *, head: str = "") -> list[str]:
     """``text`` behind ``head``, on lines of at most ``width`` columns; those after the first are indented as it is."""
-    import textwrap  # noqa: PLC0415 - few tables have long texts
+    import textwrap
 
     return textwrap.wrap(
         text,

@@ -17,7 +17,7 @@ import pytest
 from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.consume import GapNotes
-from seglog.cli.parsing import parse
+from seglog.cli.dispatch import parse
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
@@ -851,12 +851,12 @@ def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
     def interrupted(_self: object, _line: bytes) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seglog.cli.json_lines.JsonLines.parse", interrupted)
+    monkeypatch.setattr("seglog.cli.lines.JsonLines.parse", interrupted)
     code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
     assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read, 0 acknowledged\n")
 
 
-@pytest.mark.parametrize("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topics", "msgpack"])
+@pytest.mark.parametrize("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topic", "msgpack"])
 def test_an_interrupt_while_it_is_still_being_imported_is_exit_code_130_too(module: str, tmp_path: Path) -> None:
     done = subprocess.run(
         seglog_command("localhost:1", "topic", "list"),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.completing import PATIENCE_VARIABLE
-from seglog.cli.grammar.completion import SHELLS
+from seglog.cli.completion import PATIENCE_VARIABLE, SHELLS
 from tests.clients.fake_broker import SILENCE, FakeBroker, fake_broker
 from tests.clients.fake_groups import FakeGroup, FakeGroups
 from tests.processes import clean_environment

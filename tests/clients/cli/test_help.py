@@ -8,8 +8,8 @@ import click
 import pytest
 
 from seglog.cli.commands import Command, LazyCommand
-from seglog.cli.grammar.root import ROOT
-from seglog.cli.parsing import parse
+from seglog.cli.dispatch import parse
+from seglog.cli.root import ROOT
 
 WIDTH = 80
 
@@ -86,7 +86,7 @@ def test_an_example_is_a_command_line_that_can_be_parsed(page: tuple[click.Conte
     for line in examples.splitlines()[1:]:
         command = re.search(r"seglog [^|)>\"]*", line)
         assert command is not None, line
-        assert parse(shlex.split(command[0])[1:]).module
+        assert parse(shlex.split(command[0])[1:]).run is not None
     assert not found or isinstance(context.command, Command)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from seglog.cli.exits import InputError
-from seglog.cli.json_lines import JsonLines
+from seglog.cli.lines import JsonLines
 
 TS = 1312242084000
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from seglog.cli import main
+from seglog.cli.dispatch import parse
 from seglog.cli.load import _plan
-from seglog.cli.parsing import parse
 from seglog.load.plan import COUNT_MAX, COUNT_SECONDS_MAX, DURATION_SECONDS, Plan
 
 

@@ -1,36 +1,39 @@
 """``seglog group list | describe | reset | delete``."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import is_confirmed, moment_of, open_client, print_json, warn, zone_of
+from seglog.cli.commands import PLACES, Choice, Group, Option
+from seglog.cli.common import is_confirmed, moment_of, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
-from seglog.cli.group_tables import description_lines, group_as_json, offset_notes, reset_row, total_lag, until_of
+from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
+from seglog.cli.parameters import client_command, complete_topics, local, yes
 from seglog.cli.tables import named, print_table
-from seglog.client import Client
 from seglog.formatting import count_of
-from seglog.groups import TARGETS, Shift, list_groups, parse_shift
 from seglog.moments import Moment
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
-from seglog_protocol.messages import ListedGroup
 from seglog_protocol.texts import printable
 
-
-def run(options: Options) -> int:
-    """Do what ``options.action`` says."""
-    with open_client(options) as client:
-        return _ACTIONS[options.action](client, options)
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog.groups import Shift
 
 
 # --- Looking ----------------------------------------------------------------------------------------------------------
 
 
-def _list(client: Client, options: Options) -> int:
+def _list(client: "Client", options: Options) -> int:
+    from seglog.cli.group_tables import total_lag, until_of
+    from seglog.groups import list_groups
+
     groups, now_ms = client.converse(list_groups())
     lags = [total_lag(client.group_offsets(group.group)) if options.lag else None for group in groups]
     if options.json:
-        print_json([_listed(group, lag, options) for group, lag in zip(groups, lags, strict=True)])
+        shown = zip(groups, lags, strict=True)
+        print_json([group.to_wire() | ({"lag": lag} if options.lag else {}) for group, lag in shown])
     elif groups:
         titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
         rows = []
@@ -43,12 +46,10 @@ def _list(client: Client, options: Options) -> int:
     return OK
 
 
-def _listed(group: ListedGroup, lag: int | None, options: Options) -> dict[str, Any]:
-    return group.to_wire() | ({"lag": lag} if options.lag else {})
-
-
-def _describe(client: Client, options: Options) -> int:
+def _describe(client: "Client", options: Options) -> int:
     """Show a group; 1 where records before a committed offset are lost, or it is of another log."""
+    from seglog.cli.group_tables import description_lines, group_as_json, offset_notes
+
     described = client.describe_group(options.group)
     if options.json:
         print_json(group_as_json(described))
@@ -64,7 +65,9 @@ def _describe(client: Client, options: Options) -> int:
 # --- Resetting --------------------------------------------------------------------------------------------------------
 
 
-def _reset(client: Client, options: Options) -> int:
+def _reset(client: "Client", options: Options) -> int:
+    from seglog.cli.group_tables import reset_row
+
     topics = None if options.all_topics else _by_topic(options.topics)
     to = _target(options)
     try:
@@ -85,7 +88,9 @@ def _reset(client: Client, options: Options) -> int:
     return OK
 
 
-def _target(options: Options) -> Moment | Shift:
+def _target(options: Options) -> "Moment | Shift":
+    from seglog.groups import TARGETS, parse_shift
+
     try:
         shift = parse_shift(options.to)
     except ValueError as error:
@@ -105,7 +110,7 @@ def _by_topic(topics: Sequence[tuple[str, list[int] | None]]) -> dict[str, list[
 # --- Deleting ---------------------------------------------------------------------------------------------------------
 
 
-def _delete(client: Client, options: Options) -> int:
+def _delete(client: "Client", options: Options) -> int:
     names = list(dict.fromkeys(options.groups))
     topics = _by_topic(options.topics)
     what = f"group{'' if len(names) == 1 else 's'} {', '.join(names)}"
@@ -116,7 +121,7 @@ def _delete(client: Client, options: Options) -> int:
     return _delete_offsets(client, options, names, topics) if topics else _delete_groups(client, options, names)
 
 
-def _delete_groups(client: Client, options: Options, names: Sequence[str]) -> int:
+def _delete_groups(client: "Client", options: Options, names: Sequence[str]) -> int:
     code = OK
     deleted = client.delete_groups(names)
     for group in deleted:
@@ -130,7 +135,9 @@ def _delete_groups(client: Client, options: Options, names: Sequence[str]) -> in
     return code
 
 
-def _delete_offsets(client: Client, options: Options, names: Sequence[str], topics: dict[str, list[int] | None]) -> int:
+def _delete_offsets(
+    client: "Client", options: Options, names: Sequence[str], topics: dict[str, list[int] | None]
+) -> int:
     deleted = {name: client.delete_group_offsets(name, topics) for name in names}
     if options.json:
         print_json(
@@ -152,4 +159,91 @@ def _delete_offsets(client: Client, options: Options, names: Sequence[str], topi
     return code
 
 
-_ACTIONS: Final = {"list": _list, "describe": _describe, "reset": _reset, "delete": _delete}
+# --- What can be typed ------------------------------------------------------------------------------------------------
+
+_NAMES: Final = "Tables show of long names both ends, and escape what would not print; --json has them as they are."
+
+
+def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    from seglog.cli.completion import group_names
+
+    return group_names(ctx, incomplete)
+
+
+def _group(**attributes: Any) -> click.Argument:
+    return click.Argument(["group"], type=GROUP_NAME, help="Name of the group.", shell_complete=_complete, **attributes)
+
+
+def _topics(summary: str) -> Option:
+    return Option(
+        ["--topic", "topics"],
+        type=TOPIC_PARTITIONS,
+        multiple=True,
+        metavar="TOPIC[:0,2]",
+        help=f"{summary}, or only these of its partitions; repeatable.",
+        shell_complete=complete_topics,
+    )
+
+
+COMMAND: Final = Group(
+    "group",
+    [
+        client_command(
+            "list",
+            _list,
+            "List all groups, with their state and when what they committed expires.\n\n" + _NAMES,
+            Option(["--lag"], is_flag=True, help="Also show how many records each group has left to read."),
+        ),
+        client_command(
+            "describe",
+            _describe,
+            "Show how far a group is behind, when retention reaches it, and its members.\n\n"
+            "It exits with 1 where records before a committed offset are lost, or the offset is beyond the log end. "
+            + _NAMES,
+            _group(),
+            Option(["--offsets"], is_flag=True, help="Show only what the group committed."),
+            Option(["--members"], is_flag=True, help="Show only the members."),
+            local("Show"),
+            choices=[Choice(("offsets", "members"))],
+        ),
+        client_command(
+            "reset",
+            _reset,
+            "Commit other offsets for a group without members; without --execute only show them.",
+            _group(),
+            Option(
+                ["--to"],
+                required=True,
+                metavar="OFFSET|TIME|+N|-N",
+                help="The next record to read: earliest, latest, an offset, the first one at or after a time, or so "
+                "many records after or before the committed offset. An offset outside the log becomes its nearest end.",
+            ),
+            _topics("All partitions of a topic, also one that the group never read"),
+            Option(["--all-topics"], is_flag=True, help="All partitions for which the group committed an offset."),
+            Option(["--execute"], is_flag=True, help="Do it."),
+            local("Read"),
+            choices=[Choice(("topics", "all_topics"), required=True)],
+            times=PLACES,
+            example="seglog group reset app --to -1h --topic clicks\n"
+            "seglog group reset app --to earliest --all-topics --execute",
+        ),
+        client_command(
+            "delete",
+            _delete,
+            "Delete groups without members, or what they committed for some topics.",
+            click.Argument(
+                ["groups"],
+                type=GROUP_NAME,
+                nargs=-1,
+                required=True,
+                metavar="GROUP...",
+                help="Names.",
+                shell_complete=_complete,
+            ),
+            _topics("Delete only what was committed for a topic that no member reads"),
+            yes(),
+            example="seglog group delete app app-2\nseglog group delete app --topic clicks",
+        ),
+    ],
+    help="List, describe, reset and delete consumer groups.",
+)

@@ -1,20 +1,38 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options that several commands take, and the kind of command that connects before it runs."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from seglog.cli.commands import Option
+from seglog.cli.arguments import Options
+from seglog.cli.commands import Command, Option
+from seglog.cli.common import open_client
 from seglog.cli.option_types import PARTITION
+
+if TYPE_CHECKING:
+    from seglog.client import Client
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("none", "os", "disk")
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
 
+def client_command(
+    name: str, action: "Callable[[Client, Options], int]", help_text: str, *params: click.Parameter, **attributes: Any
+) -> Command:
+    """A command whose ``action`` is called with a client that is connected, and closed in the end."""
+
+    def run(options: Options) -> int:
+        with open_client(options) as client:
+            return action(client, options)
+
+    return Command(name, runs=run, help=help_text, params=params, **attributes)
+
+
 def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Names of topics, for completion."""
-    from seglog.cli.completing import topic_names  # noqa: PLC0415 - only completion needs a client
+    from seglog.cli.completion import topic_names
 
     return topic_names(ctx, incomplete)
 

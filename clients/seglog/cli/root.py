@@ -1,4 +1,4 @@
-"""``seglog`` itself: its commands, by the modules that have their grammar, and the options in front of them."""
+"""``seglog`` itself: its commands, each a module of its name, and the options in front of them."""
 
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
 
 ROOT: Final = _Root(
     "seglog",
-    [LazyCommand(name, f"seglog.cli.grammar.{name}", summary) for name, summary in _COMMANDS.items()],
+    [LazyCommand(name, f"seglog.cli.{name}", summary) for name, summary in _COMMANDS.items()],
     params=[
         *common_options(),
         Option(
