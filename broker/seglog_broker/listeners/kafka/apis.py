@@ -1,10 +1,9 @@
 """The apis that the Kafka listener serves, collected from the handlers, and ApiVersions, whose response lists them.
 
 ApiVersions
-  1  throttle time
-  2  (as 1)
-  3  flexible; the client's software, by name and version; features
-  4  a feature may begin at version 0
+  1   throttle time
+  3   flexible; name and version of the client's software; features
+  4   features whose lowest level is 0
 """
 
 import re

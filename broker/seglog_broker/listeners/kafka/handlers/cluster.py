@@ -3,6 +3,21 @@
 Of Kafka's features ``metadata.version`` only says to a client "as Kafka 4.3", and ``group.version`` that there are the
 consumer groups of KIP-848. Others switch clients to what seglog does not have: ``transaction.version`` 2 to
 transactions without AddPartitionsToTxn, ``share.version`` and ``streams.version`` to share and streams groups.
+
+DescribeQuorum
+  0   flexible
+  1   when a replica fetched last
+  2   error messages, nodes with their listeners, directories of replicas
+
+UpdateFeatures
+  0   flexible
+  1   kind of upgrade, validation alone
+  2   no results of single features
+
+DescribeCluster
+  0   flexible
+  1   type of endpoint: brokers or controllers
+  2   fenced brokers
 """
 
 import re

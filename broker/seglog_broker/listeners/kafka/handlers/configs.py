@@ -1,4 +1,20 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources, answered by the engine."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources, answered by the engine.
+
+DescribeConfigs
+  1   source and synonyms in place of "is default"
+  3   type and documentation
+  4   flexible
+
+AlterConfigs
+  0   settings that are not named get their defaults
+
+IncrementalAlterConfigs
+  1   flexible
+
+ListConfigResources
+  0   flexible; client metrics alone
+  1   resources of all types
+"""
 
 from collections import Counter
 from collections.abc import Sequence

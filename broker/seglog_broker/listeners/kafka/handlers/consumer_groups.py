@@ -1,4 +1,13 @@
-"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups in which the broker assigns. Source of the rules: KIP-848."""
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups in which the broker assigns. Source of the rules: KIP-848.
+
+ConsumerGroupHeartbeat
+  0   flexible
+  1   subscription by regular expression; a member makes its id itself
+
+ConsumerGroupDescribe
+  0   flexible
+  1   type of a member: classic or consumer
+"""
 
 from collections.abc import Iterable
 from typing import Final

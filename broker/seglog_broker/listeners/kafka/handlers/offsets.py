@@ -1,4 +1,25 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved.
+
+ListOffsets
+  1   one offset, and the timestamp of its record
+  2   isolation level, throttle time
+  4   leader epochs
+  5   OFFSET_NOT_AVAILABLE
+  6   flexible
+  7   the largest timestamp (-3)
+  8   the earliest local offset (-4)
+  9   the latest tiered offset (-5)
+  10  a timeout of tiered storage
+  11  the earliest offset that waits for its upload (-6)
+
+DeleteRecords
+  2   flexible
+
+OffsetForLeaderEpoch
+  2   current leader epoch, throttle time
+  3   id of a replica that asks
+  4   flexible
+"""
 
 from collections import Counter
 from types import MappingProxyType

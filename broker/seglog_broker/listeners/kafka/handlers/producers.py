@@ -1,4 +1,22 @@
-"""Producers and transactions: InitProducerId, DescribeProducers, ListTransactions, DescribeTransactions."""
+"""Producers and transactions: InitProducerId, DescribeProducers, ListTransactions, DescribeTransactions.
+
+InitProducerId
+  2   flexible
+  3   the id and epoch of a producer that goes on
+  4   PRODUCER_FENCED
+  5   TRANSACTION_ABORTABLE
+
+DescribeProducers
+  0   flexible
+
+DescribeTransactions
+  0   flexible
+
+ListTransactions
+  0   flexible
+  1   duration
+  2   a pattern of transactional ids
+"""
 
 from collections.abc import Iterator
 from typing import Final

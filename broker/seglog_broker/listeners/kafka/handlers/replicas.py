@@ -1,4 +1,28 @@
-"""Where replicas are, with one node and one log directory: log directories, elections of leaders, reassignments."""
+"""Where replicas are, with one node and one log directory: log directories, elections of leaders, reassignments.
+
+AlterReplicaLogDirs
+  1   throttle time
+  2   flexible
+
+DescribeLogDirs
+  1   throttle time
+  2   flexible
+  3   an error of the whole response
+  4   bytes of the disk, in all and usable
+  5   whether a directory is cordoned
+
+ElectLeaders
+  0   of preferred leaders
+  1   election type, an error of the whole response
+  2   flexible
+
+AlterPartitionReassignments
+  0   flexible
+  1   whether the number of replicas may change
+
+ListPartitionReassignments
+  0   flexible
+"""
 
 from collections import Counter
 from collections.abc import Iterator
