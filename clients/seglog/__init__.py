@@ -17,16 +17,14 @@ if TYPE_CHECKING:
     from seglog.arrow import ArrowReader, WrittenTable, read_arrow, write_arrow
     from seglog.client import Client, connect
     from seglog.consumer import Consumer
-    from seglog.delivery import Delivery, Receipt
-    from seglog.fetching import FetchedBatch, Record
-    from seglog.gaps import ConsumerGap, GapLog
+    from seglog.core.committed_offsets import Committed
+    from seglog.core.delivery import Receipt
+    from seglog.core.offsets import PartitionLag, PartitionOffsets
+    from seglog.core.records import ConsumerGap, FetchedBatch, GapLog, Record
+    from seglog.core.timestamps import TimestampWarning
     from seglog.group_consumer import GroupConsumer
-    from seglog.group_offsets import Committed
     from seglog.groups import GroupDescription, GroupOffset, OffsetReset
-    from seglog.lag import PartitionLag
-    from seglog.producer import Producer
-    from seglog.starting import PartitionOffsets
-    from seglog.timestamps import TimestampWarning
+    from seglog.producer import Delivery, Producer
     from seglog_protocol.errors import (
         ClientClosedError,
         ClientError,
@@ -115,16 +113,14 @@ _HOMES: Final = {
     "seglog.arrow": ("ArrowReader", "WrittenTable", "read_arrow", "write_arrow"),
     "seglog.client": ("Client", "connect"),
     "seglog.consumer": ("Consumer",),
-    "seglog.delivery": ("Delivery", "Receipt"),
-    "seglog.fetching": ("FetchedBatch", "Record"),
-    "seglog.gaps": ("ConsumerGap", "GapLog"),
-    "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
+    "seglog.core.committed_offsets": ("Committed",),
+    "seglog.core.delivery": ("Receipt",),
+    "seglog.core.offsets": ("PartitionLag", "PartitionOffsets"),
+    "seglog.core.records": ("ConsumerGap", "FetchedBatch", "GapLog", "Record"),
+    "seglog.core.timestamps": ("TimestampWarning",),
     "seglog.group_consumer": ("GroupConsumer",),
-    "seglog.group_offsets": ("Committed",),
-    "seglog.lag": ("PartitionLag",),
-    "seglog.producer": ("Producer",),
-    "seglog.starting": ("PartitionOffsets",),
-    "seglog.timestamps": ("TimestampWarning",),
+    "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
+    "seglog.producer": ("Delivery", "Producer"),
     "seglog_protocol.messages": ("ConfigEntry", "CreateTopicReply", "HelloReply", "TopicDescription"),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from seglog import topics
-from seglog.address import parse_address
-from seglog.connection import Reply
-from seglog.conversations import Ask, Conversation, ask, converse
-from seglog.dialer import Dialer
-from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.fork_guard import OwnerProcess
-from seglog.link import Link
+from seglog.core import topics
+from seglog.core.connection import Reply
+from seglog.core.conversations import Ask, Conversation, ask, converse
+from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, parse_address
+from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import (
@@ -34,17 +31,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from seglog.consumer import Consumer
-    from seglog.explaining import PartitionExplanation
-    from seglog.fetching import OutOfRange
-    from seglog.gaps import ConsumerGap
+    from seglog.core.explaining import PartitionExplanation
+    from seglog.core.fetcher import OutOfRange
+    from seglog.core.moments import Moment
+    from seglog.core.offsets import PartitionLag, PartitionOffsets, Place
+    from seglog.core.producer_options import ProducerOptions
+    from seglog.core.records import ConsumerGap
+    from seglog.core.timestamps import TimestampWatch
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
-    from seglog.lag import PartitionLag
-    from seglog.moments import Moment
     from seglog.producer import Producer
-    from seglog.producer_options import ProducerOptions
-    from seglog.starting import PartitionOffsets, Place
-    from seglog.timestamps import TimestampWatch
     from seglog_protocol.isolation import Isolation
     from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup
 
@@ -173,7 +169,7 @@ class Client:
 
         At isolation "read_committed" a partition ends at its last stable offset, see ``PartitionOffsets``.
         """
-        from seglog.starting import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
+        from seglog.core.offsets import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
 
         return self.converse(offsets_at(topic, at, partitions, isolation))
 
@@ -188,7 +184,7 @@ class Client:
 
         A position below the earliest offset or beyond the end is not an error; see ``PartitionLag``.
         """
-        from seglog.lag import look_up_lag  # noqa: PLC0415 - seldom asked
+        from seglog.core.offsets import look_up_lag  # noqa: PLC0415 - seldom asked
 
         return self.converse(look_up_lag(topic, positions, isolation=isolation))
 
@@ -224,7 +220,7 @@ class Client:
         record fails after ``delivery_timeout`` seconds. With ``idempotent`` a record that is retried after a lost
         connection is in the log once; at ack "none" nothing is retried.
         """
-        from seglog.producer_options import ProducerOptions  # noqa: PLC0415 - with all its codecs
+        from seglog.core.producer_options import ProducerOptions  # noqa: PLC0415 - with all its codecs
 
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
@@ -233,18 +229,15 @@ class Client:
 
     def make_producer(self, topic: str, options: "ProducerOptions") -> "Producer":
         """As ``producer``, from options."""
-        from seglog import producing  # noqa: PLC0415 - with all its codecs
         from seglog.producer import Producer  # noqa: PLC0415 - as above
 
-        may_create = options.may_create and self.broker.auto_create_topics
-        description = self.converse(topics.describe_for_producing(topic, may_create=may_create))
-        epoch = self.converse(producing.new_producer(options.delivery_timeout)) if options.needs_producer_id else None
+        description, epoch = self.converse(options.begin(topic, may_create=self.broker.auto_create_topics))
         watch = self.timestamps(topic)
         return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch, watch))
 
     def timestamps(self, topic: str) -> "TimestampWatch":
         """The timestamp checks of a topic; their warnings are issued once per client."""
-        from seglog.timestamps import TimestampWatch  # noqa: PLC0415 - `seglog topic list` needs none of it
+        from seglog.core.timestamps import TimestampWatch  # noqa: PLC0415 - `seglog topic list` needs none of it
 
         return self._timestamps.setdefault(topic, TimestampWatch(topic))
 
@@ -314,7 +307,7 @@ class Client:
         for ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or,
         alone, "cooperative-sticky".
         """
-        from seglog.consumer_arguments import consumer_options, group_options  # noqa: PLC0415
+        from seglog.core.consumer_options import consumer_options, group_options  # noqa: PLC0415
 
         if group is None:
             from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
@@ -512,7 +505,7 @@ class Explain:
 
     def seek(self, topic: str, partition: int, at: "int | str | datetime | Moment") -> ExplainReply:
         """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
-        from seglog.explaining import explain_seek  # noqa: PLC0415 - seldom asked
+        from seglog.core.explaining import explain_seek  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_seek(topic, partition, at))
 
@@ -521,12 +514,12 @@ class Explain:
 
         What compaction would drop is included where computing it is cheap, and always with ``drops``.
         """
-        from seglog.explaining import explain_segments  # noqa: PLC0415 - seldom asked
+        from seglog.core.explaining import explain_segments  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_segments(topic, partition, drops=drops))
 
     def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every effective configuration value of a topic, and its origin."""
-        from seglog.explaining import explain_config  # noqa: PLC0415 - seldom asked
+        from seglog.core.explaining import explain_config  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_config(topic))

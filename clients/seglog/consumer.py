@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, PendingFetch, Retries
-from seglog.dialer import Dialer
-from seglog.fetching import FetchedBatch, Record
-from seglog.fork_guard import OwnerProcess
-from seglog.lag import PartitionLag
-from seglog.link import Link
-from seglog.starting import Place
+from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
+from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.offsets import PartitionLag, Place
+from seglog.core.records import FetchedBatch, Record
+from seglog.core.retries import Retries
+from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol.errors import ConnectionLostError, SeglogError
 
 

@@ -7,22 +7,24 @@ beside that of the fetches.
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from seglog.connection import Reply
 from seglog.consumer import Consumer
-from seglog.consuming import PendingFetch, Retries
-from seglog.conversations import Ask, Conversation, converse
-from seglog.coordinator_link import CoordinatorLink
-from seglog.dialer import Dialer
-from seglog.fetching import FetchedBatch, Record
-from seglog.group_consuming import CLOSE_SECONDS, SLICE_SECONDS, GroupOptions, GroupSession, Notify, Pause, Step, Steps
-from seglog.group_consuming import ResultT as StepsT
-from seglog.group_offsets import Committed, look_up_committed
-from seglog.link import Link
-from seglog.topics import partition_counts
-from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
+from seglog.core.committed_offsets import Committed, look_up_committed
+from seglog.core.connection import Reply
+from seglog.core.consumer import PendingFetch
+from seglog.core.consumer_options import GroupOptions
+from seglog.core.conversations import Ask, Conversation, converse
+from seglog.core.errors import seconds_of
+from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause, Step, Steps
+from seglog.core.group_session import ResultT as StepsT
+from seglog.core.records import FetchedBatch, Record
+from seglog.core.retries import Retries
+from seglog.core.topics import partition_counts
+from seglog.link import Dialer, Link
+from seglog_protocol.errors import ClientTimeoutError, OffsetOutOfRangeError, SeglogError
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import GroupHeartbeatReply, LeaveGroupReply, Request, decode_reply
 
 
@@ -237,3 +239,56 @@ class GroupConsumer(Consumer):
         else:
             super().close()
             self._coordinator.close()
+
+
+class CoordinatorLink:
+    """A link that is opened by the first request, and again by the next one after it broke."""
+
+    def __init__(self, dialer: Dialer) -> None:
+        self._dialer = dialer
+        self._link: Link | None = None
+        self._dialing = threading.Lock()
+
+    def ask(
+        self,
+        request: Request,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout: float,
+        connect_timeout: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Reply:
+        """Send a request and wait for its reply, which may hold an error; ``sleep`` may raise to end the wait.
+
+        Raises ClientTimeoutError after ``timeout`` seconds; ConnectionLostError; NotReachableError when no connection
+        could be made within ``connect_timeout`` seconds.
+        """
+        link = self._usable(connect_timeout, sleep)
+        arrived: list[Reply] = []
+        deadline = time.monotonic() + timeout
+        request_id = link.send(request, payload, on_reply=arrived.append, timeout=timeout)
+        try:
+            while not link.wait(lambda: bool(arrived), min(SLICE_SECONDS, deadline - time.monotonic())):
+                sleep(0)
+                if time.monotonic() >= deadline:
+                    late = f"{self._dialer.server} did not answer {request.api} within {seconds_of(timeout)}"
+                    raise ClientTimeoutError(late)
+        finally:
+            link.abandon(request_id)
+        return arrived[0]
+
+    def _usable(self, connect_timeout: float, sleep: Callable[[float], None]) -> Link:
+        with self._dialing:
+            sleep(0)
+            if self._link is not None and not self._link.is_usable():
+                self._link.close()
+                self._link = None
+            if self._link is None:
+                self._link = self._dialer.dial(connect_timeout, sleep)
+            return self._link
+
+    def close(self) -> None:
+        """Close the connection."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()

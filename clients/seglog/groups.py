@@ -7,10 +7,9 @@ from datetime import datetime
 from operator import index
 from typing import Final, NamedTuple, TypeVar
 
-from seglog.conversations import Conversation, ask, pages
-from seglog.lag import PLACES_PER_REQUEST, PartitionLag, partition_lag
-from seglog.moments import EXAMPLES, AtOffset, AtTime, Edge, Moment
-from seglog.starting import PartitionOffsets, look_up, to_moment
+from seglog.core.conversations import Conversation, ask, pages
+from seglog.core.moments import EXAMPLES, AtOffset, AtTime, Edge, Moment
+from seglog.core.offsets import PLACES_PER_REQUEST, PartitionLag, PartitionOffsets, look_up, partition_lag, to_moment
 from seglog_protocol.errors import NonEmptyGroupError, SeglogError, UnknownGroupError
 from seglog_protocol.messages import (
     CommitOffset,

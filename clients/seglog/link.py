@@ -1,4 +1,4 @@
-"""One socket and its Connection, shared by any number of threads.
+"""Links: one socket and its Connection, shared by any number of threads; and how a link is opened, with retries.
 
 There is no background thread. The first waiting thread reads for all and passes every reply to the handler given with
 its request; when it has its own reply, the next waiting thread reads on. Writing has a lock of its own, so that a large
@@ -9,6 +9,7 @@ exception) during a read or write closes the link, because a half-written frame 
 the stream.
 """
 
+import os
 import select
 import socket
 import threading
@@ -17,12 +18,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
-from seglog.conversations import Conversation, converse
-from seglog.error_copies import copied
-from seglog.fork_guard import OwnerProcess
-from seglog.formatting import seconds_of
-from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
+from seglog.core.conversations import Conversation, converse
+from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
+from seglog.core.errors import copied, seconds_of
+from seglog.core.retries import Attempts, Outage
+from seglog_protocol.errors import (
+    ClientClosedError,
+    ClientError,
+    ClientTimeoutError,
+    ConnectionLostError,
+    NotReachableError,
+    SeglogError,
+)
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
 
@@ -30,6 +38,31 @@ ResultT = TypeVar("ResultT")
 
 Handler = Callable[[Reply], None]
 """Called by the reading thread, without a lock; must not block and must not raise."""
+
+
+class OwnerProcess:
+    """The process that made an object with a socket.
+
+    After a fork both processes have the same connection. Two readers of one socket would take each other's replies, and
+    a lock held by another thread during the fork is never released in the child; so the child may only close its copy.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is that process, not a forked child."""
+        return self._pid == os.getpid()
+
+    def check(self) -> None:
+        """Raises ClientError in a forked child."""
+        if self._pid != os.getpid():
+            raise ClientError(
+                f"this {self._what} belongs to process {self._pid} and cannot be used after a fork in process "
+                f"{os.getpid()}; call seglog.connect() again in the child"
+            )
 
 
 class Link:
@@ -288,3 +321,66 @@ class Link:
             if handler is not None:
                 replies.append((handler, reply))
         return replies
+
+
+class Dialer:
+    """Opens links to one address; with ``cluster_id`` only to a broker with that id."""
+
+    def __init__(self, address: Address, client_id: str, cluster_id: str = "", outage: Outage | None = None) -> None:
+        self.address = address
+        self.client_id = client_id
+        self.cluster_id = cluster_id
+        self._outage = outage or Outage(str(address))
+
+    def bound_to(self, link: Link) -> "Dialer":
+        """A dialer for links to the same log directory as ``link``'s."""
+        return Dialer(self.address, self.client_id, link.hello.cluster_id, self._outage)
+
+    @property
+    def server(self) -> str:
+        """The address as text."""
+        return str(self.address)
+
+    def dial(self, timeout: float, sleep: Callable[[float], None] = time.sleep) -> Link:
+        """A link, after as many attempts as fit into ``timeout`` seconds, at least one.
+
+        Raises NotReachableError when none succeeds. Errors that waiting cannot fix are raised at once, for example when
+        the server is not a seglog broker, or the host does not exist and has never answered before. ``sleep`` may raise
+        to end the attempts.
+        """
+        attempts = Attempts(timeout, time.monotonic())
+        while True:
+            try:
+                return self.dial_once(attempts.seconds(time.monotonic()))
+            except NotReachableError as error:
+                if is_unknown_host(error) and not self._outage.has_answered:
+                    raise
+                delay = attempts.failed(error, time.monotonic())
+            sleep(delay)
+
+    def dial_once(self, timeout: float) -> Link:
+        """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
+        began = time.monotonic()
+        try:
+            link = self._dial_once(self._outage.attempt_seconds(timeout))
+        except NotReachableError as error:
+            self._outage.failed(error, began, time.monotonic())
+            raise
+        self._outage.ended(time.monotonic())
+        return link
+
+    def _dial_once(self, timeout: float) -> Link:
+        try:
+            connected = socket.create_connection(self.address, timeout)
+        except OSError as error:
+            raise refused(self.server, error) from error
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(connected, self.server)
+            with saying_hello(self.server):
+                link.hello, _ = link.call(hello_request(self.client_id), HelloReply, timeout=timeout)
+            check_cluster(self.server, self.cluster_id, link.hello)
+        except BaseException:
+            connected.close()
+            raise
+        return link

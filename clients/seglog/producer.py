@@ -16,24 +16,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from seglog.batching import ProducerBatch, ProducerEpoch
-from seglog.connection import Reply
-from seglog.contents import Content, HeaderInput
-from seglog.delivery import Delivery
-from seglog.dialer import Dialer
-from seglog.fork_guard import OwnerProcess
-from seglog.formatting import seconds_of
-from seglog.link import Link
-from seglog.producer_options import ProducerOptions
-from seglog.sending import (
-    ABORT_WAIT_SECONDS,
-    REQUEST_TIMEOUT_SECONDS,
-    ProducerCore,
-    Sent,
-    append_version,
-)
-from seglog.timestamps import TimestampWatch
-from seglog.topics import describe_topic
+from seglog.core.accumulator import ProducerBatch, ProducerEpoch
+from seglog.core.connection import Reply
+from seglog.core.delivery import Promise, Receipt
+from seglog.core.errors import seconds_of
+from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
+from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
+from seglog.core.timestamps import TimestampWatch
+from seglog.core.topics import describe_topic
+from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -46,6 +37,41 @@ from seglog_protocol.messages import TopicDescription
 
 EXIT_WAIT_SECONDS: Final = 30.0
 FOREVER_SECONDS: Final = 1e9
+
+
+class Delivery(Promise):
+    """A record being sent. It may be ignored: a failure not seen here is raised by the next ``flush``."""
+
+    __slots__ = ("_producer",)
+
+    def __init__(self, batch: ProducerBatch, index: int, timestamp: int, producer: "Producer") -> None:
+        # Not by a call of the other __init__: one object is made for each record.
+        self._batch = batch
+        self._index = index
+        self._timestamp = timestamp
+        self._producer = producer
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait for the receipt, at most ``timeout`` seconds.
+
+        Raises the record's error, or ClientTimeoutError after ``timeout``, when the record is still being sent.
+        """
+        batch = self._batch
+        if not batch.is_resolved and not self._producer.wait_for(batch, timeout):
+            raise ClientTimeoutError(
+                f"the record was not acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
+            )
+        return self._receipt()
+
+    def exception(self, timeout: float | None = None) -> SeglogError | None:
+        """The error of a failed record, or None; waits like ``result``."""
+        try:
+            self.result(timeout)
+        except SeglogError as error:
+            if not self.done():
+                raise
+            return error
+        return None
 
 
 class Producer:

@@ -7,10 +7,11 @@ another. Batches are neither compressed nor decompressed here.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from seglog.conversations import Conversation, ask
-from seglog.delivery import Receipt
-from seglog.fetching import FETCH_BYTES, FetchedBatch
-from seglog.timestamps import TimestampWatch
+from seglog.core.conversations import Conversation, ask
+from seglog.core.delivery import Receipt
+from seglog.core.fetcher import FETCH_BYTES
+from seglog.core.records import FetchedBatch
+from seglog.core.timestamps import TimestampWatch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation

@@ -7,8 +7,8 @@ from typing import Final, Protocol, TypeVar
 
 from seglog.client import Client
 from seglog.client import connect as seglog_connect
-from seglog.consuming import Retries
-from seglog.fetching import readable_end
+from seglog.core.fetcher import readable_end
+from seglog.core.retries import Retries
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult, TopicDescription

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from seglog.core.fetcher import readable_end
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
-from seglog.fetching import readable_end
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from seglog_spark.catalog import selected
 from seglog_spark.extents import Extent

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from seglog.address import parse_address
-from seglog.moments import AtOffset, AtTime, parse_moment
+from seglog.core.dialing import parse_address
+from seglog.core.moments import AtOffset, AtTime, parse_moment
 from seglog_protocol.compression import Codec
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import Ack

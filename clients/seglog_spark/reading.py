@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from seglog.arrow import read_arrow
 from seglog.client import Client
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_spark.catalog import connect

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from seglog.formatting import count_of
+from seglog.core.errors import count_of
 from seglog_spark.catalog import connect, connect_first
 from seglog_spark.fingerprints import MODULUS
 from seglog_spark.marks import OtherRowsError, Writing

@@ -21,10 +21,10 @@ from seglog import raw
 from seglog.arrow.columns import NewRecords, check_columns, check_timestamps, new_records
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
-from seglog.consuming import Retries
-from seglog.formatting import count_of
-from seglog.timestamps import TimestampWarning
-from seglog.topics import describe_for_producing
+from seglog.core.errors import count_of
+from seglog.core.retries import Retries
+from seglog.core.timestamps import TimestampWarning
+from seglog.core.topics import describe_for_producing
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_spark.catalog import PATIENCE_SECONDS

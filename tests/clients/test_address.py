@@ -2,7 +2,7 @@
 
 import pytest
 
-from seglog.address import Address, parse_address
+from seglog.core.dialing import Address, parse_address
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.protocol.consumer.group import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from seglog import assignors
-from seglog.assignors import (
+from seglog.core import assignors
+from seglog.core.assignors import (
     ASSIGNORS,
     COOPERATIVE,
     Assignment,

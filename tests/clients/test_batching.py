@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog import batching
-from seglog.batching import FAILED_BATCHES_MAX, Accumulator, BatchLimits, ProducerBatch
+from seglog.core import accumulator
+from seglog.core.accumulator import FAILED_BATCHES_MAX, Accumulator, BatchLimits, ProducerBatch
 from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientTimeoutError,
@@ -302,7 +302,7 @@ def test_whatever_happens_every_record_lands_exactly_once_and_nothing_is_left_be
     assert accumulator.kept() == []
 
 
-@pytest.mark.skipif(not batching.__file__.endswith(".py"), reason="compiled: nothing sees what its own code looks at")
+@pytest.mark.skipif(not accumulator.__file__.endswith(".py"), reason="compiled: nothing sees its own look-ups")
 def test_many_small_batches_are_given_out_and_given_up_in_as_many_steps_as_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -325,7 +325,7 @@ def test_many_small_batches_are_given_out_and_given_up_in_as_many_steps_as_there
 
         __hash__ = ProducerBatch.__hash__
 
-    monkeypatch.setattr("seglog.batching.ProducerBatch", Watched)
+    monkeypatch.setattr("seglog.core.accumulator.ProducerBatch", Watched)
     accumulator = make(batch_bytes=1, buffer_bytes=1e9)
     for number in range(count):
         add(accumulator, b"x", now=float(number))

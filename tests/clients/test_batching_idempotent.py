@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.batching import Accumulator, BatchLimits, ProducerBatch, ProducerEpoch
+from seglog.core.accumulator import Accumulator, BatchLimits, ProducerBatch, ProducerEpoch
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_protocol.errors import (
     InvalidTimestampError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.connection import Connection
+from seglog.core.connection import Connection
 from seglog_protocol.errors import LocalProtocolError, RemoteProtocolError, SeglogError
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.messages import (

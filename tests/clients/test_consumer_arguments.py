@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.consumer_arguments import consumer_options, group_options
+from seglog.core.consumer_options import consumer_options, group_options
 from tests.clients.fake_broker import fake_broker
 from tests.clients.trio.memory_broker import memory_broker
 

@@ -8,11 +8,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.connection import Reply, Unsent
-from seglog.consuming import Retries
-from seglog.conversations import Ask, Conversation, ask, converse, converse_async, when_recovered
-from seglog.dialing import Attempts
-from seglog.producing import new_producer
+from seglog.core.connection import Reply, Unsent
+from seglog.core.conversations import Ask, Conversation, ask, converse, converse_async, when_recovered
+from seglog.core.producer_options import new_producer
+from seglog.core.retries import Attempts, Retries
 from seglog_protocol.errors import (
     ConnectionLostError,
     DiskFullError,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.fetching import FetchedBatch, Fetcher, PartitionPosition
-from seglog.gaps import ConsumerGap
+from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog.core.records import ConsumerGap, FetchedBatch
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seglog.formatting import count_of, duration_of
+from seglog.core.errors import count_of, duration_of
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 records"), (1, "1 record"), (1000, "1,000 records")])

@@ -1,6 +1,6 @@
 """Gaps are merged, bounded and counted."""
 
-from seglog.gaps import GAPS_KEPT_MAX, ConsumerGap, GapLog
+from seglog.core.records import GAPS_KEPT_MAX, ConsumerGap, GapLog
 
 
 def gap(start: int, end: int, partition: int = 0, reason: str = "compacted") -> ConsumerGap:

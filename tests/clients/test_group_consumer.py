@@ -268,8 +268,8 @@ def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> 
 
 
 def test_a_topic_that_gets_more_partitions_is_read_as_a_whole(running: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog.group_membership.METADATA_SECONDS", 0.1)
-    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.1)
     send(running, range(10), partitions=1)
     told = Told()
     with (
@@ -332,7 +332,7 @@ def test_a_forked_child_leaves_the_membership_alone(running: Daemon) -> None:
 def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
     running: Daemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
     sent: list[tuple[str, bool]] = []
     send_it = GroupConsumer._send
 
@@ -364,7 +364,7 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
 def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
     running: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
     send(running, range(10), partitions=2)
     with seglog.connect(running.address) as client:
         with client.consumer("t", group="app", instance_id="one") as consumer:
@@ -391,9 +391,9 @@ import sys
 import seglog
 from seglog.group_consumer import GroupConsumer
 from seglog_protocol.messages import Request
-import seglog.group_consuming
+import seglog.core.group_session
 
-seglog.group_consuming.HEARTBEAT_SECONDS = 0.2
+seglog.core.group_session.HEARTBEAT_SECONDS = 0.2
 address, name, assignor = sys.argv[1:]
 with (
     seglog.connect(address, client_id=name) as client,

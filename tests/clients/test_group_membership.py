@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from seglog.assignors import Subscription, read_assignment, read_subscription, write_assignment, write_subscription
-from seglog.connection import Reply
-from seglog.conversations import Ask
-from seglog.fetching import PartitionPosition
-from seglog.group_consuming import GroupOptions, GroupSession, Notify, Pause
-from seglog.group_membership import METADATA_SECONDS
-from seglog.group_offsets import look_up_committed
+from seglog.core.assignors import Subscription, read_assignment, read_subscription, write_assignment, write_subscription
+from seglog.core.committed_offsets import look_up_committed
+from seglog.core.connection import Reply
+from seglog.core.consumer_options import GroupOptions
+from seglog.core.conversations import Ask
+from seglog.core.fetcher import PartitionPosition
+from seglog.core.group_membership import METADATA_SECONDS
+from seglog.core.group_session import GroupSession, Notify, Pause
 from seglog_protocol.errors import (
     ConnectionLostError,
     CoordinatorLoadingError,

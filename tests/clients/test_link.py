@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import seglog
-from seglog.address import parse_address
-from seglog.dialer import Dialer
-from seglog.dialing import backoff_seconds
-from seglog.link import Link
+from seglog.core.dialing import parse_address
+from seglog.core.retries import backoff_seconds
+from seglog.link import Dialer, Link
 from seglog_protocol.errors import (
     ClientClosedError,
     ClientError,
@@ -218,7 +217,7 @@ def test_something_that_only_hangs_up_is_named_for_what_it_may_be_when_the_time_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, hellos = HandClock(), 0
-    monkeypatch.setattr("seglog.dialer.time", clock)
+    monkeypatch.setattr("seglog.link.time", clock)
 
     def hang_up(_request: Request, _payload: memoryview) -> Answer:
         nonlocal hellos

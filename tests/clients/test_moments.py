@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.moments import AtOffset, AtTime, Edge, Moment, format_time, parse_moment, to_epoch_ms, to_positions
+from seglog.core.moments import AtOffset, AtTime, Edge, Moment, format_time, parse_moment, to_epoch_ms, to_positions
 
 NOW = to_epoch_ms(datetime(2019, 3, 31, 12, 0, tzinfo=UTC))
 HOUR = 3_600_000

@@ -13,7 +13,8 @@ from trio.testing import MockClock
 
 import seglog
 import seglog.trio
-from seglog.dialing import Outage, refused
+from seglog.core.dialing import refused
+from seglog.core.retries import Outage
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ClientTimeoutError, DeliveryFailed, NotReachableError, SeglogError
 from seglog_protocol.messages import AppendRequest, FetchRequest, Request

@@ -8,7 +8,7 @@ from itertools import cycle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.partitioner import Partitioner, murmur2, partition_for_key
+from seglog.core.partitioner import Partitioner, murmur2, partition_for_key
 from tests.support import shared_data
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import seglog
-from seglog.dialing import ATTEMPT_FIRST_SECONDS
+from seglog.core.retries import ATTEMPT_FIRST_SECONDS
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
     BrokerStoppingError,
@@ -507,9 +507,9 @@ def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
             raise TimeoutError
 
         if waits_for == "connect":
-            monkeypatch.setattr("seglog.dialer.socket.create_connection", unconnected)
+            monkeypatch.setattr("seglog.link.socket.create_connection", unconnected)
         else:
-            monkeypatch.setattr("seglog.dialer.Link.call", unanswered)
+            monkeypatch.setattr("seglog.link.Link.call", unanswered)
         monkeypatch.setattr(producer._changed, "wait", clock.pass_by)
         link = producer._link
         assert link is not None

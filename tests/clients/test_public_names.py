@@ -40,7 +40,7 @@ def test_the_version_is_that_of_the_package() -> None:
                 "crc32c",
                 "fractions",
                 "argparse",
-                "seglog.batching",
+                "seglog.core.accumulator",
                 "seglog.producer",
                 "seglog.consumer",
                 "seglog.cli.produce",

@@ -2,16 +2,10 @@
 
 import pytest
 
-from seglog.batching import IN_FLIGHT_MAX, ProducerEpoch
-from seglog.connection import Reply
-from seglog.producer_options import ProducerOptions
-from seglog.sending import (
-    LOOK_UP_SECONDS,
-    REQUEST_TIMEOUT_SECONDS,
-    SILENCE_SECONDS,
-    ProducerCore,
-    Sent,
-)
+from seglog.core.accumulator import IN_FLIGHT_MAX, ProducerEpoch
+from seglog.core.connection import Reply
+from seglog.core.producer import LOOK_UP_SECONDS, REQUEST_TIMEOUT_SECONDS, SILENCE_SECONDS, ProducerCore, Sent
+from seglog.core.producer_options import ProducerOptions
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     BrokerStoppingError,

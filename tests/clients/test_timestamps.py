@@ -14,8 +14,8 @@ import trio
 import seglog
 import seglog.trio
 from seglog import raw
-from seglog.moments import to_timestamp
-from seglog.timestamps import TimestampWarning, TimestampWatch, looks_like_seconds
+from seglog.core.moments import to_timestamp
+from seglog.core.timestamps import TimestampWarning, TimestampWatch, looks_like_seconds
 from seglog.trio import raw as trio_raw
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import AppendResult, ConfigEntry

@@ -7,9 +7,9 @@ import trio
 
 import seglog
 import seglog.trio
-from seglog import waiting
 from seglog.cli import main
-from seglog.waiting import Waiting
+from seglog.core import retries
+from seglog.core.retries import Waiting
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ConnectionLostError, NotReachableError, OutOfResourcesError, PartitionRecoveringError
 from seglog_protocol.messages import FetchReply, FetchRequest, FetchResult, OffsetsRequest, Request
@@ -78,7 +78,7 @@ def test_both_faces_tell_the_log_of_a_recovery_while_they_begin_and_while_they_r
     read: Callable[[str], list[bytes | None]],
     kind: type[Request],
 ) -> None:
-    monkeypatch.setattr(waiting, "LOG_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "WAIT_LOGGED_SECONDS", 0.0)
     with fake_broker() as broker:
         broker.logs["t"][0].append(encode_batch([(1, None, b"v", ())]))
         recovering(broker, kind)
@@ -91,7 +91,7 @@ def test_both_faces_tell_the_log_of_a_recovery_while_they_begin_and_while_they_r
 def test_consume_says_on_standard_error_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: type[Request]
 ) -> None:
-    monkeypatch.setattr(waiting, "LOG_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "WAIT_LOGGED_SECONDS", 0.0)
     with fake_broker() as broker:
         broker.logs["t"][0].append(encode_batch([(1, None, b"v", ())]))
         recovering(broker, kind)

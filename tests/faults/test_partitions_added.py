@@ -13,7 +13,7 @@ import trio
 
 import seglog
 import seglog.trio
-from seglog.partitioner import partition_for_key
+from seglog.core.partitioner import partition_for_key
 from tests.processes import Daemon, clean_environment, daemon, seglog_command
 
 KEYS = [b"key %d" % number for number in range(40)]

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from seglog.fetching import Fetcher, PartitionPosition
+from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.testing.forgetful import ForgetfulFileSystem

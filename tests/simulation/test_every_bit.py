@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from seglog.fetching import Fetcher, PartitionPosition
+from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory

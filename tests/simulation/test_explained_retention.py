@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock
 
 from seglog.cli.segment_table import lines_of
-from seglog.explaining import PartitionExplanation
+from seglog.core.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.server import TASKS

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from seglog.arrow.schema import numbers_array
 from seglog.arrow.varints import binary_array, joined, offsets_of, varint_columns, zigzag
-from seglog.timestamps import TimestampWatch
+from seglog.core.timestamps import TimestampWatch
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.record_batch import NO_TIMESTAMP
 

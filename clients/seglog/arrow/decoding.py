@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.arrow.schema import HEADER, SCHEMA, constant, numbers_array
-from seglog.error_copies import copied
-from seglog.gaps import ConsumerGap
+from seglog.core.errors import copied
+from seglog.core.records import ConsumerGap
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from seglog.partitioner import murmur2
+from seglog.core.partitioner import murmur2
 from seglog_protocol.batch_columns import Int64s
 
 LOCKSTEP_MIN: Final = 16

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from seglog.fetching import FetchedBatch
+from seglog.core.records import FetchedBatch
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.errors import SeglogError
 

@@ -11,9 +11,9 @@ from seglog.arrow.decoding import DecodedRecords, decode_verified
 from seglog.arrow.pieces import one_buffer, pieces
 from seglog.arrow.schema import schema_of
 from seglog.client import Client, connect
+from seglog.core.fetcher import OutOfRange
+from seglog.core.records import ConsumerGap, FetchedBatch, GapLog
 from seglog.directory.topics import LogDirectory
-from seglog.fetching import FetchedBatch, OutOfRange
-from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import ClientClosedError
@@ -21,8 +21,8 @@ from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
+    from seglog.core.offsets import Place
     from seglog.directory.consumer import DirectoryConsumer
-    from seglog.starting import Place
 
 BATCH_ROWS: Final = 65_536
 

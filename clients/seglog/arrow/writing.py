@@ -11,11 +11,11 @@ import pyarrow as pa
 from seglog.arrow.columns import check_columns, check_timestamps, new_records
 from seglog.arrow.encoding import BATCH_BYTES, ArrowEncoder
 from seglog.arrow.reading import ArrowReader
-from seglog.batching import ProducerBatch
 from seglog.client import Client, connect
-from seglog.formatting import count_of
+from seglog.core.accumulator import ProducerBatch
+from seglog.core.errors import count_of
+from seglog.core.producer_options import ProducerOptions
 from seglog.producer import Producer
-from seglog.producer_options import ProducerOptions
 from seglog_protocol.errors import ClientClosedError, DeliveryFailed, SeglogError
 from seglog_protocol.messages import Ack
 

@@ -13,7 +13,7 @@ from seglog.cli import complain
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.cli.tables import print_table
-from seglog.moments import EXAMPLES, Moment, parse_moment
+from seglog.core.moments import EXAMPLES, Moment, parse_moment
 from seglog_protocol.texts import printable
 
 if TYPE_CHECKING:

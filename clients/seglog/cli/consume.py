@@ -14,14 +14,13 @@ from seglog.cli.common import moment_of, open_client, warn, zone_of
 from seglog.cli.exits import OK, UsageError
 from seglog.cli.option_types import COUNT, GROUP_NAME
 from seglog.cli.parameters import isolation, local, partitions, topic, until
-from seglog.formatting import count_of
+from seglog.core.errors import count_of
 from seglog_protocol.errors import CorruptRecordError, GroupError
 
 if TYPE_CHECKING:
     from seglog.cli.record_formats import Formatter
     from seglog.consumer import Consumer
-    from seglog.fetching import Record
-    from seglog.gaps import ConsumerGap
+    from seglog.core.records import ConsumerGap, Record
 
 
 def run(options: Options) -> int:
@@ -118,7 +117,7 @@ class GapNotes:
 
 def _past_damage(consumer: "Consumer") -> "Iterator[Record]":
     """The records that can be read; each loss is a warning on stderr."""
-    from seglog.fetching import GO_ON
+    from seglog.core.fetcher import GO_ON
 
     while True:
         try:

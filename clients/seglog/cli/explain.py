@@ -12,8 +12,8 @@ from seglog.cli.exits import OK, REFUSED, UsageError
 from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, local, topic
 from seglog.cli.tables import labelled
-from seglog.formatting import count_of
-from seglog.moments import AtOffset, Edge, format_time
+from seglog.core.errors import count_of
+from seglog.core.moments import AtOffset, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
 
 if TYPE_CHECKING:

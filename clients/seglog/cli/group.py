@@ -12,8 +12,8 @@ from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
 from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
 from seglog.cli.parameters import client_command, complete_topics, local, yes
 from seglog.cli.tables import named, print_table
-from seglog.formatting import count_of
-from seglog.moments import Moment
+from seglog.core.errors import count_of
+from seglog.core.moments import Moment
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
 from seglog_protocol.texts import printable
 

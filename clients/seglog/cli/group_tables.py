@@ -6,9 +6,9 @@ from typing import Any
 
 from seglog.cli.lags import behind, kept, lag_as_json, what_is_wrong
 from seglog.cli.tables import aligned, labelled, named
-from seglog.formatting import count_of, duration_of
+from seglog.core.errors import count_of, duration_of
+from seglog.core.moments import format_time
 from seglog.groups import GroupDescription, GroupOffset, OffsetReset, records_behind
-from seglog.moments import format_time
 from seglog_protocol.messages import DescribedMember, DescribeGroupReply
 from seglog_protocol.texts import host_text, printable
 

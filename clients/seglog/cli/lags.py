@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from seglog.formatting import count_of, duration_of
-from seglog.lag import PartitionLag
+from seglog.core.errors import count_of, duration_of
+from seglog.core.offsets import PartitionLag
 
 
 def lag_as_json(lag: PartitionLag) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, BinaryIO, Final, NoReturn
 
-from seglog.batching import record_bytes_max
 from seglog.cli.arguments import Options
 from seglog.cli.exits import InputError
-from seglog.formatting import count_of
-from seglog.moments import to_epoch_ms
+from seglog.core.accumulator import record_bytes_max
+from seglog.core.errors import count_of
+from seglog.core.moments import to_epoch_ms
 from seglog.producer import Producer
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import HEADER_SIZE

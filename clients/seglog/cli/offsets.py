@@ -12,11 +12,11 @@ from seglog.cli.common import moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError
 from seglog.cli.parameters import isolation, local, partitions, topic
 from seglog.cli.tables import print_table
-from seglog.moments import AtTime, format_time, to_positions
+from seglog.core.moments import AtTime, format_time, to_positions
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog.lag import PartitionLag
+    from seglog.core.offsets import PartitionLag
 
 _PLACE: Final = re.compile(r"(\d{1,10})[:=](\d{1,19})", re.ASCII)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from seglog.moments import PARTITION_MAX
+from seglog.core.moments import PARTITION_MAX
 
 if TYPE_CHECKING:
     from seglog_protocol.quantities import Unit

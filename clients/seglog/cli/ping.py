@@ -10,7 +10,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import Choice, Command, Option
 from seglog.cli.common import open_client, print_json
 from seglog.cli.exits import FAILED, OK
-from seglog.formatting import count_of, duration_of
+from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import RequestError, SeglogError, StorageError, error_to_wire
 from seglog_protocol.texts import printable
 

@@ -15,7 +15,7 @@ from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.option_types import COUNT, MILLISECONDS, PAIR, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ack, compression, topic
-from seglog.formatting import count_of, duration_of
+from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import ClientError, DeliveryFailed, SeglogError, UnknownTopicError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(options: Options) -> int:
     from pathlib import Path
 
     from seglog.cli.lines import Tally, send_all
-    from seglog.timestamps import TimestampWarning
+    from seglog.core.timestamps import TimestampWarning
 
     started = time.monotonic()
     tally = Tally()

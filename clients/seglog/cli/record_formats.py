@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any
 
-from seglog.fetching import Record
-from seglog.moments import format_time
+from seglog.core.moments import format_time
+from seglog.core.records import Record
 
 Formatter = Callable[[Record], bytes]
 

@@ -8,9 +8,9 @@ from datetime import tzinfo
 from typing import Final
 
 from seglog.cli.tables import aligned, labelled, wrapped
-from seglog.explaining import PartitionExplanation
-from seglog.formatting import count_of, duration_of
-from seglog.moments import format_time
+from seglog.core.errors import count_of, duration_of
+from seglog.core.explaining import PartitionExplanation
+from seglog.core.moments import format_time
 from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")

@@ -9,8 +9,8 @@ from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 from seglog.cli.parameters import client_command, local, topic, yes
 from seglog.cli.tables import print_table
-from seglog.formatting import count_of
-from seglog.moments import AtOffset, AtTime, Edge
+from seglog.core.errors import count_of
+from seglog.core.moments import AtOffset, AtTime, Edge
 from seglog_protocol.texts import printable
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import Protocol, Self
 
 from msgspec import structs
 
-from seglog.connection import Reply
-from seglog.consuming import ConsumerBase, ConsumerOptions
-from seglog.conversations import Ask, converse
+from seglog.core.connection import Reply
+from seglog.core.consumer import ConsumerBase
+from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.conversations import Ask, converse
+from seglog.core.records import FetchedBatch
 from seglog.directory.partition import PartitionFiles
-from seglog.fetching import FetchedBatch
 from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED

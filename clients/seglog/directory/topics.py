@@ -6,17 +6,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from seglog.consuming import ConsumerOptions
+from seglog.core.consumer_options import ConsumerOptions
 from seglog.directory.partition import PartitionFiles
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import LogDirectoryError, UnknownTopicError
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
 if TYPE_CHECKING:
+    from seglog.core.fetcher import OutOfRange
+    from seglog.core.offsets import Place
+    from seglog.core.records import ConsumerGap
     from seglog.directory.consumer import DirectoryConsumer
-    from seglog.fetching import OutOfRange
-    from seglog.gaps import ConsumerGap
-    from seglog.starting import Place
 
 _NO_TOPICS: Final = frozenset({"__cluster_metadata"})
 """Kafka's internal directories that look like a topic's."""

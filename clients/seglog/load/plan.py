@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from seglog.moments import Moment
+from seglog.core.moments import Moment
 from seglog_protocol.messages import Ack
 
 Verb = Literal["produce", "consume", "roundtrip"]

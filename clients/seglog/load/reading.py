@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import trio
 
-from seglog.consuming import ConsumerOptions
-from seglog.fetching import FetchedBatch, Fetcher, PartitionPosition
+from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog.core.records import FetchedBatch
 from seglog.load.session import Session
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError

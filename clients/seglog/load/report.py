@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seglog.formatting import count_of
+from seglog.core.errors import count_of
 from seglog.load.measurement import PERCENTILES, Latencies, Measurement, Tally
 from seglog.load.plan import Plan
 from seglog.load.schedule import Ended

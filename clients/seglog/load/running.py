@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from seglog.formatting import count_of
+from seglog.core.errors import count_of
 from seglog.load.control import INTERRUPT_WAIT_SECONDS, Control
 from seglog.load.measurement import Measurement
 from seglog.load.plan import Plan

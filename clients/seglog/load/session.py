@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import trio
 
-from seglog.dialing import backoff_seconds
+from seglog.core.retries import backoff_seconds
 from seglog.load.control import Control
 from seglog.load.measurement import Measurement
 from seglog.load.plan import Plan

@@ -6,8 +6,8 @@ from typing import Final
 
 import trio
 
-from seglog.consuming import ConsumerOptions
-from seglog.fetching import FetchedBatch
+from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.records import FetchedBatch
 from seglog.load.batches import stamp_of
 from seglog.load.producing import Sending, batch_maker, schedule_of
 from seglog.load.reading import Reading

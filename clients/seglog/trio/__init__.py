@@ -23,8 +23,7 @@ if (_error := missing("seglog.trio", "trio")) is not None:
 
 from seglog.trio.client import Client, connect
 from seglog.trio.consumer import Consumer
-from seglog.trio.delivery import Delivery
 from seglog.trio.group_consumer import GroupConsumer
-from seglog.trio.producer import Producer
+from seglog.trio.producer import Delivery, Producer
 
 __all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Producer", "connect"]

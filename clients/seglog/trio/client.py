@@ -7,16 +7,19 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 import trio
 
-from seglog import producing, topics
-from seglog.address import parse_address
-from seglog.connection import Reply
-from seglog.consumer_arguments import consumer_options, group_options
-from seglog.conversations import Ask, Conversation, ask, converse_async
-from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
-from seglog.fetching import OutOfRange, PartitionPosition
-from seglog.gaps import ConsumerGap
-from seglog.group_consuming import GroupOptions
+from seglog.core import topics
+from seglog.core.connection import Reply
+from seglog.core.consumer_options import GroupOptions, consumer_options, group_options
+from seglog.core.conversations import Ask, Conversation, ask, converse_async
+from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, parse_address
+from seglog.core.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
+from seglog.core.fetcher import OutOfRange, PartitionPosition
+from seglog.core.moments import Moment
+from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_lag, offsets_at
+from seglog.core.producer import ABORT_WAIT_SECONDS
+from seglog.core.producer_options import ProducerOptions
+from seglog.core.records import ConsumerGap
+from seglog.core.timestamps import TimestampWatch
 from seglog.groups import (
     GroupDescription,
     GroupOffset,
@@ -31,17 +34,10 @@ from seglog.groups import (
     list_groups,
     reset_group,
 )
-from seglog.lag import PartitionLag, look_up_lag
-from seglog.moments import Moment
-from seglog.producer_options import ProducerOptions
-from seglog.sending import ABORT_WAIT_SECONDS
-from seglog.starting import PartitionOffsets, Place, offsets_at
-from seglog.timestamps import TimestampWatch
 from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
-from seglog.trio.dialer import Dialer
 from seglog.trio.group_consumer import GroupConsumer
-from seglog.trio.link import Link
+from seglog.trio.link import Dialer, Link
 from seglog.trio.producer import Producer
 from seglog.trio.transport import Opener, open_socket
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
@@ -263,11 +259,8 @@ class Client:
         )
 
         async def opened() -> Producer:
-            may_create = options.may_create and self.broker.auto_create_topics
-            description = await self.converse(topics.describe_for_producing(topic, may_create=may_create))
-            epoch = None
-            if options.needs_producer_id:
-                epoch = await self.converse(producing.new_producer(options.delivery_timeout))
+            beginning = options.begin(topic, may_create=self.broker.auto_create_topics)
+            description, epoch = await self.converse(beginning)
             link = await self._dial()
             watch = self.timestamps(topic)
             producer = Producer(self._dialer, link, description, options, self._background, epoch, watch)

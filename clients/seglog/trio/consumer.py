@@ -10,12 +10,13 @@ from typing import Final, Generic, Self, TypeVar
 
 import trio
 
-from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, PendingFetch, Retries
-from seglog.fetching import FetchedBatch, PartitionPosition, Record
-from seglog.lag import PartitionLag
-from seglog.starting import Place
-from seglog.trio.dialer import Dialer
-from seglog.trio.link import Answer, Link
+from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
+from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.fetcher import PartitionPosition
+from seglog.core.offsets import PartitionLag, Place
+from seglog.core.records import FetchedBatch, Record
+from seglog.core.retries import Retries
+from seglog.trio.link import Answer, Dialer, Link
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 
 ItemT = TypeVar("ItemT")

@@ -12,18 +12,19 @@ from types import TracebackType
 
 import trio
 
-from seglog.connection import Reply
-from seglog.consuming import PendingFetch, Retries
-from seglog.conversations import Ask, Conversation, converse_async
-from seglog.fetching import FetchedBatch, Record
-from seglog.group_consuming import CLOSE_SECONDS, SLICE_SECONDS, GroupOptions, GroupSession, Notify, Pause, Step, Steps
-from seglog.group_consuming import ResultT as StepsT
-from seglog.group_offsets import Committed, look_up_committed
-from seglog.topics import partition_counts
+from seglog.core.committed_offsets import Committed, look_up_committed
+from seglog.core.connection import Reply
+from seglog.core.consumer import PendingFetch
+from seglog.core.consumer_options import GroupOptions
+from seglog.core.conversations import Ask, Conversation, converse_async
+from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause, Step, Steps
+from seglog.core.group_session import ResultT as StepsT
+from seglog.core.records import FetchedBatch, Record
+from seglog.core.retries import Retries
+from seglog.core.topics import partition_counts
 from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
-from seglog.trio.dialer import Dialer
-from seglog.trio.link import Answer, Link
+from seglog.trio.link import Answer, Dialer, Link
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
 from seglog_protocol.messages import GroupHeartbeatReply, LeaveGroupReply, Request, decode_reply
 

@@ -7,37 +7,67 @@ afterwards, unless the producer's own block is left by an exception.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import trio
 
-from seglog.batching import ProducerBatch, ProducerEpoch
-from seglog.connection import Reply
-from seglog.contents import Content, HeaderInput
-from seglog.producer_options import ProducerOptions
-from seglog.sending import (
-    ABORT_WAIT_SECONDS,
-    REQUEST_TIMEOUT_SECONDS,
-    ProducerCore,
-    Sent,
-    append_version,
-)
-from seglog.timestamps import TimestampWatch
-from seglog.topics import describe_topic
+from seglog.core.accumulator import ProducerBatch, ProducerEpoch
+from seglog.core.connection import Reply
+from seglog.core.delivery import Promise, Receipt
+from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
+from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
+from seglog.core.timestamps import TimestampWatch
+from seglog.core.topics import describe_topic
 from seglog.trio.background import Background
-from seglog.trio.delivery import Delivery
-from seglog.trio.dialer import Dialer
-from seglog.trio.link import Link
+from seglog.trio.link import Dialer, Link
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartitionError
 from seglog_protocol.messages import TopicDescription
 
 SENDS_PER_TURN: Final = 64
 """Records sent in a row before other tasks may run; a task switch costs more than a record."""
+
+
+class Delivery(Promise):
+    """A record being sent; await it for its receipt, any number of times, from any task.
+
+    It may be ignored: a failure not seen here is raised by the next ``flush``. A cancelled wait does not cancel the
+    record.
+    """
+
+    __slots__ = ("_producer",)
+
+    def __init__(self, batch: ProducerBatch, index: int, timestamp: int, producer: "Producer") -> None:
+        super().__init__(batch, index, timestamp)
+        self._producer = producer
+
+    def __await__(self) -> Generator[Any, Any, Receipt]:
+        return self.result().__await__()
+
+    async def result(self) -> Receipt:
+        """Wait for the receipt, as awaiting the delivery does. Raises the error of a failed record."""
+        await self._settled()
+        return self._receipt()
+
+    async def exception(self) -> SeglogError | None:
+        """The error of a failed record, or None; waits like ``result``."""
+        await self._settled()
+        try:
+            self._receipt()
+        except SeglogError as error:
+            return error
+        return None
+
+    async def _settled(self) -> None:
+        while True:
+            batch, _ = self._where()
+            await self._producer.settled(batch)
+            if self.done():
+                return
 
 
 class Producer:

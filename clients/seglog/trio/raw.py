@@ -6,8 +6,9 @@ As ``seglog.raw``, with the same ``RawBatch`` and ``join``.
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from seglog.delivery import Receipt
-from seglog.fetching import FETCH_BYTES, FetchedBatch
+from seglog.core.delivery import Receipt
+from seglog.core.fetcher import FETCH_BYTES
+from seglog.core.records import FetchedBatch
 from seglog.raw import RawBatch, append_request, appending, flushing, join, unanswered
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError

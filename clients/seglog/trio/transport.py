@@ -10,7 +10,7 @@ from typing import Protocol
 
 import trio
 
-from seglog.address import Address
+from seglog.core.dialing import Address
 
 
 class Transport(Protocol):

@@ -13,8 +13,8 @@ from seglog.cli import INTERRUPTED, main
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
-from seglog.formatting import count_of
-from seglog.gaps import ConsumerGap
+from seglog.core.errors import count_of
+from seglog.core.records import ConsumerGap
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log

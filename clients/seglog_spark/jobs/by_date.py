@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_spark.jobs.manifest import NO_DATE, ArchivedFile, dated_name, make_folder, write_whole
 from seglog_spark.jobs.parquet_files import READ_ROWS, SCHEMA, Facts, Part, find_file, grouped, read_file, write_file
 from seglog_spark.offsets import OffsetRange

@@ -17,8 +17,8 @@ from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
-from seglog.formatting import count_of
-from seglog.gaps import ConsumerGap
+from seglog.core.errors import count_of
+from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import target
 from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep

@@ -16,7 +16,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of
 from seglog.cli.exits import UsageError
 from seglog.client import Client
-from seglog.moments import AtOffset, AtTime, Edge, Moment
+from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
 from seglog_spark.jobs.by_date import read_merged
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load_whole

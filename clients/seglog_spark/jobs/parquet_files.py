@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglog.arrow.schema import schema_of
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_spark.jobs.manifest import GAPS_MAX, ArchivedFile, FileGap, file_name, make_folder, whole_file
 from seglog_spark.offsets import OffsetRange
 

@@ -11,8 +11,8 @@ import matplotlib as mpl
 from matplotlib import dates, ticker
 from matplotlib.figure import Figure
 
-from seglog.formatting import count_of
-from seglog.moments import from_epoch_ms
+from seglog.core.errors import count_of
+from seglog.core.moments import from_epoch_ms
 from seglog_spark.jobs.lag import Lag
 from seglog_spark.jobs.manifest import whole_file
 from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged

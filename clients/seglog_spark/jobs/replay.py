@@ -9,7 +9,7 @@ from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, UsageError
 from seglog.client import Client
-from seglog.formatting import count_of
+from seglog.core.errors import count_of
 from seglog_spark.catalog import connect
 from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress

@@ -14,8 +14,8 @@ from seglog.cli.common import print_json, zone_of
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.tables import aligned
 from seglog.client import Client
-from seglog.formatting import count_of
-from seglog.moments import format_time
+from seglog.core.errors import count_of
+from seglog.core.moments import format_time
 from seglog_spark.jobs.inputs import Opened, open_input
 from seglog_spark.jobs.lag import Lag, lag_of
 from seglog_spark.jobs.manifest import write_whole

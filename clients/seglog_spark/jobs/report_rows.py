@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seglog.moments import format_time
+from seglog.core.moments import format_time
 from seglog_spark.jobs.manifest import whole_file
 
 _SHOWN: Final = {"hour": 13, "day": 10, "month": 7, "year": 4}

@@ -17,7 +17,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import print_json
 from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
-from seglog.formatting import count_of
+from seglog.core.errors import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
 from seglog_spark.jobs.failures import is_spark_error, sentence_of, task_errors

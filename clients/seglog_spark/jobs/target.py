@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.client import Client
-from seglog.formatting import count_of, duration_of
+from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs.progress import Progress

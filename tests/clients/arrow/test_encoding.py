@@ -13,7 +13,7 @@ from seglog.arrow import encoding
 from seglog.arrow.columns import check_columns, new_records
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.arrow.varints import varint_columns, zigzag
-from seglog.partitioner import partition_for_key
+from seglog.core.partitioner import partition_for_key
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import UnknownPartitionError

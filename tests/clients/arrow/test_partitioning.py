@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.arrow.partitioning import StickyPartitions, murmur2_of, partitions_for_keys
-from seglog.partitioner import murmur2, partition_for_key
+from seglog.core.partitioner import murmur2, partition_for_key
 
 
 def _laid_out(keys: list[bytes], between: bytes = b"") -> tuple[bytes, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.arrow.pieces import one_buffer, pieces
-from seglog.fetching import FetchedBatch
+from seglog.core.records import FetchedBatch
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import parse_header

@@ -10,7 +10,7 @@ import pytest
 import seglog
 from seglog.arrow import writing
 from seglog.arrow.schema import HEADERS
-from seglog.partitioner import partition_for_key
+from seglog.core.partitioner import partition_for_key
 from seglog_protocol.errors import (
     DeliveryFailed,
     MessageTooLargeError,

@@ -18,7 +18,7 @@ from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.consume import GapNotes
 from seglog.cli.dispatch import parse
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     BrokerStoppingError,

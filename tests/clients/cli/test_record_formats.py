@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cli.record_formats import as_json, as_raw, text_formatter
-from seglog.fetching import Record
+from seglog.core.records import Record
 
 
 def record(

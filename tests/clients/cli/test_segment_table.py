@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cli.segment_table import lines_of
-from seglog.explaining import PartitionExplanation
+from seglog.core.explaining import PartitionExplanation
 from seglog_protocol.messages import (
     ConfigEntry,
     ExplainedSegment,

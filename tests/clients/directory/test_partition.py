@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglog.core.records import ConsumerGap
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
-from seglog.gaps import ConsumerGap
 from seglog_broker.storage.compaction.swap import SegmentSwap
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.log.partition_state import PartitionState

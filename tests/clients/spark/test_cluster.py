@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seglog.client import Client
-from seglog.fetching import Record
+from seglog.core.records import Record
 from tests.clients.spark.clustering import MASTER, conf_of
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import Driver, GivenUpError, driver, newest

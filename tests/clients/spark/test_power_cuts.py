@@ -11,7 +11,7 @@ import trio
 import seglog
 from seglog import raw
 from seglog.client import Client
-from seglog.delivery import Receipt
+from seglog.core.delivery import Receipt
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.storage.io.clock import SystemClock

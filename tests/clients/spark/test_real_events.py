@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import seglog
-from seglog.partitioner import partition_for_key
+from seglog.core.partitioner import partition_for_key
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import Driver, GivenUpError, dice, driver, newest
 from tests.processes import Daemon, daemon

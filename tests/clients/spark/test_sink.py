@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seglog.client import Client
-from seglog.fetching import Record
-from seglog.partitioner import partition_for_key
+from seglog.core.partitioner import partition_for_key
+from seglog.core.records import Record
 from tests.processes import Daemon
 
 if TYPE_CHECKING:

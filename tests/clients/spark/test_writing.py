@@ -8,8 +8,8 @@ import pytest
 
 from seglog import raw
 from seglog.client import Client
-from seglog.delivery import Receipt
-from seglog.fetching import Record
+from seglog.core.delivery import Receipt
+from seglog.core.records import Record
 from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError, UnknownTopicError
 from seglog_spark import writing
 from seglog_spark.marks import MARK_HEADER, OtherRowsError, Writing

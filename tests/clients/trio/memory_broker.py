@@ -12,7 +12,7 @@ import trio
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_one_way_pair, wait_all_tasks_blocked
 
 import seglog.trio
-from seglog.address import Address
+from seglog.core.dialing import Address
 from seglog.trio.client import Client
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.frames import Frame, FrameReader, encode_frame

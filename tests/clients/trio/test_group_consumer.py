@@ -23,8 +23,8 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
 
 @pytest.fixture(autouse=True)
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog.group_consuming.HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr("seglog.group_membership.METADATA_SECONDS", 0.1)
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
 
 
 async def send(client: seglog.trio.Client, values: range, *, partitions: int = 4) -> None:

@@ -11,7 +11,7 @@ import trio
 
 import seglog
 import seglog.trio
-from seglog.explaining import PartitionExplanation
+from seglog.core.explaining import PartitionExplanation
 from seglog.trio import raw
 from seglog_broker.config import BrokerConfig
 from seglog_broker.runtime.offload import Offload

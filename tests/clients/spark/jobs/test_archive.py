@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from seglog.cli.exits import InputError
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs import archive as archive_module
 from seglog_spark.jobs import manifest as manifest_module

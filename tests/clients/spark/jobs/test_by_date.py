@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import by_date, manifest
 from seglog_spark.jobs.by_date import date_of, days_of, find_by_date, read_merged, remove_notes, write_by_date
 from seglog_spark.jobs.inputs import ArchiveInput

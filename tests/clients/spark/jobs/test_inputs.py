@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.moments import AtOffset, AtTime, Edge, Moment
+from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.jobs.inputs import ArchiveInput, archive_ends, spans
 from seglog_spark.jobs.manifest import Manifest
 from seglog_spark.jobs.parquet_files import write_file

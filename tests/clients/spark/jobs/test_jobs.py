@@ -17,9 +17,9 @@ import pytest
 from seglog.cli.arguments import Options
 from seglog.cli.exits import InputError
 from seglog.client import Client
-from seglog.fetching import Record
-from seglog.moments import from_epoch_ms
-from seglog.partitioner import partition_for_key
+from seglog.core.moments import from_epoch_ms
+from seglog.core.partitioner import partition_for_key
+from seglog.core.records import Record
 from seglog_spark.jobs import running
 from tests.clients.spark.conftest import Command
 from tests.clients.spark.jobs.conftest import Job

@@ -8,7 +8,7 @@ import pytest
 
 import seglog
 from seglog.client import Client
-from seglog.fetching import Record
+from seglog.core.records import Record
 from seglog_spark.writing import REQUEST_BYTES
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import GIVEN_UP_MAX, SHORT_LIVED, dice, is_passing, killed_in_the_end

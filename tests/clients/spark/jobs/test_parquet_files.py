@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.gaps import ConsumerGap
+from seglog.core.records import ConsumerGap
 from seglog_spark.jobs.manifest import GAPS_MAX, FileGap, file_name
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, first_at, read_file, write_file
 from seglog_spark.offsets import OffsetRange

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.moments import from_epoch_ms, to_epoch_ms
+from seglog.core.moments import from_epoch_ms, to_epoch_ms
 from seglog_spark.jobs.lag import Lag
 from seglog_spark.jobs.report_rows import ReportRow
 from tests.support import missing

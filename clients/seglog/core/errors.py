@@ -1,9 +1,24 @@
-"""Formatting of counts and durations for messages."""
+"""Errors: raised again as copies, and how their messages write counts and durations."""
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from seglog_protocol.errors import SeglogError
+
+ErrorT = TypeVar("ErrorT", bound=SeglogError)
 
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+def copied(error: ErrorT, facts: Mapping[str, Any] | None = None) -> ErrorT:
+    """A copy to raise, with ``facts`` in place of the error's own if given.
+
+    One object raised for many callers would collect the traceback frames and notes of them all.
+    """
+    copy = type(error)(error.message, **(error.facts if facts is None else facts))
+    copy.retriable = error.retriable
+    return copy
 
 
 def count_of(count: int, thing: str, *, many: str = "") -> str:

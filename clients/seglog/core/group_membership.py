@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from seglog.assignors import (
+from seglog.core.assignors import (
     COOPERATIVE,
     Subscription,
     assign,
@@ -20,11 +20,10 @@ from seglog.assignors import (
     write_assignment,
     write_subscription,
 )
-from seglog.conversations import Conversation, ask
-from seglog.dialing import backoff_seconds
-from seglog.error_copies import copied
-from seglog.topics import partition_counts
-from seglog.waiting import Waiting
+from seglog.core.conversations import Conversation, ask
+from seglog.core.errors import copied
+from seglog.core.retries import Waiting, backoff_seconds
+from seglog.core.topics import partition_counts
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     FencedInstanceError,

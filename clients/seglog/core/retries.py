@@ -1,23 +1,16 @@
-"""The part of opening a connection that does no I/O: the hello request, error messages, backoff and outage logging.
+"""Attempts again: when, for how long, and what the client's log says of the wait, which would else be silent.
 
-The blocking and the trio ``Dialer`` do the rest.
+Two things are waited for: a broker that does not answer (``Outage``, ``Attempts``), and one that asks to try again
+(``Waiting``), such as for a partition in recovery, which may take minutes and is waited for without a limit.
 """
 
 import logging
-import socket
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
-from seglog_protocol.errors import (
-    ClientTimeoutError,
-    ConnectionLostError,
-    InconsistentClusterIdError,
-    NotReachableError,
-    SeglogError,
-)
-from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest
+from seglog.core.errors import count_of, seconds_of
+from seglog_protocol.errors import ClientTimeoutError, ConnectionLostError, NotReachableError, SeglogError
 
 BACKOFF_FIRST_SECONDS: Final = 0.05
 BACKOFF_MAX_SECONDS: Final = 1.0
@@ -28,14 +21,15 @@ ATTEMPT_SECONDS_MAX: Final = 5.0
 The first attempt is short, so that a server that accepts connections but does not answer is reported within a second.
 """
 
-LOG_AFTER_SECONDS: Final = 0.4
+OUTAGE_LOGGED_SECONDS: Final = 0.4
 """Shorter outages are not logged."""
+WAIT_LOGGED_SECONDS: Final = 3.0
+"""Shorter waits for a broker that asks to try again are not logged."""
 LOG_AGAIN_SECONDS: Final = 10.0
-_OUTAGE_RESET_SECONDS: Final = 60.0
 
-CONNECT_TIMEOUT_SECONDS: Final = 10.0
-REQUEST_TIMEOUT_SECONDS: Final = 30.0
-CLIENT_ID: Final = "seglog-python"
+_OUTAGE_RESET_SECONDS: Final = 60.0
+_TRY_AGAIN: Final = ": try again"
+"""The end of such an error's message, which is advice for programs that have to retry by themselves."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,37 +44,7 @@ def backoff_seconds(attempt: int, random_source: Callable[[], float] | None = No
     return delay * (0.5 + random_source() / 2)
 
 
-def hello_request(client_id: str) -> HelloRequest:
-    """The first request of every connection."""
-    return HelloRequest(protocol=PROTOCOL_NAME, client=client_id)
-
-
-def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
-    """Raises InconsistentClusterIdError unless the broker's cluster id is ``expected``; "" accepts any."""
-    if expected and hello.cluster_id != expected:
-        raise InconsistentClusterIdError(
-            f"what answers at {server} is not the broker that was there before, or its log directory was replaced: "
-            f"its cluster id is {hello.cluster_id or 'unknown'}, and was {expected}",
-            server=server,
-            cluster_id=hello.cluster_id,
-            expected=expected,
-        )
-
-
-def refused(server: str, error: OSError) -> NotReachableError:
-    """The error for a failed attempt to connect."""
-    reason = error.strerror or str(error) or type(error).__name__
-    what = "unknown host in" if _is_unknown_host(error) else "no broker answers at"
-    return NotReachableError(f"{what} {server}: {reason}", server=server)
-
-
-def is_unknown_host(error: NotReachableError) -> bool:
-    """Whether the address names a host that does not exist, which waiting seldom fixes."""
-    return _is_unknown_host(error.__cause__)
-
-
-def _is_unknown_host(error: BaseException | None) -> bool:
-    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
+# --- A broker that does not answer ------------------------------------------------------------------------------------
 
 
 class Outage:
@@ -111,9 +75,8 @@ class Outage:
             self._last = now
             seconds = now - self._since
             last_logged = self._logged_at
-            if now - (self._since + LOG_AFTER_SECONDS - LOG_AGAIN_SECONDS if last_logged is None else last_logged) < (
-                LOG_AGAIN_SECONDS
-            ):
+            is_due = seconds >= OUTAGE_LOGGED_SECONDS if last_logged is None else now - last_logged >= LOG_AGAIN_SECONDS
+            if not is_due:
                 return
             self._logged_at = now
         if last_logged is None:
@@ -161,14 +124,57 @@ class Attempts:
         return delay
 
 
-@contextmanager
-def saying_hello(server: str) -> Generator[None, None, None]:
-    """For the first call: turns errors that a retry may fix into NotReachableError."""
-    try:
-        yield
-    except (ClientTimeoutError, ConnectionLostError) as error:
-        raise NotReachableError(f"what listens at {server} does not answer: {error.message}", server=server) from error
-    except SeglogError as error:
-        if error.retriable:
-            raise NotReachableError(error.message, server=server) from error
-        raise
+# --- A broker that asks to try again ----------------------------------------------------------------------------------
+
+
+class Waiting:
+    """The log messages of one reader; times are seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._logged_at: float | None = None
+
+    def failed(self, error: SeglogError, since: float, now: float, more: int = 0) -> None:
+        """Note that an attempt has failed, as all have ``since`` then, and likewise in ``more`` partitions."""
+        if self._logged_at is None:
+            is_due = now >= since + WAIT_LOGGED_SECONDS
+        else:
+            is_due = now >= self._logged_at + LOG_AGAIN_SECONDS
+        if not is_due or isinstance(error, ConnectionLostError | NotReachableError):
+            return
+        self._since, self._logged_at = since, now
+        others = f"; {count_of(more, 'other partition')} cannot be read either" if more else ""
+        _log.warning("waiting for %s: %s%s", seconds_of(now - since), error.message.removesuffix(_TRY_AGAIN), others)
+
+    def ended(self, now: float) -> None:
+        """Note that nothing is waited for."""
+        if self._logged_at is not None:
+            _log.warning("the wait is over after %s", seconds_of(now - self._since))
+            self._logged_at = None
+
+
+class Retries:
+    """Retry times after errors that a new connection may fix."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._since: float | None = None
+        self._attempts = 0
+        self._waiting = Waiting()
+
+    def worked(self) -> None:
+        """Reset after a success."""
+        self._since, self._attempts = None, 0
+
+    def failed(self, error: SeglogError, now: float) -> tuple[float, float]:
+        """Seconds to wait before reconnecting, and seconds that connecting may take. Raises a final ``error``."""
+        if not (error.retriable or isinstance(error, ClientTimeoutError)):
+            raise error
+        self._since = now if self._since is None else self._since
+        remaining = self._since + self._timeout - now
+        if remaining <= 0:
+            raise error
+        pause = min(remaining, backoff_seconds(self._attempts - 1)) if self._attempts else 0.0
+        self._attempts += 1
+        self._waiting.failed(error, self._since, now)
+        return pause, remaining - pause

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from seglog.conversations import Conversation, ask, pages
-from seglog.group_membership import Member
-from seglog.moments import to_partition
+from seglog.core.conversations import Conversation, ask, pages
+from seglog.core.group_membership import Member
+from seglog.core.moments import to_partition
 from seglog_protocol.messages import (
     CommitOffset,
     CommitOffsetsReply,

@@ -3,83 +3,28 @@
 One fetch is pending while the program processes the records of the previous one; ``PendingFetch`` is that fetch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.argument_checks import check_callable, check_flag, check_isolation, check_patience
-from seglog.connection import Reply
-from seglog.conversations import Conversation
-from seglog.dialing import backoff_seconds
-from seglog.fetching import FETCH_BYTES, PARTITION_BYTES, FetchedBatch, Fetcher, OutOfRange, PartitionPosition, Record
-from seglog.gaps import ConsumerGap, GapLog
-from seglog.lag import PartitionLag, look_up_lag
-from seglog.moments import to_positions
-from seglog.starting import Place, begin
-from seglog.waiting import Waiting
-from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog.core.connection import Reply
+from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.conversations import Conversation
+from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog.core.moments import to_positions
+from seglog.core.offsets import PartitionLag, look_up_lag
+from seglog.core.records import FetchedBatch, GapLog, Record
 from seglog_protocol.errors import (
     ClientClosedError,
-    ClientTimeoutError,
     ConnectionLostError,
-    SeglogError,
     UnknownPartitionError,
     UnknownTopicError,
 )
-from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
 from seglog_protocol.record_batch import INT64_MAX
 
 ANSWER_SECONDS: Final = 30.0
 """Time for a reply beyond the fetch's own ``max_wait_ms``; after it the connection counts as broken."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """The options of ``Client.consumer``."""
-
-    partitions: Sequence[int] | None = None
-    start: Place | None = None
-    until: Place | None = None
-    follow: bool = False
-    durable_only: bool = False
-    on_out_of_range: OutOfRange = "error"
-    on_gap: Callable[[ConsumerGap], None] | None = None
-    reconnect_timeout: float = 120.0
-    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
-    fetch_bytes: int = FETCH_BYTES
-    partition_bytes: int = PARTITION_BYTES
-    isolation: Isolation = READ_UNCOMMITTED
-
-    def __post_init__(self) -> None:
-        if self.on_out_of_range not in {"error", "earliest", "latest"}:
-            raise ValueError(f"on_out_of_range is 'error', 'earliest' or 'latest', not {self.on_out_of_range!r}")
-        for name in ("follow", "durable_only"):
-            check_flag(name, getattr(self, name))
-        check_callable("on_gap", self.on_gap)
-        check_isolation(self.isolation)
-        check_patience("reconnect_timeout", self.reconnect_timeout)
-
-    def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
-        """Look up where to start; ``start`` defaults to "earliest", with ``follow`` to "latest"."""
-        start = self.start
-        if start is None:
-            start = "latest" if self.follow else "earliest"
-        return self.places(topic, self.partitions, start)
-
-    def places(
-        self, topic: str, partitions: Sequence[int] | None, start: Place
-    ) -> Conversation[list[PartitionPosition]]:
-        """Look up the position of ``start`` in each partition."""
-        return begin(
-            topic,
-            partitions,
-            start,
-            self.until,
-            follow=self.follow,
-            durable_only=self.durable_only,
-            isolation=self.isolation,
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -95,33 +40,6 @@ class PendingFetch:
     def take(self, reply: Reply) -> None:
         """Store the reply."""
         self.reply = reply
-
-
-class Retries:
-    """Retry times after errors that a new connection may fix."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._since: float | None = None
-        self._attempts = 0
-        self._waiting = Waiting()
-
-    def worked(self) -> None:
-        """Reset after a success."""
-        self._since, self._attempts = None, 0
-
-    def failed(self, error: SeglogError, now: float) -> tuple[float, float]:
-        """Seconds to wait before reconnecting, and seconds that connecting may take. Raises a final ``error``."""
-        if not (error.retriable or isinstance(error, ClientTimeoutError)):
-            raise error
-        self._since = now if self._since is None else self._since
-        remaining = self._since + self._timeout - now
-        if remaining <= 0:
-            raise error
-        pause = min(remaining, backoff_seconds(self._attempts - 1)) if self._attempts else 0.0
-        self._attempts += 1
-        self._waiting.failed(error, self._since, now)
-        return pause, remaining - pause
 
 
 class ConsumerBase:

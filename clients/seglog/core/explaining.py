@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from seglog.conversations import Conversation, ask
-from seglog.moments import AtOffset, AtTime, Moment
-from seglog.starting import to_moment
-from seglog.topics import describe_topic
+from seglog.core.conversations import Conversation, ask
+from seglog.core.moments import AtOffset, AtTime, Moment
+from seglog.core.offsets import to_moment
+from seglog.core.topics import describe_topic
 from seglog_protocol.messages import (
     ConfigEntry,
     ExplainedSegment,

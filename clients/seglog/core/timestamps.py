@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Final
 
-from seglog.formatting import duration_of
-from seglog.moments import format_time
+from seglog.core.errors import duration_of
+from seglog.core.moments import format_time
 from seglog_protocol.messages import AppendResult, ConfigEntry
 
 NO_TIMESTAMP: Final = -1

@@ -6,22 +6,19 @@ sent what came of it, errors included. ``turn`` is what a consumer does before i
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from seglog.argument_checks import check_callable, check_flag, check_seconds, check_text
-from seglog.assignors import check_assignors
-from seglog.consuming import ConsumerOptions, Retries
-from seglog.conversations import Ask, Conversation
-from seglog.fetching import PartitionPosition
-from seglog.formatting import count_of
-from seglog.group_membership import Member, Membership, MembershipOptions, Watch
-from seglog.group_offsets import commit
-from seglog.group_offsets import look_up_committed as look_up
-from seglog.moments import Edge, to_positions
-from seglog.starting import Place, to_moment
-from seglog.topics import describe_topic
+from seglog.core.committed_offsets import commit
+from seglog.core.committed_offsets import look_up_committed as look_up
+from seglog.core.consumer_options import GroupOptions
+from seglog.core.conversations import Ask, Conversation
+from seglog.core.errors import count_of
+from seglog.core.fetcher import PartitionPosition
+from seglog.core.group_membership import Member, Membership, MembershipOptions, Watch
+from seglog.core.moments import Edge, to_positions
+from seglog.core.offsets import to_moment
+from seglog.core.retries import Retries
 from seglog_protocol.errors import (
     GroupError,
     InconsistentTopicIdError,
@@ -63,65 +60,6 @@ Step = Ask | Notify | Pause
 Steps = Generator[Step, Any, ResultT]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOptions(ConsumerOptions):
-    """The options of ``Client.consumer`` with a group."""
-
-    group: str = ""
-    client_id: str = ""
-    instance_id: str | None = None
-    auto_commit: bool = True
-    auto_commit_interval: float = 5.0
-    on_assigned: Callable[[list[int]], object] | None = None
-    on_revoked: Callable[[list[int], bool], object] | None = None
-    session_timeout: float = 45.0
-    max_poll_interval: float = 300.0
-    assignors: Sequence[str] = ("range", "roundrobin")
-
-    def __post_init__(self) -> None:
-        ConsumerOptions.__post_init__(self)
-        check_text("group", self.group)
-        if self.on_out_of_range != "error":
-            raise ValueError(
-                "on_out_of_range does not go with group: where its offset is out of range it goes on at start"
-            )
-        if self.partitions is not None:
-            raise ValueError("partitions does not go with group: a member reads the partitions that it is assigned")
-        if self.instance_id is not None:
-            check_text("instance_id", self.instance_id)
-        check_flag("auto_commit", self.auto_commit)
-        for name in ("on_assigned", "on_revoked"):
-            check_callable(name, getattr(self, name))
-        for name in ("auto_commit_interval", "session_timeout", "max_poll_interval"):
-            check_seconds(name, getattr(self, name))
-        check_assignors(self.assignors)
-        if not isinstance(self.place, Mapping):
-            to_moment(self.place)
-
-    @property
-    def place(self) -> Place:
-        """Where to begin in a partition without a committed offset."""
-        return "earliest" if self.start is None else self.start
-
-    def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
-        """No partitions yet, but the topic has to exist. Raises UnknownTopicError."""
-        yield from describe_topic(topic, config=False)
-        return []
-
-    def membership(self, topic: str) -> MembershipOptions:
-        """The same, as a membership needs it."""
-        return MembershipOptions(
-            self.group,
-            topic,
-            self.client_id,
-            self.instance_id,
-            tuple(self.assignors),
-            self.session_timeout,
-            min(HEARTBEAT_SECONDS, self.session_timeout / 3),
-            self.max_poll_interval,
-        )
-
-
 def _to_positions(offsets: object) -> dict[int, int]:
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets is {{partition: offset}} or None, not {offsets!r}")
@@ -158,7 +96,18 @@ class GroupSession:
         states: Callable[[], Mapping[int, PartitionPosition]],
         assign: Callable[[list[PartitionPosition]], None],
     ) -> None:
-        self.membership = Membership(options.membership(topic))
+        self.membership = Membership(
+            MembershipOptions(
+                options.group,
+                topic,
+                options.client_id,
+                options.instance_id,
+                tuple(options.assignors),
+                options.session_timeout,
+                min(HEARTBEAT_SECONDS, options.session_timeout / 3),
+                options.max_poll_interval,
+            )
+        )
         self.in_hand: InHand | None = None
         self.is_inside = False
         """Whether the program waits for records."""

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple, TypeVar
 
-from seglog.connection import Reply
-from seglog.dialing import backoff_seconds
-from seglog.waiting import Waiting
+from seglog.core.connection import Reply
+from seglog.core.retries import Waiting, backoff_seconds
 from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import MessageT, Request, decode_reply

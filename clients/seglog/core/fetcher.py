@@ -16,15 +16,12 @@ its offsets.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, Literal, NamedTuple
 
-from seglog.dialing import backoff_seconds
-from seglog.error_copies import copied
-from seglog.gaps import ConsumerGap, GapLog
-from seglog.waiting import Waiting
+from seglog.core.records import ConsumerGap, FetchedBatch, GapLog, located
+from seglog.core.retries import Waiting, backoff_seconds
 from seglog_protocol.aborted_batches import Aborted, AbortedFilter
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
@@ -47,8 +44,6 @@ from seglog_protocol.record_batch import (
     verify_crc,
     why_implausible,
 )
-from seglog_protocol.records import Record as StoredRecord
-from seglog_protocol.records import RecordReader, RecordT
 
 OutOfRange = Literal["error", "earliest", "latest"]
 
@@ -65,61 +60,6 @@ DURABLE_PAUSE_SECONDS: Final = 0.05
 """Polling interval for records that are written but not yet durable, since a fetch cannot wait for durability."""
 GO_ON: Final = "; to continue after them, seek to "
 """End of the message about damage, before the offset. The command line removes it, because it continues by itself."""
-
-
-class Record(NamedTuple):
-    """One record of a topic. ``timestamp`` is epoch ms, -1 for none; ``value`` None is a tombstone."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FetchedBatch:
-    """A verified batch: its header and its raw bytes, the same as on the broker's disk.
-
-    Its records in [``start_offset``, ``end_offset``) were requested; ``records`` yields only these.
-    """
-
-    topic: str
-    partition: int
-    header: BatchHeader
-    data: memoryview
-    start_offset: int
-    end_offset: int
-    size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
-
-    def stored(self) -> Iterator[StoredRecord]:
-        """The requested records, without topic and partition, decompressed to at most ``size_limit`` bytes.
-
-        Raises CorruptRecordError.
-        """
-        return chain.from_iterable(self._lists(StoredRecord, ()))
-
-    def records(self) -> Iterator[Record]:
-        """The requested records. Raises CorruptRecordError."""
-        return chain.from_iterable(self.record_lists())
-
-    def record_lists(self) -> Iterator[list[Record]]:
-        """As ``records``, several at a time."""
-        return self._lists(Record, (self.topic, self.partition))
-
-    def _lists(self, kind: type[RecordT], prefix: tuple[object, ...]) -> Iterator[list[RecordT]]:
-        start, end, header = self.start_offset, self.end_offset, self.header
-        at = len(prefix)  # the place of a record's offset
-        is_whole = start <= header.base_offset and end >= header.next_offset
-        try:
-            reader = RecordReader(header, self.data, kind, prefix, size_limit=self.size_limit)
-            while not reader.is_finished:
-                records = reader.read()
-                yield records if is_whole else [record for record in records if start <= record[at] < end]
-        except CorruptRecordError as error:
-            raise _located(error, self.topic, self.partition, header) from error
 
 
 @dataclass(slots=True, eq=False)
@@ -572,7 +512,7 @@ class Fetcher:
             self.skip_to(state, error.earliest if self._on_out_of_range == "earliest" else latest, error)
             return
         if isinstance(error, CorruptRecordError):
-            raise _located(error, self.topic, state.partition, None, at)
+            raise located(error, self.topic, state.partition, None, at)
         if isinstance(error, UnknownTopicError):
             raise UnknownTopicError(
                 f"topic {self.topic} was deleted while it was read; a topic created later with its name is another "
@@ -612,14 +552,3 @@ def _end_by_header(header: BatchHeader, at: int) -> int:
     """
     count = min(header.record_count, header.last_offset_delta + 1)
     return max(at + 1, header.base_offset + count if header.base_offset <= at else 0)
-
-
-def _located(
-    error: CorruptRecordError, topic: str, partition: int, header: BatchHeader | None, start_offset: int = -1
-) -> CorruptRecordError:
-    """A copy of the error with the topic, partition and offsets known here."""
-    facts = {"topic": topic, "partition": partition, "start_offset": start_offset}
-    if header is not None:
-        facts |= {"start_offset": header.base_offset, "next_offset": header.next_offset}
-    known = {name: value for name, value in error.facts.items() if value not in (-1, "", None)}
-    return copied(error, facts | known)

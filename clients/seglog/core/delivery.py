@@ -1,17 +1,15 @@
-"""The future that ``send`` returns.
+"""Receipts, and the common part of the futures of receipts that ``send`` returns.
 
-A Delivery is only an index into its batch: the batch is resolved once for all its records, and an unused delivery costs
+A delivery is only an index into its batch: the batch is resolved once for all its records, and an unused delivery costs
 three slots. A batch that had to be split points to its two halves.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from seglog.error_copies import copied
-from seglog.formatting import seconds_of
-from seglog_protocol.errors import ClientTimeoutError, SeglogError
+from seglog.core.errors import copied
 
 if TYPE_CHECKING:
-    from seglog.batching import ProducerBatch
+    from seglog.core.accumulator import ProducerBatch
 
 
 class Receipt(NamedTuple):
@@ -63,46 +61,3 @@ class Promise:
             left, right = batch.halves
             batch, index = (left, index) if index < left.record_count else (right, index - left.record_count)
         return batch, index
-
-
-class Waiter(Protocol):
-    """What a blocking delivery needs of its producer."""
-
-    def wait_for(self, batch: "ProducerBatch", timeout: float | None) -> bool:
-        """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""
-        ...
-
-
-class Delivery(Promise):
-    """A record being sent. It may be ignored: a failure not seen here is raised by the next ``flush``."""
-
-    __slots__ = ("_waiter",)
-
-    def __init__(self, batch: "ProducerBatch", index: int, timestamp: int, waiter: Waiter) -> None:
-        # Not by a call of the other __init__: one object is made for each record.
-        self._batch = batch
-        self._index = index
-        self._timestamp = timestamp
-        self._waiter = waiter
-
-    def result(self, timeout: float | None = None) -> Receipt:
-        """Wait for the receipt, at most ``timeout`` seconds.
-
-        Raises the record's error, or ClientTimeoutError after ``timeout``, when the record is still being sent.
-        """
-        batch = self._batch
-        if not batch.is_resolved and not self._waiter.wait_for(batch, timeout):
-            raise ClientTimeoutError(
-                f"the record was not acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
-            )
-        return self._receipt()
-
-    def exception(self, timeout: float | None = None) -> SeglogError | None:
-        """The error of a failed record, or None; waits like ``result``."""
-        try:
-            self.result(timeout)
-        except SeglogError as error:
-            if not self.done():
-                raise
-            return error
-        return None

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog.conversations import Conversation, ask, pages
-from seglog.formatting import count_of
+from seglog.core.conversations import Conversation, ask, pages
+from seglog.core.errors import count_of
 from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
 from seglog_protocol.messages import (
     AlterTopicReply,

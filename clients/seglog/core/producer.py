@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, SupportsIndex
 
-from seglog.batching import (
+from seglog.core.accumulator import (
     IN_FLIGHT_MAX,
     RECORD_OVERHEAD_MAX,
     Accumulator,
@@ -22,15 +22,13 @@ from seglog.batching import (
     ProducerEpoch,
     headers_bytes_max,
 )
-from seglog.connection import Header, Reply
-from seglog.contents import Content, HeaderInput, to_bytes, to_headers
-from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
-from seglog.error_copies import copied
-from seglog.formatting import count_of, seconds_of
-from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
-from seglog.partitioner import Partitioner
-from seglog.producer_options import ProducerOptions
-from seglog.timestamps import TimestampWatch
+from seglog.core.connection import Header, Reply
+from seglog.core.errors import copied, count_of, seconds_of
+from seglog.core.moments import TIMESTAMP_MAX, to_partition, to_timestamp
+from seglog.core.partitioner import Partitioner
+from seglog.core.producer_options import Content, HeaderInput, ProducerOptions, to_bytes, to_headers
+from seglog.core.retries import ATTEMPT_FIRST_SECONDS, backoff_seconds
+from seglog.core.timestamps import TimestampWatch
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from seglog.dialing import backoff_seconds
-from seglog.formatting import seconds_of
+from seglog.core.errors import seconds_of
+from seglog.core.retries import backoff_seconds
 from seglog_protocol.batch_builder import BatchBuilder, NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (

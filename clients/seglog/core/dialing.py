@@ -1,0 +1,108 @@
+"""Opening a connection, without I/O: the address, the hello request, and the errors of an attempt.
+
+The links of both faces do the rest; ``retries`` says when to try again.
+"""
+
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from seglog_protocol.errors import (
+    ClientTimeoutError,
+    ConnectionLostError,
+    InconsistentClusterIdError,
+    NotReachableError,
+    SeglogError,
+)
+from seglog_protocol.messages import NATIVE_PORT, PROTOCOL_NAME, HelloReply, HelloRequest
+
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+REQUEST_TIMEOUT_SECONDS: Final = 30.0
+CLIENT_ID: Final = "seglog-python"
+
+
+class Address(NamedTuple):
+    """Where a broker listens. ``host`` is a name or an address; IPv6 addresses without their brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """``host``, ``host:port``, ``[ipv6]``, ``[ipv6]:port`` or a bare IPv6 address; the port defaults to 9192.
+
+    Raises ValueError, with a sentence for users, for anything else.
+    """
+    text = text.strip()
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL; write only HOST:PORT, for example localhost:{NATIVE_PORT}")
+    if "/" in text:
+        raise ValueError(f"{text!r} is a path, not an address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise ValueError(f"{text!r} is not an address; an IPv6 address is written [::1]:{NATIVE_PORT}")
+        port = rest[1:]
+    elif text.count(":") > 1:
+        host, port = text, ""
+    else:
+        host, colon, port = text.partition(":")
+        if colon and not port:
+            raise ValueError(f"{text!r} has no port after its colon; write HOST:PORT")
+    if not host or any(character.isspace() for character in host):
+        raise ValueError(f"{text!r} is not an address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
+    if not port:
+        return Address(host, NATIVE_PORT)
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"{port!r} is not a port; ports are numbers from 1 to 65535")
+    return Address(host, int(port))
+
+
+def hello_request(client_id: str) -> HelloRequest:
+    """The first request of every connection."""
+    return HelloRequest(protocol=PROTOCOL_NAME, client=client_id)
+
+
+def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
+    """Raises InconsistentClusterIdError unless the broker's cluster id is ``expected``; "" accepts any."""
+    if expected and hello.cluster_id != expected:
+        raise InconsistentClusterIdError(
+            f"what answers at {server} is not the broker that was there before, or its log directory was replaced: "
+            f"its cluster id is {hello.cluster_id or 'unknown'}, and was {expected}",
+            server=server,
+            cluster_id=hello.cluster_id,
+            expected=expected,
+        )
+
+
+def refused(server: str, error: OSError) -> NotReachableError:
+    """The error for a failed attempt to connect."""
+    reason = error.strerror or str(error) or type(error).__name__
+    what = "unknown host in" if _is_unknown_host(error) else "no broker answers at"
+    return NotReachableError(f"{what} {server}: {reason}", server=server)
+
+
+def is_unknown_host(error: NotReachableError) -> bool:
+    """Whether the address names a host that does not exist, which waiting seldom fixes."""
+    return _is_unknown_host(error.__cause__)
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
+
+
+@contextmanager
+def saying_hello(server: str) -> Generator[None, None, None]:
+    """For the first call: turns errors that a retry may fix into NotReachableError."""
+    try:
+        yield
+    except (ClientTimeoutError, ConnectionLostError) as error:
+        raise NotReachableError(f"what listens at {server} does not answer: {error.message}", server=server) from error
+    except SeglogError as error:
+        if error.retriable:
+            raise NotReachableError(error.message, server=server) from error
+        raise
