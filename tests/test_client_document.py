@@ -37,7 +37,7 @@ def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
 
 
 def test_the_lines_of_the_log_on_the_page_are_those_that_are_logged() -> None:
-    source = (REPOSITORY / "clients" / "seglog" / "dialing.py").read_text(encoding="utf-8")
+    source = (REPOSITORY / "clients" / "seglog" / "core" / "retries.py").read_text(encoding="utf-8")
     for line, logged in (
         ("waiting for localhost:9192: Connection refused", "waiting for %s: %s"),
         ("still waiting for localhost:9192, for 10 s now: ", "still waiting for %s, for %.0f s now: %s"),
