@@ -490,7 +490,7 @@ def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
 ) -> None:
     clock = HandClock()
     with fake_broker() as broker, seglog.connect(broker.address) as client:
-        for module in ("producer", "dialer"):
+        for module in ("producer", "link"):
             monkeypatch.setattr(f"seglog.{module}.time", clock)
         producer = client.producer("t", delivery_timeout=5, linger_ms=0)
         assert producer.send(b"before").result(10).offset == 0
