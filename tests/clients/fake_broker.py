@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError, TopicExistsError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
@@ -361,9 +362,23 @@ class FakeBroker:
         with self.changed:
             return [record.value for record in self.logs[topic][partition].records()]
 
+    def fill(self, count: int, *, partition: int = 0, per_batch: int = 3, first: int = 0) -> None:
+        """Records "0", "1", ... whose timestamps are a second apart."""
+        with self.changed:
+            for start in range(first, first + count, per_batch):
+                numbers = range(start, min(start + per_batch, first + count))
+                records = [(n * 1000, b"k", b"%d" % n, ()) for n in numbers]
+                self.logs["t"][partition].append(encode_batch(records))
+            self.changed.notify_all()
+
     def asked(self, kind: type[Request]) -> int:
         with self.changed:
             return sum(isinstance(request, kind) for request in self.requests)
+
+
+def on_append(answer: Callable[[AppendRequest, memoryview], Answer | None]) -> Script:
+    """A script that answers appends only."""
+    return lambda request, payload: answer(request, payload) if isinstance(request, AppendRequest) else None
 
 
 def speak_fetch_in_version_1(request: Request, _payload: memoryview) -> Answer | None:

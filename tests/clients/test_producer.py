@@ -1,4 +1,4 @@
-"""The blocking producer against a broker in a thread."""
+"""Producers of either face: what arrives, what is sent again, what fails; and the blocking one by itself."""
 
 import random
 import subprocess
@@ -34,45 +34,45 @@ from seglog_protocol.messages import (
     Request,
 )
 from seglog_protocol.record_batch import parse_header
-from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
+from tests.clients.faces import Face, heard
+from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, FakePartition, fake_broker, on_append
 from tests.clients.hand_clock import HandClock
 
 
-def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is() -> None:
-    with (
-        fake_broker(topics={"t": 3}) as broker,
-        seglog.connect(broker.address) as client,
+async def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is(face: Face) -> None:
+    async with (
+        face(topics={"t": 3}) as (broker, client),
         client.producer("t") as producer,
     ):
         moment = datetime(2019, 1, 1, tzinfo=UTC)
-        first = producer.send("välue", key="key", timestamp=moment, partition=2, headers={"a": b"1", "b": None})
-        second = producer.send(None, key=b"key", timestamp=5, partition=2, headers=[("a", "2"), ("a", "3")])
-        assert first.result(10) == seglog.Receipt("t", 2, 0, 1546300800000, "disk")
-        assert second.result(10) == seglog.Receipt("t", 2, 1, 5, "disk")
+        first = await producer.send("välue", key="key", timestamp=moment, partition=2, headers={"a": b"1", "b": None})
+        second = await producer.send(None, key=b"key", timestamp=5, partition=2, headers=[("a", "2"), ("a", "3")])
+        assert await first == seglog.Receipt("t", 2, 0, 1546300800000, "disk")
+        assert await second == seglog.Receipt("t", 2, 1, 5, "disk")
         assert first.done()
+        assert await first.exception() is None
         records = broker.logs["t"][2].records()
         assert records[0][2:] == (b"key", "välue".encode(), (("a", b"1"), ("b", None)))
         assert records[1][2:] == (b"key", None, (("a", b"2"), ("a", b"3")))
 
 
 @pytest.mark.parametrize("linger_ms", [0, 20])
-def test_a_partition_may_be_a_whole_number_of_any_type(linger_ms: int) -> None:
-    with (
-        fake_broker(topics={"t": 3}) as broker,
-        seglog.connect(broker.address) as client,
+async def test_a_partition_may_be_a_whole_number_of_any_type(face: Face, linger_ms: int) -> None:
+    async with (
+        face(topics={"t": 3}) as (_, client),
         client.producer("t", linger_ms=linger_ms) as producer,
     ):
         numbers: list[Any] = [np.int64(1), np.uint8(1), 1]
-        receipts = [producer.send(b"x", partition=number).result(10) for number in numbers]
+        receipts = [await (await producer.send(b"x", partition=number)) for number in numbers]
         assert [(receipt.partition, receipt.offset) for receipt in receipts] == [(1, 0), (1, 1), (1, 2)]
         assert type(receipts[0].partition) is int
         with pytest.raises(TypeError, match="a partition is a whole number"):
-            producer.send(b"x", partition="1")  # type: ignore[arg-type]
-        assert producer.send(b"y").result(10).ack == "disk", "a record that was refused ends nothing"
+            await producer.send(b"x", partition="1")
+        assert (await (await producer.send(b"y"))).ack == "disk", "a record that was refused ends nothing"
 
 
-def test_an_append_time_of_the_broker_is_the_receipts_timestamp() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+async def test_an_append_time_of_the_broker_is_the_receipts_timestamp(face: Face) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
 
         def script(request: Request, _payload: memoryview) -> Answer | None:
             if isinstance(request, AppendRequest):
@@ -80,14 +80,14 @@ def test_an_append_time_of_the_broker_is_the_receipts_timestamp() -> None:
             return None
 
         broker.script = script
-        assert producer.send(b"x", timestamp=5).result(10).timestamp == 777
+        assert (await (await producer.send(b"x", timestamp=5))).timestamp == 777
 
 
-def test_records_that_linger_share_a_batch_and_leaving_the_block_flushes() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with client.producer("t", linger_ms=3_600_000) as producer:
+async def test_records_that_linger_share_a_batch_and_leaving_the_block_flushes(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", linger_ms=3_600_000) as producer:
             for number in range(100):
-                producer.send(b"%d" % number)
+                await producer.send(b"%d" % number)
             assert broker.asked(AppendRequest) == 0
         assert broker.values() == [b"%d" % number for number in range(100)]
         assert len(broker.logs["t"][0].batches) == 1
@@ -114,26 +114,26 @@ def test_without_linger_a_record_is_on_its_way_when_send_returns_and_there_is_no
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec_by_its_name(codec: Codec) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with client.producer("t", compression=codec.name.lower()) as producer:
+async def test_every_codec_by_its_name(face: Face, codec: Codec) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", compression=codec.name.lower()) as producer:
             for _ in range(100):
-                producer.send(b"the same again")
+                await producer.send(b"the same again")
         assert parse_header(broker.logs["t"][0].batches[0]).codec is codec
         assert broker.values() == [b"the same again"] * 100
 
 
-def test_ack_none_is_not_answered() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with client.producer("t", ack="none") as producer:
-            receipt = producer.send(b"x", timestamp=1).result(10)
+async def test_ack_none_is_not_answered(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", ack="none") as producer:
+            receipt = await (await producer.send(b"x", timestamp=1))
         assert receipt == seglog.Receipt("t", 0, -1, 1, "none")
-        with broker.changed:
-            assert broker.changed.wait_for(lambda: broker.values() == [b"x"], 30)
+        await heard(broker, AppendRequest)
+        assert broker.values() == [b"x"]
 
 
-def test_after_a_lost_connection_everything_is_sent_again_in_order() -> None:
-    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+async def test_after_a_lost_connection_everything_is_sent_again_in_order(face: Face) -> None:
+    async with face(topics={"t": 2}) as (broker, client):
         appends = 0
 
         def script(request: Request, payload: memoryview) -> Answer | None:
@@ -145,27 +145,27 @@ def test_after_a_lost_connection_everything_is_sent_again_in_order() -> None:
             return None
 
         broker.script = script
-        with client.producer("t", linger_ms=0) as producer:
+        async with client.producer("t", linger_ms=0) as producer:
             for number in range(30):
-                producer.send(b"%d" % number, partition=number % 2)
+                await producer.send(b"%d" % number, partition=number % 2)
         for partition in (0, 1):
             assert broker.values("t", partition) == [b"%d" % n for n in range(partition, 30, 2)]
 
 
-def test_a_broker_that_is_away_for_a_while_loses_nothing() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with client.producer("t", linger_ms=1) as producer:
-            producer.send(b"before").result(10)
+async def test_a_broker_that_is_away_for_a_while_loses_nothing(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", linger_ms=1) as producer:
+            await (await producer.send(b"before"))
             broker.stop()
-            deliveries = [producer.send(b"%d" % number) for number in range(10)]
+            deliveries = [await producer.send(b"%d" % number) for number in range(10)]
             assert not any(delivery.done() for delivery in deliveries)
             broker.start()
-            assert [delivery.result(30).offset for delivery in deliveries] == list(range(1, 11))
+            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 11))
         assert broker.values() == [b"before", *(b"%d" % number for number in range(10))]
 
 
-def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders(face: Face) -> None:
+    async with face() as (broker, client):
         appends = 0
 
         def script(request: Request, payload: memoryview) -> Answer | None:
@@ -178,28 +178,32 @@ def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders() -> None:
             return None
 
         broker.script = script
-        with client.producer("t", linger_ms=0) as producer:
-            producer.send(b"a")
-            producer.send(b"b").result(10)
+        async with client.producer("t", linger_ms=0) as producer:
+            await producer.send(b"a")
+            await (await producer.send(b"b"))
         assert broker.values() == [b"a", b"b"]
 
 
-def test_a_retriable_refusal_is_tried_again() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still")])
+async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(face: Face) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still"), None, InvalidRecordError("no")])
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, AppendRequest) and (error := next(errors, None)) is not None:
-                return AppendReply([AppendResult("t", 0, error=error)])
-            return None
+        def answer(request: AppendRequest, _payload: memoryview) -> Answer | None:
+            error = next(errors, None)
+            return None if error is None else AppendReply([AppendResult("t", 0, error=error)])
 
-        broker.script = script
-        with client.producer("t") as producer:
-            assert producer.send(b"x").result(30).offset == 0
+        broker.script = on_append(answer)
+        assert (await (await producer.send(b"x"))).offset == 0
+        refused = await producer.send(b"y")
+        errors_seen = [await refused.exception() for _ in range(2)]
+        assert all(isinstance(error, InvalidRecordError) for error in errors_seen)
+        assert errors_seen[0] is not errors_seen[1], "each has an exception of its own"
+        with pytest.raises(InvalidRecordError, match="no"):
+            await refused
 
 
-def test_a_batch_refused_as_too_large_is_split_and_sent_again() -> None:
-    with fake_broker(max_message_bytes=100_000) as broker, seglog.connect(broker.address) as client:
+async def test_a_batch_refused_as_too_large_is_split_and_sent_again(face: Face) -> None:
+    async with face(max_message_bytes=100_000) as (broker, client):
 
         def script(request: Request, _payload: memoryview) -> Answer | None:
             if isinstance(request, AppendRequest) and request.partitions[0].size > 300:
@@ -208,54 +212,54 @@ def test_a_batch_refused_as_too_large_is_split_and_sent_again() -> None:
             return None
 
         broker.script = script
-        with client.producer("t", linger_ms=3_600_000) as producer:
-            deliveries = [producer.send(b"%03d" % number) for number in range(200)]
-            producer.flush()
-            assert [delivery.result(0).offset for delivery in deliveries] == list(range(200))
+        async with client.producer("t", linger_ms=3_600_000) as producer:
+            deliveries = [await producer.send(b"%03d" % number) for number in range(200)]
+            await producer.flush()
+            assert [(await delivery).offset for delivery in deliveries] == list(range(200))
         assert broker.values() == [b"%03d" % number for number in range(200)]
 
 
-def test_batches_never_exceed_what_the_topic_takes() -> None:
-    with fake_broker(max_message_bytes=500) as broker, seglog.connect(broker.address) as client:
-        with client.producer("t", batch_bytes=1_000_000, linger_ms=3_600_000) as producer:
+async def test_batches_never_exceed_what_the_topic_takes(face: Face) -> None:
+    async with face(max_message_bytes=500) as (broker, client):
+        async with client.producer("t", batch_bytes=1_000_000, linger_ms=3_600_000) as producer:
             for number in range(100):
-                producer.send(b"%d" % number * 20)
+                await producer.send(b"%d" % number * 20)
             with pytest.raises(MessageTooLargeError, match=r"max.message.bytes"):
-                producer.send(b"x" * 501)
+                await producer.send(b"x" * 501)
         assert max(len(batch) for batch in broker.logs["t"][0].batches) <= 500
         assert len(broker.values()) == 100
 
 
-def test_a_compressed_batch_that_grew_too_large_fails_by_itself() -> None:
-    with fake_broker(topics={"t": 2}, max_message_bytes=500) as broker, seglog.connect(broker.address) as client:
-        producer = client.producer("t", compression="gzip")
-        bad = producer.send(random.Random(1).randbytes(700), partition=0)
-        good = producer.send(b"x" * 2000, partition=1)
-        assert isinstance(bad.exception(10), MessageTooLargeError)
-        assert good.result(10).offset == 0
-        producer.close()
+async def test_a_compressed_batch_that_grew_too_large_fails_by_itself(face: Face) -> None:
+    async with face(topics={"t": 2}, max_message_bytes=500) as (_, client):
+        producer = await client.producer("t", compression="gzip")
+        bad = await producer.send(random.Random(1).randbytes(700), partition=0)
+        good = await producer.send(b"x" * 2000, partition=1)
+        assert isinstance(await bad.exception(), MessageTooLargeError)
+        assert (await good).offset == 0
+        await producer.close()
 
 
-def test_a_full_buffer_makes_send_wait_and_at_last_fail() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_a_full_buffer_makes_send_wait_and_at_last_fail(face: Face) -> None:
+    async with face() as (broker, client):
         broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
-        producer = client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
+        producer = await client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
         with pytest.raises(ClientTimeoutError, match=r"stayed full|not acknowledged"):  # noqa: PT012 - any of them
-            for delivery in [producer.send(b"x" * 300) for _ in range(10)]:
-                delivery.result(10)
-        producer.abort(0)
+            for delivery in [await producer.send(b"x" * 300) for _ in range(10)]:
+                await delivery
+        await producer.abort(0)
 
 
-def test_room_in_the_buffer_lets_a_waiting_send_go_on() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer:
+async def test_room_in_the_buffer_lets_a_waiting_send_go_on(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer:
             for number in range(100):
-                producer.send(b"%d" % number * 50)
+                await producer.send(b"%d" % number * 50)
         assert len(broker.values()) == 100
 
 
-def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once() -> None:
-    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(face: Face) -> None:
+    async with face(topics={"t": 2}) as (broker, client):
 
         def script(request: Request, _payload: memoryview) -> Answer | None:
             if isinstance(request, AppendRequest):
@@ -264,29 +268,32 @@ def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once() -> None:
             return None
 
         broker.script = script
-        producer = client.producer("t")
-        seen = producer.send(b"0", partition=0)
-        producer.send(b"1", partition=0)
-        producer.send(b"2", partition=1)
-        assert isinstance(seen.exception(10), InvalidRecordError)
+        producer = await client.producer("t")
+        seen = await producer.send(b"0", partition=0)
+        await producer.send(b"1", partition=0)
+        await producer.send(b"2", partition=1)
+        assert isinstance(await seen.exception(), InvalidRecordError)
         with pytest.raises(DeliveryFailed, match=r"not acknowledged: 2 records to t.*no") as caught:
-            producer.flush()
+            await producer.flush()
         assert sorted((topic, partition, count) for topic, partition, count, _ in caught.value.failures) == [
             ("t", 0, 1),
             ("t", 1, 1),
         ]
-        producer.flush()
-        producer.close()
+        await producer.flush()
+        await producer.close()
+        with pytest.raises(DeliveryFailed, match="1 record to t"):
+            async with client.producer("t") as producer:
+                await producer.send(b"3")
 
 
-def test_a_record_not_acknowledged_in_time_fails_with_the_cause() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        producer = client.producer("t", delivery_timeout=0.1)
+async def test_a_record_not_acknowledged_in_time_fails_with_the_cause(face: Face) -> None:
+    async with face() as (broker, client):
+        producer = await client.producer("t", delivery_timeout=0.1)
         broker.stop()
-        delivery = producer.send(b"x")
+        delivery = await producer.send(b"x")
         with pytest.raises(ClientTimeoutError, match=r"not sent within 0.1 s|sent, but not acknowledged"):
-            delivery.result(30)
-        producer.close()
+            await delivery
+        await producer.close()
 
 
 def test_result_gives_up_waiting_but_not_the_record() -> None:
@@ -300,25 +307,29 @@ def test_result_gives_up_waiting_but_not_the_record() -> None:
         assert delivery.result().offset == 0
 
 
-def test_leaving_by_an_exception_sends_nothing_new_and_never_masks_it() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with pytest.raises(ZeroDivisionError) as caught, client.producer("t", linger_ms=3_600_000) as producer:  # noqa: PT012
-            producer.send(b"x")
-            producer.send(b"y")
-            raise ZeroDivisionError
+async def test_leaving_by_an_exception_sends_nothing_new_and_never_masks_it(face: Face) -> None:
+    async with face() as (broker, client):
+        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
+            async with client.producer("t", linger_ms=3_600_000) as producer:
+                delivery = await producer.send(b"x")
+                await producer.send(b"y")
+                raise ZeroDivisionError
         assert caught.value.__notes__ == ["seglog: not acknowledged: 2 records to t"]
         assert broker.asked(AppendRequest) == 0
+        with pytest.raises(ClientClosedError, match="before this record was sent"):
+            await delivery
         with pytest.raises(ClientClosedError):
-            producer.send(b"z")
+            await producer.send(b"z")
 
 
-def test_leaving_by_an_exception_waits_for_what_is_on_the_way() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with pytest.raises(ZeroDivisionError) as caught, client.producer("t", linger_ms=0) as producer:  # noqa: PT012
-            delivery = producer.send(b"x")
-            raise ZeroDivisionError
+async def test_leaving_by_an_exception_waits_for_what_is_on_the_way(face: Face) -> None:
+    async with face() as (_, client):
+        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
+            async with client.producer("t", linger_ms=0) as producer:
+                delivery = await producer.send(b"x")
+                raise ZeroDivisionError
         assert not hasattr(caught.value, "__notes__")
-        assert delivery.result(0).offset == 0
+        assert (await delivery).offset == 0
 
 
 def test_any_thread_may_send() -> None:
@@ -339,27 +350,29 @@ def test_any_thread_may_send() -> None:
             assert mine == [b"%d:%d" % (name, number) for number in range(300)], "in the order of each thread"
 
 
-def test_an_unknown_topic_is_told_at_once_with_the_nearest_name() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_an_unknown_topic_is_told_at_once_with_the_nearest_name(face: Face) -> None:
+    async with face() as (_, client):
         with pytest.raises(UnknownTopicError, match="did you mean t") as caught:
-            client.producer("tt")
+            await client.producer("tt")
         assert caught.value.nearest == "t"
 
 
-def test_what_cannot_be_sent_is_refused_before_it_is_kept() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+async def test_what_cannot_be_sent_is_refused_before_it_is_kept(face: Face) -> None:
+    async with face() as (_, client), client.producer("t") as producer:
         with pytest.raises(UnknownPartitionError, match="has no partition 1"):
-            producer.send(b"x", partition=1)
+            await producer.send(b"x", partition=1)
         with pytest.raises(ValueError, match="zone"):
-            producer.send(b"x", timestamp=datetime(2019, 1, 1))  # noqa: DTZ001
+            await producer.send(b"x", timestamp=datetime(2019, 1, 1))  # noqa: DTZ001
         with pytest.raises(ValueError, match="milliseconds"):
-            producer.send(b"x", timestamp=-2)
+            await producer.send(b"x", timestamp=-2)
         with pytest.raises(TypeError, match="value is bytes, str or None, not int"):
-            producer.send(5)  # type: ignore[arg-type]
+            await producer.send(5)
+        with pytest.raises(MessageTooLargeError, match="max"):
+            await producer.send(b"x" * 2_000_000)
         assert producer.unacknowledged == 0
         for options in ({"ack": "all"}, {"compression": "brotli"}, {"linger_ms": -1}, {"batch_bytes": 0}):
             with pytest.raises(ValueError, match=r"ack|compression|linger_ms|batch_bytes"):
-                client.producer("t", **options)
+                await client.producer("t", **options)
 
 
 @pytest.mark.parametrize(
@@ -375,12 +388,14 @@ def test_what_cannot_be_sent_is_refused_before_it_is_kept() -> None:
         ({"a": 5}, "header value is bytes, str or None, not int"),
     ],
 )
-def test_headers_that_are_none_are_a_type_error_that_says_what_headers_are(headers: Any, wrong: str) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+async def test_headers_that_are_none_are_a_type_error_that_says_what_headers_are(
+    face: Face, headers: Any, wrong: str
+) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
         with pytest.raises(TypeError, match=wrong):
-            producer.send(b"x", headers=headers)
+            await producer.send(b"x", headers=headers)
         assert producer.unacknowledged == 0
-        assert producer.send(b"y", headers=[["a", "b"]]).result(10).offset == 0  # type: ignore[list-item]
+        assert (await (await producer.send(b"y", headers=[["a", "b"]]))).offset == 0
         assert broker.logs["t"][0].records()[0].headers == (("a", b"b"),)
 
 
@@ -393,25 +408,35 @@ def test_headers_that_are_none_are_a_type_error_that_says_what_headers_are(heade
         {"compression": "gzip", "compression_level": np.int64(3)},
     ],
 )
-def test_options_may_be_numbers_of_any_type(options: Any) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t", **options) as producer:
-        assert [producer.send(b"x").result(10).offset for _ in range(3)] == [0, 1, 2]
+async def test_options_may_be_numbers_of_any_type(face: Face, options: Any) -> None:
+    async with face() as (_, client), client.producer("t", **options) as producer:
+        assert [(await (await producer.send(b"x"))).offset for _ in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("level", [3.0, "3", 99, -5])
-def test_a_compression_level_that_does_not_exist_is_refused_before_anything_is_sent(level: Any) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_a_compression_level_that_does_not_exist_is_refused_before_anything_is_sent(
+    face: Face, level: Any
+) -> None:
+    async with face() as (broker, client):
         with pytest.raises(ValueError, match=f"gzip has no level {level!r}"):
-            client.producer("t", compression="gzip", compression_level=level)
+            await client.producer("t", compression="gzip", compression_level=level)
         assert broker.asked(InitProducerRequest) == 0
 
 
-def test_an_unanswered_topic_of_another_reply_length_is_no_answer() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_a_partition_asked_for_by_number_is_looked_up_before_it_counts_as_unknown(face: Face) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        broker.logs["t"] += [FakePartition()]
+        assert (await (await producer.send(b"v", partition=1))).partition == 1
+        with pytest.raises(UnknownPartitionError, match="it has 2"):
+            await producer.send(b"v", partition=2)
+
+
+async def test_an_unanswered_topic_of_another_reply_length_is_no_answer(face: Face) -> None:
+    async with face() as (broker, client):
         broker.script = lambda request, _: AppendReply([]) if isinstance(request, AppendRequest) else None
-        producer = client.producer("t")
-        assert "another number of batches" in str(producer.send(b"x").exception(10))
-        producer.close()
+        producer = await client.producer("t")
+        assert "another number of batches" in str(await (await producer.send(b"x")).exception())
+        await producer.close()
 
 
 def test_every_producer_has_a_connection_of_its_own_and_closing_the_client_flushes_them() -> None:
@@ -522,37 +547,37 @@ def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
 
 
 @pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1, 10**30, -2])
-def test_a_timestamp_that_no_batch_holds_is_refused_and_costs_nothing_else(timestamp: int) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
-        before = producer.send(b"before")
+async def test_a_timestamp_that_no_batch_holds_is_refused_and_costs_nothing_else(face: Face, timestamp: int) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        before = await producer.send(b"before")
         with pytest.raises(ValueError, match=f"from 0 to {2**63 - 1}, in milliseconds since 1970, or -1 for none, not"):
-            producer.send(b"x", timestamp=timestamp)
-        assert before.result(10).offset == 0
-        assert producer.send(b"after", timestamp=2**63 - 1).result(10).offset == 1
+            await producer.send(b"x", timestamp=timestamp)
+        assert (await before).offset == 0
+        assert (await (await producer.send(b"after", timestamp=2**63 - 1))).offset == 1
     assert broker.values() == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("partition", [True, 0.5, "0"])
-def test_what_is_no_number_of_a_partition_is_refused_before_others_go_with_it(partition: Any) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        with client.producer("t") as producer:
-            before = producer.send(b"before")
+async def test_what_is_no_number_of_a_partition_is_refused_before_others_go_with_it(face: Face, partition: Any) -> None:
+    async with face() as (_, client):
+        async with client.producer("t") as producer:
+            before = await producer.send(b"before")
             with pytest.raises(TypeError, match="a partition is a whole number"):
-                producer.send(b"x", partition=partition)
-        assert before.result(10).offset == 0
+                await producer.send(b"x", partition=partition)
+        assert (await before).offset == 0
 
 
-def test_very_many_failed_batches_are_all_counted() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_very_many_failed_batches_are_all_counted(face: Face) -> None:
+    async with face() as (broker, client):
         broker.script = lambda request, _: (
             AppendReply([AppendResult("t", 0, error=InvalidRecordError("no"))])
             if isinstance(request, AppendRequest)
             else None
         )
-        producer = client.producer("t", batch_bytes=1)
+        producer = await client.producer("t", batch_bytes=1)
         for _ in range(1_100):
-            producer.send(b"x")
+            await producer.send(b"x")
         with pytest.raises(DeliveryFailed, match="not acknowledged: 1,100 records to t") as caught:
-            producer.close()
+            await producer.close()
         assert caught.value.records == 1_100
         assert len(caught.value.failures) == 1_000

@@ -14,7 +14,6 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_on
 import seglog.trio
 from seglog.core.dialing import Address
 from seglog.trio.client import Client
-from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.frames import Frame, FrameReader, encode_frame
 from seglog_protocol.messages import AppendRequest, FetchReply, FetchRequest, Message, decode_request, reply_header
 from tests.clients.fake_broker import CLOSE, SILENCE, FakeBroker, Fault
@@ -170,11 +169,7 @@ class MemoryBroker(FakeBroker):
             await self._touched.wait()
 
     def fill(self, count: int, *, partition: int = 0, per_batch: int = 3, first: int = 0) -> None:
-        """Records "0", "1", ... whose timestamps are a second apart."""
-        for start in range(first, first + count, per_batch):
-            numbers = range(start, min(start + per_batch, first + count))
-            records = [(n * 1000, b"k", b"%d" % n, ()) for n in numbers]
-            self.logs["t"][partition].append(encode_batch(records))
+        super().fill(count, partition=partition, per_batch=per_batch, first=first)
         self.touch()
 
 

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import pytest
 import trio
@@ -17,11 +16,9 @@ from seglog_protocol.errors import (
     ClientTimeoutError,
     ConnectionLostError,
     NotReachableError,
-    TopicExistsError,
-    UnknownTopicError,
 )
-from seglog_protocol.messages import ConfigEntry, HelloRequest, OffsetsRequest, Request, TopicsReply, TopicsRequest
-from tests.clients.fake_broker import CLOSE, SILENCE, Answer, fake_broker
+from seglog_protocol.messages import HelloRequest, OffsetsRequest, TopicsReply, TopicsRequest
+from tests.clients.fake_broker import CLOSE, SILENCE, fake_broker
 from tests.clients.trio.memory_broker import memory_broker
 
 
@@ -41,38 +38,6 @@ def test_both_faces_have_the_same_names() -> None:
     ):
         names = {name for name in dir(blocking) if not name.startswith("_")} - {"wait_for", *of_write_arrow}
         assert names <= set(dir(on_trio)), blocking
-
-
-async def test_creating_listing_describing_and_deleting(autojump_clock: MockClock) -> None:
-    async with memory_broker(topics={f"t{n:04}": 1 for n in range(2_500)}) as broker, broker.connect() as client:
-        assert [topic.name for topic in await client.topics()] == [f"t{n:04}" for n in range(2_500)]
-        assert broker.asked(TopicsRequest) == 3
-        assert (await client.create_topic("new", 3, {"retention.ms": -1})).partitions == 3
-        with pytest.raises(TopicExistsError):
-            await client.create_topic("new", 3)
-        broker.config["new"] = {"retention.ms": ConfigEntry("5", "topic")}
-        found = await client.create_topic("new", 4, {"retention.ms": -1}, exist_ok=True)
-        assert found.warnings == ["new exists with 3 partitions, not 4", "new exists with retention.ms=5, not -1"]
-        assert (await client.describe_topic("new")).partitions == 3
-        await client.delete_topic("new")
-        with pytest.raises(UnknownTopicError, match="did you mean"):
-            await client.describe_topic("new")
-        with pytest.raises(UnknownTopicError, match="did you mean"):
-            await client.producer("new")
-        with pytest.raises(UnknownTopicError, match="did you mean"):
-            await client.consumer("new")
-
-
-async def test_offsets_and_where_a_moment_is(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        broker.fill(9)
-        assert await client.offsets("t") == [seglog.PartitionOffsets("t", 0, 0, 9, 9, 0)]
-        (at,) = await client.offsets("t", at=datetime.fromtimestamp(5, tz=UTC))
-        assert (at.offset, at.timestamp) == (5, 5000)
-        with pytest.raises(ValueError, match="not a time"):
-            await client.offsets("t", at="7")
-        assert (await client.ping()).uptime_ms == 61_000
-        assert client.server == "memory:9192"
 
 
 async def test_many_tasks_share_one_connection_and_each_gets_its_own_answer(autojump_clock: MockClock) -> None:
@@ -119,19 +84,6 @@ async def test_everybody_who_waits_learns_that_the_connection_broke(autojump_clo
             broker.drop_connections()
         assert len(set(errors)) == 3, "each has an exception of its own"
         assert all("memory:9192" in str(error) for error in errors)
-
-
-async def test_what_only_asks_is_asked_once_more_and_nothing_else_is(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        refusals = iter([CLOSE, CLOSE])
-
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            return None if isinstance(request, HelloRequest) else next(refusals, None)
-
-        broker.script = script
-        with pytest.raises(ConnectionLostError):
-            await client.create_topic("new")
-        assert [topic.name for topic in await client.topics()] == ["t"]
 
 
 async def test_a_connection_known_to_be_dead_is_replaced_before_anything_is_asked(autojump_clock: MockClock) -> None:

@@ -1,8 +1,7 @@
 """The producer on trio, on a clock that jumps: batches, retries, failures, and how its block is left."""
 
 import random
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,43 +11,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import seglog
 import seglog.trio
-from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientClosedError,
     ClientTimeoutError,
-    DeliveryFailed,
-    InvalidRecordError,
     MessageTooLargeError,
-    UnknownPartitionError,
 )
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest
-from seglog_protocol.record_batch import parse_header
-from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakePartition, Script
+from tests.clients.fake_broker import SILENCE, Answer, FakePartition, on_append
 from tests.clients.trio.memory_broker import MemoryTransport, memory_broker
-
-
-def on_append(answer: Callable[[AppendRequest, memoryview], Answer | None]) -> Script:
-    return lambda request, payload: answer(request, payload) if isinstance(request, AppendRequest) else None
-
-
-async def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is(autojump_clock: MockClock) -> None:
-    async with (
-        memory_broker(topics={"t": 3}) as broker,
-        broker.connect() as client,
-        client.producer("t") as producer,
-    ):
-        moment = datetime(2019, 1, 1, tzinfo=UTC)
-        first = await producer.send("välue", key="key", timestamp=moment, partition=2, headers={"a": b"1", "b": None})
-        second = await producer.send(None, key=b"key", timestamp=5, partition=2, headers=[("a", "2"), ("a", "3")])
-        assert not first.done()
-        assert await first == seglog.Receipt("t", 2, 0, 1546300800000, "disk")
-        assert await second == await second.result() == seglog.Receipt("t", 2, 1, 5, "disk")
-        assert first.done()
-        assert await first.exception() is None
-        records = broker.logs["t"][2].records()
-        assert records[0][2:] == (b"key", "välue".encode(), (("a", b"1"), ("b", None)))
-        assert records[1][2:] == (b"key", None, (("a", b"2"), ("a", b"3")))
 
 
 async def test_records_that_linger_share_a_batch_and_go_out_by_themselves(autojump_clock: MockClock) -> None:
@@ -107,36 +78,6 @@ async def test_a_delivery_can_be_awaited_by_many_and_a_cancelled_wait_changes_no
         assert offsets == [0] * 5
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-async def test_every_codec_by_its_name(autojump_clock: MockClock, codec: Codec) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        async with client.producer("t", compression=codec.name.lower()) as producer:
-            for _ in range(100):
-                await producer.send(b"the same again")
-        assert parse_header(broker.logs["t"][0].batches[0]).codec is codec
-        assert broker.values() == [b"the same again"] * 100
-
-
-async def test_ack_none_is_not_answered(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        async with client.producer("t", ack="none") as producer:
-            receipt = await (await producer.send(b"x", timestamp=1))
-        assert receipt == seglog.Receipt("t", 0, -1, 1, "none")
-        await broker.heard(AppendRequest)
-        assert broker.values() == [b"x"]
-
-
-async def test_after_a_lost_connection_everything_is_sent_again_in_order(autojump_clock: MockClock) -> None:
-    async with memory_broker(topics={"t": 2}) as broker, broker.connect() as client:
-        faults = iter([None, CLOSE, None, None, CLOSE])
-        broker.script = on_append(lambda _request, _payload: next(faults, None))
-        async with client.producer("t", linger_ms=0) as producer:
-            for number in range(30):
-                await producer.send(b"%d" % number, partition=number % 2)
-        for partition in (0, 1):
-            assert broker.values("t", partition) == [b"%d" % n for n in range(partition, 30, 2)]
-
-
 async def test_a_broker_that_is_away_for_a_minute_loses_nothing(autojump_clock: MockClock) -> None:
     async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=1) as producer:
         await (await producer.send(b"before"))
@@ -157,41 +98,6 @@ async def test_a_broker_that_answers_no_more_counts_as_lost_after_a_while(autoju
         assert (await (await producer.send(b"x"))).offset == 0
         assert trio.current_time() == pytest.approx(began + 30, abs=1)
         assert broker.asked(HelloRequest) == 3
-
-
-async def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        faults = iter([CLOSE])
-
-        def answer(request: AppendRequest, payload: memoryview) -> Answer | None:
-            fault = next(faults, None)
-            if fault is not None:
-                broker.append(request, payload)
-            return fault
-
-        broker.script = on_append(answer)
-        async with client.producer("t", linger_ms=0) as producer:
-            await producer.send(b"a")
-            await (await producer.send(b"b"))
-        assert broker.values() == [b"a", b"b"]
-
-
-async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
-        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still"), None, InvalidRecordError("no")])
-
-        def answer(request: AppendRequest, _payload: memoryview) -> Answer | None:
-            error = next(errors, None)
-            return None if error is None else AppendReply([AppendResult("t", 0, error=error)])
-
-        broker.script = on_append(answer)
-        assert (await (await producer.send(b"x"))).offset == 0
-        refused = await producer.send(b"y")
-        errors_seen = [await refused.exception() for _ in range(2)]
-        assert all(isinstance(error, InvalidRecordError) for error in errors_seen)
-        assert errors_seen[0] is not errors_seen[1], "each has an exception of its own"
-        with pytest.raises(InvalidRecordError, match="no"):
-            await refused
 
 
 async def test_a_batch_refused_as_too_large_is_split_and_sent_again(autojump_clock: MockClock) -> None:
@@ -245,28 +151,6 @@ async def test_room_in_the_buffer_lets_waiting_sends_go_on(autojump_clock: MockC
             assert mine == [b"%d:%d" % (name, number) * 20 for number in range(30)], "in the order of each task"
 
 
-async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(autojump_clock: MockClock) -> None:
-    async with memory_broker(topics={"t": 2}) as broker, broker.connect() as client:
-        no = InvalidRecordError("no")
-        broker.script = on_append(
-            lambda request, _payload: AppendReply(
-                [AppendResult("t", p.partition, error=no) for p in request.partitions]
-            )
-        )
-        async with client.producer("t") as producer:
-            seen = await producer.send(b"0", partition=0)
-            await producer.send(b"1", partition=0)
-            await producer.send(b"2", partition=1)
-            assert isinstance(await seen.exception(), InvalidRecordError)
-            with pytest.raises(DeliveryFailed, match=r"not acknowledged: 2 records to t.*no"):
-                await producer.flush()
-            await producer.flush()
-        with pytest.raises(DeliveryFailed, match="1 record to t"):
-            async with client.producer("t") as producer:
-                await producer.send(b"3")
-        assert await broker.connections() == 1
-
-
 async def test_a_record_not_acknowledged_in_time_fails_with_the_cause(autojump_clock: MockClock) -> None:
     async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
         broker.stop()
@@ -306,35 +190,7 @@ async def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(
         await producer.abort(0)
 
 
-async def test_what_cannot_be_sent_is_refused_before_it_is_kept(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
-        with pytest.raises(UnknownPartitionError, match="has no partition 1"):
-            await producer.send(b"x", partition=1)
-        with pytest.raises(TypeError, match="value is bytes, str or None, not int"):
-            await producer.send(5)  # type: ignore[arg-type]
-        with pytest.raises(MessageTooLargeError, match="max"):
-            await producer.send(b"x" * 2_000_000)
-        assert producer.unacknowledged == 0
-        wrong: dict[str, Any] = {"ack": "all"}
-        with pytest.raises(ValueError, match="ack"):
-            client.producer("t", **wrong)
-
-
 # --- How the block is left --------------------------------------------------------------------------------------------
-
-
-async def test_leaving_by_an_exception_sends_nothing_new_and_never_masks_it(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
-            async with client.producer("t", linger_ms=3_600_000) as producer:
-                delivery = await producer.send(b"x")
-                await producer.send(b"y")
-                raise ZeroDivisionError
-        assert caught.value.__notes__ == ["seglog: not acknowledged: 2 records to t"]
-        assert broker.asked(AppendRequest) == 0
-        assert trio.current_time() < 1
-        with pytest.raises(ClientClosedError, match="before this record was sent"):
-            await delivery
 
 
 async def test_leaving_by_an_exception_waits_a_second_for_what_is_on_the_way(autojump_clock: MockClock) -> None:
@@ -473,13 +329,3 @@ async def test_partitions_that_are_added_are_used_within_seconds(ack: Any, autoj
         await producer.flush()
         await wait_all_tasks_blocked()
         assert all(partition.batches for partition in broker.logs["t"])
-
-
-async def test_a_partition_asked_for_by_number_is_looked_up_before_it_counts_as_unknown(
-    autojump_clock: MockClock,
-) -> None:
-    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
-        broker.logs["t"] += [FakePartition()]
-        assert (await (await producer.send(b"v", partition=1))).partition == 1
-        with pytest.raises(UnknownPartitionError, match="it has 2"):
-            await producer.send(b"v", partition=2)

@@ -1,0 +1,142 @@
+"""Both faces of the client under one, so that what they share is tested once, in tests that await.
+
+``async with face(topics={"t": 3}) as (broker, client)``: on trio the client is the real one, with a broker in memory;
+of the blocking one it is ``Awaited``, with a broker in a thread. What is particular to a face (threads, forks,
+cancellation, how long it waits) has tests of its own.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+import seglog
+from seglog import raw
+from seglog.trio import raw as trio_raw
+from seglog_protocol.messages import Message
+from tests.clients.fake_broker import FakeBroker, fake_broker
+from tests.clients.trio.memory_broker import MemoryBroker, memory_broker
+
+Face = Callable[..., AbstractAsyncContextManager[tuple[FakeBroker, Any]]]
+
+_PLAIN: Final = {"positions", "records_behind", "pause", "resume", "done", "batches", "__iter__"}
+"""What is not awaited on trio either."""
+_WRAPPED: Final = (seglog.Client, seglog.Producer, seglog.Consumer, seglog.Delivery)
+RESULT_SECONDS: Final = 30.0
+
+
+class Awaited:
+    """An object of the blocking face whose calls are awaited; a delivery is awaited for its receipt."""
+
+    def __init__(self, blocking: Any) -> None:
+        self._blocking = blocking
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._blocking, name)
+        if name == "batches":
+            return lambda: Items(found())
+        if not callable(found) or name in _PLAIN:
+            return found
+        return lambda *arguments, **more: Call(found, arguments, more)
+
+    def __aiter__(self) -> "Items":
+        return Items(iter(self._blocking))
+
+    def __await__(self) -> Generator[Any, Any, seglog.Receipt]:
+        yield from ()
+        receipt: seglog.Receipt = self._blocking.result(RESULT_SECONDS)
+        return receipt
+
+    async def __aenter__(self) -> Self:
+        self._blocking.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blocking.__exit__(kind, error, trace)
+
+
+class Call:
+    """A call of the blocking face: made when it is awaited, or entered as a block."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], more: dict[str, Any]) -> None:
+        self._made = function(*arguments, **more)
+        if isinstance(self._made, _WRAPPED):
+            self._made = Awaited(self._made)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from ()
+        return self._made
+
+    async def __aenter__(self) -> Any:
+        return await self._made.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._made.__aexit__(*error)
+
+
+class Items:
+    """A blocking iterator for ``async for``."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        for item in self._items:
+            return item
+        raise StopAsyncIteration
+
+
+@asynccontextmanager
+async def blocking_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any], None]:
+    """A broker in a thread, and a client of the blocking face."""
+    with fake_broker(**options) as broker, seglog.connect(broker.address) as client:
+        yield broker, Awaited(client)
+
+
+@asynccontextmanager
+async def trio_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any], None]:
+    """A broker in memory, and a client of the face on trio."""
+    async with memory_broker(**options) as broker, broker.connect() as client:
+        yield broker, client
+
+
+FACES: Final[dict[str, Face]] = {"blocking": blocking_face, "trio": trio_face}
+
+
+async def heard(broker: FakeBroker, kind: type[Message], count: int = 1) -> None:
+    """Wait until so many requests of a kind have come."""
+    if isinstance(broker, MemoryBroker):
+        await broker.heard(kind, count)
+        return
+    with broker.changed:
+        assert broker.changed.wait_for(lambda: sum(isinstance(r, kind) for r in broker.requests) >= count, 60)
+
+
+# --- Whole batches ----------------------------------------------------------------------------------------------------
+
+
+async def append(client: Any, batches: list[raw.RawBatch], **options: Any) -> list[Any]:
+    """``raw.append`` of the client's face."""
+    if isinstance(client, Awaited):
+        return raw.append(client._blocking, batches, **options)
+    return await trio_raw.append(client, batches, **options)
+
+
+async def flush(client: Any, topic: str, partitions: list[int]) -> dict[int, int]:
+    """``raw.flush`` of the client's face."""
+    if isinstance(client, Awaited):
+        return raw.flush(client._blocking, topic, partitions)
+    return await trio_raw.flush(client, topic, partitions)
+
+
+async def fetched(client: Any, topic: str, partition: int, start: int, end: int, **options: Any) -> list[Any]:
+    """All batches of ``raw.fetch`` of the client's face."""
+    if isinstance(client, Awaited):
+        return list(raw.fetch(client._blocking, topic, partition, start, end, **options))
+    async with trio_raw.fetch(client, topic, partition, start, end, **options) as batches:
+        return [batch async for batch in batches]
