@@ -15,7 +15,7 @@ from benchmarks.harness import MIB, Bench, Benchmark, BenchmarkError, Row
 from benchmarks.kafka_door import Door, daemon_with_door
 from benchmarks.processes import cpu_seconds, resident_bytes
 from benchmarks.raw_client import Connection, append_frame, connect, encode, open_socket, time_frame
-from seglog_broker.coordinators.groups.records import partition_of
+from seglog_broker.coordinators.topic import partition_of
 from seglog_protocol.errors import CoordinatorLoadingError
 from seglog_protocol.messages import CommittedOffsetsRequest
 

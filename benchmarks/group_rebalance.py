@@ -18,8 +18,9 @@ from benchmarks.peers.servers import PeerServer
 from benchmarks.processes import cpu_seconds, worker
 from benchmarks.raw_client import connect, open_socket
 from seglog_broker.coordinators.groups.classic import ClassicGroup
-from seglog_broker.coordinators.groups.membership import Effects, JoinRequest, LeavingMember, Limits, Now, SyncRequest
-from seglog_broker.coordinators.groups.records import encode_record
+from seglog_broker.coordinators.groups.membership import JoinRequest, LeavingMember, Limits, SyncRequest
+from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.state_machine import Decision, Now
 from seglog_protocol.errors import GroupError
 
 MEMBERS: Final = 100
@@ -39,11 +40,11 @@ class _Virtual:
     """A classic group whose time stands still, and whose records are encoded and forgotten."""
 
     def __init__(self) -> None:
-        self._effects = Effects()
+        self._decision = Decision()
         self._ids = count(1)
         self._now = Now(0, 1_700_000_000_000)
         limits = Limits(initial_rebalance_delay_ms=0)
-        self._group = ClassicGroup("bench", self._effects, lambda: limits, lambda: str(next(self._ids)))
+        self._group = ClassicGroup("bench", self._decision, lambda: limits, lambda: str(next(self._ids)))
         self._joined: list[Any] = []
         self._synced: list[Any] = []
 
@@ -84,10 +85,10 @@ class _Virtual:
             raise BenchmarkError(f"{len(synced)} of {len(self.members)} members have an assignment")
 
     def _deliver(self) -> None:
-        for record in self._effects.records:
+        for record in self._decision.records:
             encode_record(record)
-        replies = self._effects.replies
-        self._effects.records, self._effects.replies = [], []
+        replies = self._decision.replies
+        self._decision.records, self._decision.replies = [], []
         for answer, result in replies:
             answer(result)
 

@@ -17,7 +17,7 @@ from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
-from seglog_broker.coordinators.groups.service.runner import GroupRunner
+from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.listeners import acks, connection, fetches
 from seglog_broker.listeners.serving import acceptor, graceful_close
 from seglog_broker.runtime import request_memory
@@ -319,7 +319,7 @@ def invented(wire: Any) -> Any:
 async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says(
     monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
-    monkeypatch.setattr(GroupRunner, "new_id", staticmethod(lambda: "5f0c2a1e-0000-4000-8000-000000000001"))
+    monkeypatch.setattr(GroupMachines, "new_id", staticmethod(lambda: "5f0c2a1e-0000-4000-8000-000000000001"))
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
     received: dict[int, Frame] = {}

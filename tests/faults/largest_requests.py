@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import seglog
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.kafka import messages as m

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from seglog_broker.coordinators.groups.assignments import encode_assignment
-from seglog_broker.coordinators.groups.subscriptions import encode_subscription
+from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_cases import UNKNOWN_ID, Case, Fields, ask, create_topics, settled, topic_ids, written
 from tests.interop.kafka_wire import Plain, Wire

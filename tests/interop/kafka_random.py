@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from seglog_broker.coordinators.groups.assignments import encode_assignment
-from seglog_broker.coordinators.groups.subscriptions import encode_subscription
+from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, TypeVar
 
-from seglog_broker.coordinators.groups.steps import Pace
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import Pace, Steps
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Numbers of partitions by topic id (16 bytes); no topic without a partition."""

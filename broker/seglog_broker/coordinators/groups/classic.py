@@ -8,14 +8,11 @@ from types import MappingProxyType
 from typing import Final
 
 from seglog_broker.coordinators.groups import classic_errors as errors
-from seglog_broker.coordinators.groups.classic_member import ClassicMember, protocols_by_name
+from seglog_broker.coordinators.groups.classic_members import ClassicMember, protocols_by_name, tombstone
 from seglog_broker.coordinators.groups.classic_phases import ClassicPhases, ClassicState
-from seglog_broker.coordinators.groups.classic_records import tombstone
 from seglog_broker.coordinators.groups.membership import (
-    Answer,
     CommitCheck,
     Each,
-    Effects,
     GroupDescription,
     JoinRequest,
     JoinResult,
@@ -23,21 +20,22 @@ from seglog_broker.coordinators.groups.membership import (
     LeavingMember,
     Limits,
     MemberDescription,
-    Now,
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.coordinators.state_machine import Answer, Decision, Now, Record, StateMachine
 from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka.messages import GroupMetadataValue
+from seglog_protocol.steps import Steps
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a new member may wait for its first generation. It sends no heartbeats yet, so nothing else ends it."""
 
 
-class ClassicGroup:
-    """A classic group. Requests go in with the moment, what is to be written and answered comes out as ``effects``.
+class ClassicGroup(StateMachine):
+    """A classic group.
 
-    - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``effects.replies``, now or later.
+    - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``decision.replies``, now or later.
     - Replies are true as soon as all records that came before them are durable, or with them: they are to be sent
       in order. A generation is written when it is handed out, so it never goes back, even if the broker stops before
       the leader has assigned; that record has no members, so they join anew after a restart.
@@ -49,51 +47,29 @@ class ClassicGroup:
     kind: Final = "classic"
 
     def __init__(
-        self, group_id: str, effects: Effects, limits: Callable[[], Limits], new_id: Callable[[], str]
+        self, group_id: str, decision: Decision, limits: Callable[[], Limits], new_id: Callable[[], str]
     ) -> None:
+        super().__init__(group_id, decision)
         self._group_id = group_id
-        self._effects = effects
         self._limits = limits
         self._new_id = new_id
-        self._phases = ClassicPhases(group_id, effects, limits)
+        self._phases = ClassicPhases(group_id, decision, limits)
 
-    @classmethod
-    def restored(
-        cls,
-        group_id: str,
-        value: GroupMetadataValue,
-        effects: Effects,
-        limits: Callable[[], Limits],
-        new_id: Callable[[], str],
-        now: Now,
-    ) -> "ClassicGroup":
-        """The group as its last record has it. Sessions of its members begin ``now``."""
-        group = cls(group_id, effects, limits, new_id)
-        group._phases.restore(value, now)
-        return group
+    def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
+        """Take the place of a group of the consumer protocol, whose members all have to join again."""
+        self._phases.adopt(members, generation, now)
 
-    @classmethod
-    def downgraded(
-        cls,
-        group_id: str,
-        generation: int,
-        members: Iterable[ClassicMember],
-        effects: Effects,
-        limits: Callable[[], Limits],
-        new_id: Callable[[], str],
-        now: Now,
-    ) -> "ClassicGroup":
-        """A group that was one of the consumer protocol, whose members all have to join again."""
-        group = cls(group_id, effects, limits, new_id)
-        group._phases.adopt(members, generation, now)
-        return group
+    def replay(self, record: Record) -> Steps[None]:
+        """As ``StateMachine.replay``."""
+        if isinstance(record.value, GroupMetadataValue):
+            self._phases.replay(record.value)
+        yield from ()
+
+    def restored(self, now: Now) -> None:
+        """As ``StateMachine.restored``: sessions of members begin."""
+        self._phases.restored(now)
 
     # --- What it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def group_id(self) -> str:
-        """Its name."""
-        return self._group_id
 
     @property
     def generation(self) -> int:
@@ -129,6 +105,11 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         """Whether it has no members, and no rebalance under way."""
         return self._phases.state is ClassicState.EMPTY
+
+    @property
+    def is_unused(self) -> bool:
+        """True if it never had a generation, and no member wants to join it."""
+        return self.is_empty and self.generation == 0
 
     @property
     def empty_since_ms(self) -> int | None:
@@ -250,7 +231,7 @@ class ClassicGroup:
 
     def delete(self) -> None:
         """Append the tombstone of the group. Nothing may be asked of it any more."""
-        self._effects.records.append(tombstone(self._group_id))
+        self.decision.records.append(tombstone(self._group_id))
 
     # --- Time, and what goes wrong outside ----------------------------------------------------------------------------
 

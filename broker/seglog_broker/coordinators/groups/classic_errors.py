@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from seglog_broker.coordinators.groups.classic_member import ClassicMember
+from seglog_broker.coordinators.groups.classic_members import ClassicMember
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.texts import counted
 from seglog_protocol.errors import (

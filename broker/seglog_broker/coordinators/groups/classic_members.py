@@ -1,11 +1,63 @@
-"""The members of a classic group, and what they have in common."""
+"""The members of a classic group, what they have in common, and the record of a generation of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from seglog_broker.coordinators.groups import classic_errors as errors
-from seglog_broker.coordinators.groups.classic_member import ClassicMember
-from seglog_broker.coordinators.groups.membership import Answer
+from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
+from seglog_broker.coordinators.groups.records import CLASSIC_GROUP
+from seglog_broker.coordinators.state_machine import Answer, Now, Record
+from seglog_protocol.kafka.messages import GroupMetadataKey, GroupMetadataValue
+
+_VALUE_VERSION: Final = 3
+"""Of the record of a generation."""
+
+
+@dataclass(slots=True, eq=False)
+class ClassicMember:
+    """A member. Times are ms, ``last_seen_ms`` of the monotonic clock."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Mapping[str, bytes]
+    """Metadata by the name of the assignor, the preferred one first."""
+    last_seen_ms: int = 0
+    assignment: bytes = b""
+    is_new: bool = False
+    """It has not got a generation yet, so it does not send heartbeats."""
+    join_answer: Answer | None = None
+    """Waits for the next generation."""
+    sync_answer: Answer | None = None
+    """Waits for the leader's assignments."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of it waits, so that no heartbeat is expected."""
+        return self.join_answer is not None or self.sync_answer is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols.items())
+        return MEMBER_BYTES + len(self.member_id) + len(self.client_id) + said + len(self.assignment)
+
+    def supports_only(self, protocols: Mapping[str, bytes]) -> bool:
+        """Whether these are its protocols, with the same metadata and in the same order of preference."""
+        return list(self.protocols.items()) == list(protocols.items())
+
+
+def protocols_by_name(protocols: Sequence[tuple[str, bytes]]) -> dict[str, bytes]:
+    """Of assignors that are named twice, the first counts."""
+    named: dict[str, bytes] = {}
+    for name, metadata in protocols:
+        named.setdefault(name, metadata)
+    return named
 
 
 class ClassicMembers:
@@ -111,3 +163,61 @@ class ClassicMembers:
             self._supporters[name] -= 1
             if not self._supporters[name]:
                 del self._supporters[name]
+
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+def metadata_record(
+    group_id: str,
+    protocol_type: str,
+    generation: int,
+    protocol: str | None,
+    leader: str,
+    members: Iterable[ClassicMember],
+    now: Now,
+) -> Record:
+    """A generation with these members and their assignments; with none, it has neither a protocol nor a leader."""
+    written = [
+        GroupMetadataValue.MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.protocols[protocol or ""],
+            assignment=member.assignment,
+        )
+        for member in members
+    ]
+    value = GroupMetadataValue(
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol=protocol if written else None,
+        leader=leader if written else None,
+        current_state_timestamp=now.wall_ms,
+        members=written,
+    )
+    least_size = sum(len(member.subscription) + len(member.assignment) for member in written)
+    return Record(GroupMetadataKey(group=group_id), CLASSIC_GROUP, value, _VALUE_VERSION, least_size)
+
+
+def restored_member(written: GroupMetadataValue.MemberMetadata, protocol: str) -> ClassicMember:
+    """The member of a record, which supports the protocol of its generation alone."""
+    timeout_ms = written.rebalance_timeout
+    return ClassicMember(
+        written.member_id,
+        written.group_instance_id,
+        written.client_id,
+        written.client_host,
+        written.session_timeout,
+        written.session_timeout if timeout_ms < 0 else timeout_ms,
+        {protocol: bytes(written.subscription)},
+        assignment=bytes(written.assignment),
+    )
+
+
+def tombstone(group_id: str) -> Record:
+    """The record that deletes a group."""
+    return Record(GroupMetadataKey(group=group_id), CLASSIC_GROUP, None)

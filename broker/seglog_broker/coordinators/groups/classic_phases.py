@@ -8,23 +8,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+from seglog_broker.coordinators.deadlines import Deadlines
 from seglog_broker.coordinators.groups import classic_errors as errors
-from seglog_broker.coordinators.groups.classic_member import ClassicMember
-from seglog_broker.coordinators.groups.classic_members import ClassicMembers
-from seglog_broker.coordinators.groups.classic_records import metadata_record, restored_member
-from seglog_broker.coordinators.groups.deadlines import Deadlines
+from seglog_broker.coordinators.groups.classic_members import (
+    ClassicMember,
+    ClassicMembers,
+    metadata_record,
+    restored_member,
+)
+from seglog_broker.coordinators.groups.consumer_protocol import subscribed_topics
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
-    Answer,
-    Effects,
     JoinedMember,
     JoinResult,
     Limits,
-    Now,
     SyncResult,
 )
-from seglog_broker.coordinators.groups.subscriptions import subscribed_topics
+from seglog_broker.coordinators.state_machine import Answer, Decision, Now
 from seglog_protocol.errors import GroupError
 from seglog_protocol.kafka.messages import GroupMetadataValue
 
@@ -47,9 +48,9 @@ class ClassicPhases:
     Its group decides who may be a member. Every change of the state is made here, with its records and replies.
     """
 
-    def __init__(self, group_id: str, effects: Effects, limits: Callable[[], Limits]) -> None:
+    def __init__(self, group_id: str, decision: Decision, limits: Callable[[], Limits]) -> None:
         self._group_id = group_id
-        self._effects = effects
+        self._decision = decision
         self._limits = limits
         self.state = ClassicState.EMPTY
         self.state_since_ms = -1
@@ -73,23 +74,27 @@ class ClassicPhases:
         self._sync_deadline_ms = 0  # counts while somebody is unsynced
         self._initial_delay_end_ms: int | None = None  # while a group that was empty waits for more members
 
-    def restore(self, value: GroupMetadataValue, now: Now) -> None:
-        """Become what a record says. Sessions begin ``now``."""
+    def replay(self, value: GroupMetadataValue) -> None:
+        """Become what a record says."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type
         self.state_since_ms = value.current_state_timestamp
         for written in value.members:
-            member = restored_member(written, value.protocol or "", now)
+            member = restored_member(written, value.protocol or "")
             if member.member_id not in self.members.by_id and member.instance_id not in self.members.id_of_instance:
                 self.members.add(member)
-                self.end_wait(member, now)
         if self.members:
             self.state = ClassicState.STABLE
             self.protocol = value.protocol or ""
             self.leader = value.leader or ""
             self.read_subscriptions()
-            if len(self.members) > self._limits().max_size:
-                self.prepare_rebalance(now)  # those who join too late are turned away
+
+    def restored(self, now: Now) -> None:
+        """Begin the sessions of members that come from the log."""
+        for member in self.members:
+            self.end_wait(member, now)
+        if len(self.members) > self._limits().max_size:
+            self.prepare_rebalance(now)  # those who join too late are turned away
 
     def adopt(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
         """Take members that are of ``generation``, with their assignments, and have them join again."""
@@ -352,7 +357,7 @@ class ClassicPhases:
 
     def write(self, members: Iterable[ClassicMember], now: Now) -> None:
         """Have the generation written with these members."""
-        self._effects.records.append(
+        self._decision.records.append(
             metadata_record(
                 self._group_id, self.protocol_type, self.generation, self.protocol, self.leader, members, now
             )
@@ -360,4 +365,4 @@ class ClassicPhases:
 
     def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
         """Have a request answered as soon as all that is written before is durable."""
-        self._effects.replies.append((answer, result))
+        self._decision.replies.append((answer, result))

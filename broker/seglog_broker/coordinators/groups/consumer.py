@@ -27,13 +27,13 @@ from seglog_broker.coordinators.groups.consumer_member import (
 from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
-    Topics,
     check_heartbeat,
 )
 from seglog_broker.coordinators.groups.consumer_state import size_of_member
-from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Effects, Limits, Now
+from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Limits
+from seglog_broker.coordinators.groups.topics import Topics
+from seglog_broker.coordinators.state_machine import Decision, Now, Record, StateMachine
 from seglog_protocol.errors import GroupError
-from seglog_protocol.kafka import Message
 from seglog_protocol.steps import Steps, finished
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
@@ -51,11 +51,11 @@ class GroupState(StrEnum):
     STABLE = "Stable"
 
 
-class ConsumerGroup:
-    """A group of the consumer protocol. Requests go in with the moment, what is to be written comes out as ``effects``.
+class ConsumerGroup(StateMachine):
+    """A group of the consumer protocol.
 
     - The answer to a request is true when all records that the group appended before, or with it, are durable.
-    - Among the replies in ``effects`` are the group's own, by which it learns which records are durable.
+    - Among the replies in ``decision`` are the group's own, by which it learns which records are durable.
     - What may take long is done in steps, between which other requests of the group may come.
     - Where records could not be written, ``write_failed`` is called, and requests meanwhile are answered with errors.
       What the group has decided stays, and is written again with what it decides next.
@@ -69,50 +69,33 @@ class ConsumerGroup:
     def __init__(
         self,
         group_id: str,
-        effects: Effects,
+        decision: Decision,
         limits: Callable[[], Limits],
         new_id: Callable[[], str],
         topics: Topics,
     ) -> None:
+        super().__init__(group_id, decision)
         self._group_id = group_id
         self._new_id = new_id
-        self._core = ConsumerCore(group_id, effects, limits, topics)
+        self._core = ConsumerCore(group_id, decision, limits, topics)
         self._state = self._core.state
         self.regexes = self._core.regexes
         """The regular expressions of its members."""
-        self.classic = ClassicMembership(self._core, effects, new_id)
+        self.classic = ClassicMembership(self._core, decision, new_id)
         """For members that use the classic protocol."""
 
-    @classmethod
-    def upgraded(
-        cls,
-        group_id: str,
-        generation: int,
-        members: Iterable[Member],
-        effects: Effects,
-        limits: Callable[[], Limits],
-        new_id: Callable[[], str],
-        topics: Topics,
-        now: Now,
-    ) -> "ConsumerGroup":
-        """A group that was a classic one. Its members stay, with what they had, and are told to join again.
+    def upgrade(self, members: Iterable[Member], generation: int, now: Now) -> None:
+        """Take the place of a classic group. Its members stay, with their partitions, and are told to rejoin.
 
-        ``begin`` appends its records.
+        ``begin`` decides its records.
         """
-        group = cls(group_id, effects, limits, new_id, topics)
-        group._core.adopt(members, generation, now)
-        return group
+        self._core.adopt(members, generation, now)
 
     def begin(self) -> None:
         """Append the records of a group that takes the place of a classic one."""
         self._state.journal.append()
 
     # --- What it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def group_id(self) -> str:
-        """Its name."""
-        return self._group_id
 
     @property
     def group_epoch(self) -> int:
@@ -335,9 +318,9 @@ class ConsumerGroup:
         """Have what is not durable written again with what is written next."""
         self._state.journal.write_failed()
 
-    def replay(self, key: Message, key_version: int, value: Message | None) -> Steps[None]:
-        """Take a record from the log, in its order. After the last one comes ``restored``."""
-        return self._state.replay(key, key_version, value)
+    def replay(self, record: Record) -> Steps[None]:
+        """As ``StateMachine.replay``."""
+        return self._state.replay(record)
 
     def restored(self, now: Now) -> None:
         """Go on from the records that were replayed. Sessions of members begin now."""

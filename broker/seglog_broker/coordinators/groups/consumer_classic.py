@@ -9,24 +9,21 @@ from typing import Final
 
 from seglog_broker.coordinators.groups import classic_errors
 from seglog_broker.coordinators.groups import consumer_errors as errors
-from seglog_broker.coordinators.groups.assignments import write_assignment
-from seglog_broker.coordinators.groups.classic_member import protocols_by_name
+from seglog_broker.coordinators.groups.classic_members import protocols_by_name
 from seglog_broker.coordinators.groups.consumer_core import JOIN, SYNC, ConsumerCore
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, Member, MemberState, Subscription
+from seglog_broker.coordinators.groups.consumer_protocol import ClassicSubscription, read_subscription, write_assignment
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
-    Answer,
-    Effects,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
-    Now,
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.coordinators.groups.subscriptions import ClassicSubscription, read_subscription
-from seglog_broker.coordinators.groups.topic_names import by_id, by_name
+from seglog_broker.coordinators.groups.topics import by_id, by_name
+from seglog_broker.coordinators.state_machine import Answer, Decision, Now
 from seglog_protocol.errors import GroupError
 from seglog_protocol.steps import Steps
 
@@ -34,9 +31,9 @@ from seglog_protocol.steps import Steps
 class ClassicMembership:
     """What a ClassicGroup is asked, for the classic members of a group of the consumer protocol."""
 
-    def __init__(self, core: ConsumerCore, effects: Effects, new_id: Callable[[], str]) -> None:
+    def __init__(self, core: ConsumerCore, decision: Decision, new_id: Callable[[], str]) -> None:
         self._core: Final = core
-        self._effects: Final = effects
+        self._decision: Final = decision
         self._new_id: Final = new_id
 
     def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
@@ -46,7 +43,7 @@ class ClassicMembership:
         except GroupError as error:
             result = JoinResult(request.member_id, error=error)
         self._core.state.journal.append()
-        self._effects.replies.append((answer, result))
+        self._decision.replies.append((answer, result))
 
     def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
         """Give a member what it is to have now; ``answer`` gets a SyncResult."""
@@ -54,7 +51,7 @@ class ClassicMembership:
             result = yield from self._sync(request, now)
         except GroupError as error:
             result = SyncResult(error=error)
-        self._effects.replies.append((answer, result))
+        self._decision.replies.append((answer, result))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
         """Note that a member lives. Raises the GroupError that tells it what to do."""

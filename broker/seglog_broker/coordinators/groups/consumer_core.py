@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from seglog_broker.coordinators.deadlines import Deadlines
 from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, assign
 from seglog_broker.coordinators.groups.consumer_member import (
@@ -15,13 +16,12 @@ from seglog_broker.coordinators.groups.consumer_member import (
     Reconciliation,
     Subscription,
 )
-from seglog_broker.coordinators.groups.consumer_requests import Topics, TopicSize
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
-from seglog_broker.coordinators.groups.deadlines import Deadlines
-from seglog_broker.coordinators.groups.membership import Effects, Limits, Now
-from seglog_broker.coordinators.groups.steps import ITEMS_A_STEP, Pace
+from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.topic_regexes import TopicRegexes
-from seglog_protocol.steps import Steps, finished
+from seglog_broker.coordinators.groups.topics import Topics, TopicSize
+from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
 
 SESSION: Final = "session "
 REVOCATION: Final = "revocation "
@@ -36,11 +36,11 @@ class ConsumerCore:
     Records of what changes are appended by ``state.journal.append()``.
     """
 
-    def __init__(self, group_id: str, effects: Effects, limits: Callable[[], Limits], topics: Topics) -> None:
+    def __init__(self, group_id: str, decision: Decision, limits: Callable[[], Limits], topics: Topics) -> None:
         self.group_id: Final = group_id
         self.limits: Final = limits
         self.topics: Final = topics
-        self.state: Final = ConsumerState(group_id, effects)
+        self.state: Final = ConsumerState(group_id, decision)
         self.regexes: Final = TopicRegexes(self.state)
         self.deadlines: Final = Deadlines()
         self.last_seen: Final[dict[str, int]] = {}

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglog_broker.coordinators.groups.assignments import encode_assignment
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, merged
 from seglog_broker.coordinators.groups.consumer_core import ConsumerCore
 from seglog_broker.coordinators.groups.consumer_member import Member
-from seglog_broker.coordinators.groups.consumer_requests import Topics
+from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
     Each,
     GroupDescription,
     MemberDescription,
-    Now,
 )
-from seglog_broker.coordinators.groups.subscriptions import encode_subscription
+from seglog_broker.coordinators.groups.topics import Topics
+from seglog_broker.coordinators.state_machine import Now
 
 
 class PartitionsOfTopic(NamedTuple):

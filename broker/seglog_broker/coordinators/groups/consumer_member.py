@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
-from seglog_broker.coordinators.groups.steps import Pace
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import Pace, Steps
 
 JOINING_EPOCH: Final = 0
 """Of a member that has no partitions yet."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, cast
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
 from seglog_broker.coordinators.groups.membership import Each
-from seglog_broker.coordinators.groups.steps import Pace
+from seglog_broker.coordinators.state_machine import Record
 from seglog_protocol.kafka import Message
 from seglog_protocol.kafka.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -17,11 +17,12 @@ from seglog_protocol.kafka.messages import (
     ConsumerGroupMetadataKey,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import Pace, Steps
 
 MadeT = TypeVar("MadeT")
 
@@ -194,6 +195,20 @@ def _with_epochs(
     if epochs is None or len(epochs) != len(topic.partitions):
         epochs = [member_epoch] * len(topic.partitions)
     return zip(topic.partitions, epochs, strict=True)
+
+
+def topics_in(record: Record) -> int:
+    """How many topics a record names."""
+    match record.value:
+        case ConsumerGroupMemberMetadataValue(subscribed_topic_names=topics):
+            return len(topics)
+        case ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics):
+            return len(topics)
+        case ConsumerGroupCurrentMemberAssignmentValue(assigned_partitions=has, partitions_pending_revocation=revoking):
+            return len(has) + len(revoking)
+        case ConsumerGroupRegularExpressionValue(topics=topics):
+            return len(topics)
+    return 0
 
 
 def target_value(assignment: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:

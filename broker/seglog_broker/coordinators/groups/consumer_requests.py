@@ -1,7 +1,7 @@
-"""What groups of the consumer protocol are asked and answer, and what they ask of the broker: its topics."""
+"""The request of members of the consumer protocol, and its result."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.assignors import Assignment
@@ -12,34 +12,6 @@ from seglog_broker.coordinators.groups.membership import Limits
 
 Matching = frozenset[str] | PatternError
 """The names of topics that a regular expression matches, or why it is not taken."""
-
-
-class TopicSize(NamedTuple):
-    """A topic that is there; ``topic_id`` has 16 bytes."""
-
-    topic_id: bytes
-    partitions: int
-
-
-class Topics(Protocol):
-    """The broker's topics, as they are at the moment."""
-
-    def find(self, name: str, /) -> TopicSize | None:
-        """A topic; None if there is none of that name."""
-        ...
-
-    def name(self, topic_id: bytes, /) -> str | None:
-        """The name of a topic; None if there is none with that id."""
-        ...
-
-    def names(self) -> Iterable[str]:
-        """All topics that a regular expression may match: as in Kafka, the broker's own among them."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """A larger number whenever topics have been created, enlarged or deleted."""
-        ...
 
 
 class ConsumerHeartbeat(NamedTuple):

@@ -16,10 +16,11 @@ from seglog_broker.coordinators.groups.consumer_records import (
     read_target,
     subscription_value,
     target_value,
+    topics_in,
 )
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
-from seglog_broker.coordinators.groups.membership import Effects, Record
 from seglog_broker.coordinators.groups.record_journal import RecordJournal
+from seglog_broker.coordinators.state_machine import Decision, Record
 from seglog_protocol.kafka import Message
 from seglog_protocol.kafka.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -33,7 +34,7 @@ from seglog_protocol.kafka.messages import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import Pace, Steps
 
 
 class MatchedTopics(NamedTuple):
@@ -120,9 +121,9 @@ def _size_of_target(target: Assignment) -> int:
 class ConsumerState:
     """Members, what they are to have and what they have. Every change is noted in the journal."""
 
-    def __init__(self, group_id: str, effects: Effects) -> None:
+    def __init__(self, group_id: str, decision: Decision) -> None:
         self.group_id: Final = group_id
-        self.journal: Final = RecordJournal(effects, self._record)
+        self.journal: Final = RecordJournal(decision, self._record)
         self.members: Final[dict[str, Member]] = {}
         self.id_of_instance: Final[dict[str, str]] = {}
         self.targets: Final[dict[str, Assignment]] = {}
@@ -143,6 +144,7 @@ class ConsumerState:
         """How often a member came to have other partitions."""
         self._owners: Final[dict[tuple[bytes, int], str]] = {}
         self._size = GROUP_BYTES + len(group_id)
+        self._pace: Final = Pace()  # of records from the log
 
     @property
     def size(self) -> int:
@@ -322,8 +324,9 @@ class ConsumerState:
             case RecordType.PARTITION_METADATA:
                 return None
 
-    def replay(self, key: Message, key_version: int, value: Message | None) -> Steps[None]:
+    def replay(self, record: Record) -> Steps[None]:
         """Take a record from the log. What it says is durable; records of types that are not known are passed over."""
+        key, key_version, value = record.key, record.key_version, record.value
         if key_version == RecordType.METADATA:
             if isinstance(value, ConsumerGroupMetadataValue):
                 self.group_epoch, self.metadata_hash = value.epoch, value.metadata_hash
@@ -346,6 +349,8 @@ class ConsumerState:
         elif isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey):
             yield from self._replay_member(key.member_id, key_version, value)
         self.journal.forget()
+        if self._pace.is_due(topics_in(record)):
+            yield
 
     def replayed(self) -> None:
         """Take it that there are no more records. Meanwhile a member may have got what another had in its last one."""

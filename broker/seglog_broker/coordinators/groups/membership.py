@@ -1,28 +1,20 @@
-"""Requests of the members of groups, their results, and what a coordinator has to do about them.
-
-A group decides; it waits for nothing. The moment is passed in, what is to be written and answered comes out as
-``Effects``, and ``deadline_ms`` of a group is when it wants to be called again.
-"""
+"""Requests of the members of groups, their results, and descriptions of groups for admins."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.kafka import Message
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members share the partitions of topics."""
 
 NO_GENERATION: Final = -1
-"""The generation of whoever is no member."""
+"""The generation in a request that does not come from a member."""
 
 
-class Now(NamedTuple):
-    """A moment. ``monotonic_ms`` measures intervals; ``wall_ms``, since 1970, is what records hold."""
-
-    monotonic_ms: int
-    wall_ms: int
+CommitCheck = Callable[[bytes, int], None]
+"""Raises the GroupError for a partition, by topic id and number, whose offset the member may not commit."""
 
 
 class Limits(NamedTuple):
@@ -37,50 +29,6 @@ class Limits(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
-
-
-# --- Effects ----------------------------------------------------------------------------------------------------------
-
-
-class Answer(Protocol):
-    """Where the result of a request goes that may have to wait."""
-
-    def __call__(self, result: Any, /) -> None:
-        """Answer with a result: a JoinResult, a SyncResult."""
-        ...
-
-
-class Record(NamedTuple):
-    """A record for ``__consumer_offsets``: its key and value (None: a tombstone), in these versions.
-
-    The version of a key is its type: 2 for the metadata of a classic group.
-    """
-
-    key: Message
-    key_version: int
-    value: Message | None
-    value_version: int = 0
-
-
-class Effects:
-    """What groups want done: ``records`` written, all of them together, and when they are durable ``replies`` sent."""
-
-    __slots__ = ("records", "replies")
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.replies: list[tuple[Answer, Any]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.records or self.replies)
-
-
-class CommitCheck(Protocol):
-    """What decides about the partitions of a commit, one by one."""
-
-    def __call__(self, topic_id: bytes, partition: int, /) -> None:
-        """Raise the GroupError for a partition whose offset the member may not commit."""
-        ...
 
 
 # --- The classic protocol ---------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from seglog_broker.coordinators.groups import consumer_errors as errors
-from seglog_broker.coordinators.groups.assignments import encode_assignment, read_assignment
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.classic import ClassicGroup
-from seglog_broker.coordinators.groups.classic_member import ClassicMember, protocols_by_name
+from seglog_broker.coordinators.groups.classic_members import ClassicMember, protocols_by_name
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_member import (
     ClassicProtocols,
@@ -21,12 +20,16 @@ from seglog_broker.coordinators.groups.consumer_member import (
     Progress,
     Subscription,
 )
-from seglog_broker.coordinators.groups.consumer_requests import Topics
-from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, Effects, Limits, Now
-from seglog_broker.coordinators.groups.steps import ITEMS_A_STEP, Pace
-from seglog_broker.coordinators.groups.subscriptions import ClassicSubscription, read_subscription
-from seglog_broker.coordinators.groups.topic_names import by_id, by_name
-from seglog_protocol.steps import Steps
+from seglog_broker.coordinators.groups.consumer_protocol import (
+    ClassicSubscription,
+    encode_assignment,
+    read_assignment,
+    read_subscription,
+)
+from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, Limits
+from seglog_broker.coordinators.groups.topics import Topics, by_id, by_name
+from seglog_broker.coordinators.state_machine import Now
+from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps
 
 UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""
@@ -34,16 +37,15 @@ UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 
 def upgraded(
     group: ClassicGroup,
-    effects: Effects,
+    make: Callable[[], ConsumerGroup],
     limits: Callable[[], Limits],
-    new_id: Callable[[], str],
     topics: Topics,
     now: Now,
 ) -> Steps[ConsumerGroup]:
-    """The group as one of the consumer protocol, to take the place of ``group`` at once; nothing is written here.
+    """The group, of those that ``make`` makes, that is to take the place of ``group`` at once; nothing is decided here.
 
-    Members that have had a generation stay. Raises UnknownGroupError where the configuration, or what members have
-    said, does not let the group change.
+    Members that have had a generation stay. Raises UnknownGroupError where the configuration, or the metadata of
+    members, does not let the group change.
     """
     while True:
         before = _as_it_is(group)
@@ -51,27 +53,22 @@ def upgraded(
         is_large = any(len(member.progress.since) > ITEMS_A_STEP for member in members)
         if is_large:
             yield
-        made = ConsumerGroup.upgraded(group.group_id, group.generation, members, effects, limits, new_id, topics, now)
+        made = make()
+        made.upgrade(members, group.generation, now)
         if is_large:
             yield
         if _as_it_is(group) == before:
             return made
 
 
-def downgraded(
-    group: ConsumerGroup,
-    effects: Effects,
-    limits: Callable[[], Limits],
-    new_id: Callable[[], str],
-    topics: Topics,
-    now: Now,
-) -> ClassicGroup:
-    """The group as a classic one, to take the place of ``group``, whose tombstones are not written here.
+def downgraded(group: ConsumerGroup, made: ClassicGroup, topics: Topics, now: Now) -> ClassicGroup:
+    """``made``, which is new, as what is to take the place of ``group``, whose tombstones are not decided here.
 
     All its members, if it has any, use the classic protocol (``may_be_classic``).
     """
     members = [_classic_member(member, topics, now) for member in group.members]
-    return ClassicGroup.downgraded(group.group_id, group.group_epoch, members, effects, limits, new_id, now)
+    made.downgrade(members, group.group_epoch, now)
+    return made
 
 
 def _as_it_is(group: ClassicGroup) -> tuple[object, ...]:
@@ -93,7 +90,7 @@ def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics:
         had = yield from read_assignment(member.assignment)
         if said is None or had is None:
             reason = f"what {member.member_id!r} says of itself, or was assigned, is not in Kafka's format"
-            raise errors.not_upgraded(group.group_id, reason)
+            raise errors.not_upgraded(group.key, reason)
         if member.is_new:
             continue
         # A cooperative member that joins has kept what it says, whatever the generation under way assigns to it.
@@ -116,7 +113,7 @@ def _check_upgrade(group: ClassicGroup, limits: Limits) -> None:
     elif len(group.members) > limits.consumer_max_size:
         reason = f"they are more than group.consumer.max.size ({limits.consumer_max_size:,})"
     if reason is not None:
-        raise errors.not_upgraded(group.group_id, reason)
+        raise errors.not_upgraded(group.key, reason)
 
 
 def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:

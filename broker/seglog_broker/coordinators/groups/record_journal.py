@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from seglog_broker.coordinators.groups.consumer_records import RecordKey, order_of_record
-from seglog_broker.coordinators.groups.membership import Effects, Record
+from seglog_broker.coordinators.state_machine import Decision, Record
 
 
 class RecordJournal:
-    """Collects changes and appends their records to ``effects``, in one go and in an order that Kafka can read.
+    """Collects changes and appends their records to ``decision``, in one go and in an order that Kafka can read.
 
-    What was appended is not forgotten before it is durable, of which a reply of its own in ``effects`` tells it. Where
+    What was appended is not forgotten before it is durable, of which a reply of its own in ``decision`` tells it. Where
     it could not be written, it is appended again, as it is then, with whatever is appended next.
     """
 
-    def __init__(self, effects: Effects, record: Callable[[RecordKey], Record]) -> None:
-        self._effects: Final = effects
+    def __init__(self, decision: Decision, record: Callable[[RecordKey], Record]) -> None:
+        self._decision: Final = decision
         self._record: Final = record
         self._changed: set[RecordKey] = set()
         self._not_durable: dict[RecordKey, int] = {}  # -> the last round that it was part of
@@ -39,12 +39,12 @@ class RecordJournal:
             return
         self._rounds += 1
         records = {key: self._record(key) for key in self._changed}
-        self._effects.records += [
+        self._decision.records += [
             records[key] for key in sorted(records, key=lambda key: order_of_record(key, records[key].value is None))
         ]
         self._not_durable.update(dict.fromkeys(records, self._rounds))
         self._changed.clear()
-        self._effects.replies.append((self._note_durable, self._rounds))
+        self._decision.replies.append((self._note_durable, self._rounds))
 
     def write_failed(self) -> None:
         """Have everything that is not known to be durable written again."""

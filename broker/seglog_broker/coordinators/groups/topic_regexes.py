@@ -8,7 +8,7 @@ from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.client_patterns import PatternError
 from seglog_broker.coordinators.groups.consumer_requests import Matching
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState, MatchedTopics
-from seglog_broker.coordinators.groups.membership import Now
+from seglog_broker.coordinators.state_machine import Now
 
 REFRESH_PAUSE_MS: Final = 10_000
 """Between two times when members come to read other topics, however often topics are created."""

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.service import GroupService
-from seglog_broker.coordinators.groups.topic_ids import id_text
+from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.identity import NODE_ID
 from seglog_broker.storage.directory.topic_registry import Topic, Topics

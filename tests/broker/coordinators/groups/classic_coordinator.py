@@ -5,18 +5,12 @@ from itertools import count
 from typing import Any
 
 from seglog_broker.coordinators.groups.classic import ClassicGroup
-from seglog_broker.coordinators.groups.membership import (
-    Effects,
-    JoinRequest,
-    LeaveResult,
-    LeavingMember,
-    Limits,
-    Now,
-    SyncRequest,
-)
+from seglog_broker.coordinators.groups.membership import JoinRequest, LeaveResult, LeavingMember, Limits, SyncRequest
+from seglog_broker.coordinators.state_machine import Decision, Now, Record
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka.compiler import message_writer
-from seglog_protocol.kafka.messages import ConsumerProtocolSubscription, GroupMetadataValue
+from seglog_protocol.kafka.messages import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
+from seglog_protocol.steps import finished
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -68,21 +62,24 @@ class Asked:
         return error
 
 
+def restore(group: ClassicGroup, value: GroupMetadataValue, now: Now) -> None:
+    """Have a new group be as its last record has it."""
+    finished(group.replay(Record(GroupMetadataKey(group=group.key), 2, value)))
+    group.restored(now)
+
+
 class Coordinator:
     """What goes in comes with the virtual time, what comes out is kept (``records``) or answered."""
 
     def __init__(self, value: GroupMetadataValue | None = None, **limits: Any) -> None:
         self.limits = Limits(**{"initial_rebalance_delay_ms": 0, **limits})
-        self.effects = Effects()
+        self.decision = Decision()
         self.ids = count(1)
         self.now_ms = 0
         self.records: list[GroupMetadataValue] = []
-        if value is None:
-            self.group = ClassicGroup("workers", self.effects, lambda: self.limits, self.new_id)
-        else:
-            self.group = ClassicGroup.restored(
-                "workers", value, self.effects, lambda: self.limits, self.new_id, self.now
-            )
+        self.group = ClassicGroup("workers", self.decision, lambda: self.limits, self.new_id)
+        if value is not None:
+            restore(self.group, value, self.now)
 
     def new_id(self) -> str:
         return str(next(self.ids))
@@ -168,9 +165,9 @@ class Coordinator:
 
     def deliver(self) -> None:
         """All records become durable, all replies are sent."""
-        records, replies = self.effects.records[:], self.effects.replies[:]
-        self.effects.records.clear()
-        self.effects.replies.clear()
+        records, replies = self.decision.records[:], self.decision.replies[:]
+        self.decision.records.clear()
+        self.decision.replies.clear()
         for record in records:
             assert record.key.group == "workers"  # type: ignore[attr-defined]
             assert (record.key_version, record.value_version) == (2, 3)

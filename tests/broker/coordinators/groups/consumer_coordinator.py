@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
+from seglog_broker.coordinators.groups import topics
 from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
@@ -11,11 +12,12 @@ from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     Matching,
-    TopicSize,
 )
-from seglog_broker.coordinators.groups.membership import Effects, Limits, Now, Record
-from seglog_broker.coordinators.groups.records import encode_record
-from seglog_broker.coordinators.groups.replay import Replay
+from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.records import GroupReplay
+from seglog_broker.coordinators.groups.topics import TopicSize
+from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.state_machine import Decision, Now, Record
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
@@ -30,7 +32,7 @@ Encoded = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
-class Topics:
+class Topics(topics.Topics):
     """Topics that a test makes, enlarges and deletes. Whoever does that tells the group."""
 
     def __init__(self, **partitions: int) -> None:
@@ -86,14 +88,14 @@ class ConsumerCoordinator:
     def __init__(self, topics: Topics | None = None, **limits: Any) -> None:
         self.topics = Topics(orders=4) if topics is None else topics
         self.limits = Limits(**limits)
-        self.effects = Effects()
+        self.decision = Decision()
         self.now_ms = 0
         self.log: list[Encoded] = []
         self._ids = count(1)
         self.group = self.make_group()
 
     def make_group(self) -> ConsumerGroup:
-        return ConsumerGroup(GROUP, self.effects, lambda: self.limits, self.new_id, self.topics)
+        return ConsumerGroup(GROUP, self.decision, lambda: self.limits, self.new_id, self.topics)
 
     def new_id(self) -> str:
         return str(next(self._ids))
@@ -156,32 +158,32 @@ class ConsumerCoordinator:
 
     def deliver(self) -> None:
         """All records become durable, all replies are sent."""
-        records, replies = self.effects.records[:], self.effects.replies[:]
-        self.effects.records.clear()
-        self.effects.replies.clear()
+        records, replies = self.decision.records[:], self.decision.replies[:]
+        self.decision.records.clear()
+        self.decision.replies.clear()
         self.log += [finished(encode_record(record)) for record in records]
         for answer, result in replies:
             answer(result)
 
     def fail_to_write(self) -> list[Record]:
         """The disk is full: what was to be written and answered is gone; the records that were to be written."""
-        records = self.effects.records[:]
-        self.effects.records.clear()
-        self.effects.replies.clear()
+        records = self.decision.records[:]
+        self.decision.records.clear()
+        self.decision.replies.clear()
         self.group.write_failed(self.now)
         return records
 
     def restart(self) -> None:
         """Begin again from the log, in the way of a broker that starts."""
-        self.effects = Effects()
+        self.decision = Decision()
         self.group = self.make_group()
         restore(self.group, replayed(self.log), self.now)
         self.topics.tell(self.group)
 
 
-def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:
+def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> GroupReplay:
     """What a log of records adds up to."""
-    replay = Replay({"orders": "id-of-orders"})
+    replay = GroupReplay({"orders": "id-of-orders"})
     for number, (key, value) in enumerate(log):
         batch = encode_batch([(0, key, value, ())], base_offset=number)
         header = parse_header(batch)
@@ -189,9 +191,9 @@ def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> Replay:
     return replay
 
 
-def restore(group: ConsumerGroup, replay: Replay, now: Now) -> None:
+def restore(group: ConsumerGroup, replay: GroupReplay, now: Now) -> None:
     """Have a new group be as its records have it."""
     assert not replay.unknown
-    for record in replay.consumer.get(group.group_id, {}).values():
-        finished(group.replay(record.key, record.kind, record.value))
+    for record in replay.consumer.get(group.key, {}).values():
+        finished(group.replay(record))
     group.restored(now)

@@ -14,19 +14,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from seglog_broker.coordinators.groups.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup
 from seglog_broker.coordinators.groups.membership import (
-    Answer,
-    Effects,
     JoinRequest,
     JoinResult,
     LeavingMember,
     Limits,
-    Now,
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.coordinators.state_machine import Answer, Decision, Now
 from seglog_protocol.errors import CoordinatorNotAvailableError, GroupError, MemberIdRequiredError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataValue
-from tests.broker.coordinators.groups.classic_coordinator import subscription
+from tests.broker.coordinators.groups.classic_coordinator import restore, subscription
 from tests.support import examples
 
 _REBALANCE_MAX_MS = 40_000
@@ -107,12 +105,11 @@ class ClassicGroupModel(RuleBasedStateMachine):
         self.make_group()
 
     def make_group(self) -> None:
-        self.effects = Effects()
-        arguments = (self.effects, lambda: self.limits, lambda: str(next(self.ids)))
-        if self.durable is None:
-            self.group = ClassicGroup("workers", *arguments)
-        else:
-            self.group = ClassicGroup.restored("workers", self.durable, *arguments, self.now)
+        self.decision = Decision()
+        arguments = (self.decision, lambda: self.limits, lambda: str(next(self.ids)))
+        self.group = ClassicGroup("workers", *arguments)
+        if self.durable is not None:
+            restore(self.group, self.durable, self.now)
             self.contacts = dict.fromkeys(self.group.members, self.now_ms)
         self.collect()
 
@@ -272,11 +269,11 @@ class ClassicGroupModel(RuleBasedStateMachine):
     # --- What the broker does -----------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take the effects: replies wait for the records in flight, those of earlier requests, too."""
-        values = [record.value for record in self.effects.records]
-        replies = self.effects.replies[:]
-        self.effects.records.clear()
-        self.effects.replies.clear()
+        """Take the decision: replies wait for the records in flight, those of earlier requests, too."""
+        values = [record.value for record in self.decision.records]
+        replies = self.decision.replies[:]
+        self.decision.records.clear()
+        self.decision.replies.clear()
         if not (values or replies):
             return
         handed_out = [result for _, result in replies if values and isinstance(result, JoinResult) and not result.error]
@@ -425,7 +422,7 @@ class ClassicGroupModel(RuleBasedStateMachine):
     @invariant()
     def what_is_seen_of_the_group_is_consistent(self) -> None:
         group = self.group
-        assert not self.effects
+        assert not self.decision
         described = group.describe(self.now)
         assert [member.member_id for member in described.members] == list(group.members)
         instances = [member.instance_id for member in group.members.values() if member.instance_id is not None]

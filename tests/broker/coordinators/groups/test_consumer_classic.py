@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.coordinators.groups.assignments import assigned_partitions
+from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, encode_subscription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.membership import (
-    JoinRequest,
-    JoinResult,
-    LeavingMember,
-    SyncRequest,
-    SyncResult,
-)
-from seglog_broker.coordinators.groups.subscriptions import encode_subscription
+from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.steps import finished

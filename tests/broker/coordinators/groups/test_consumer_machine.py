@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.membership import CommitCheck, Effects, Limits, Now
-from seglog_broker.coordinators.groups.records import encode_record
+from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
+from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.state_machine import Decision, Now
 from seglog_protocol.errors import GroupError
 from seglog_protocol.steps import finished
 from tests.broker.coordinators.groups.consumer_coordinator import GROUP, WALL_MS, Encoded, Topics, replayed, restore
@@ -123,12 +124,12 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         self.make_group()
 
     def make_group(self) -> None:
-        self.effects = Effects()
-        self.group = self.new_group(self.effects)
+        self.decision = Decision()
+        self.group = self.new_group(self.decision)
         restore(self.group, replayed(self.log), self.now)
 
-    def new_group(self, effects: Effects) -> ConsumerGroup:
-        return ConsumerGroup(GROUP, effects, lambda: self.limits, lambda: str(next(self.ids)), self.topics)
+    def new_group(self, decision: Decision) -> ConsumerGroup:
+        return ConsumerGroup(GROUP, decision, lambda: self.limits, lambda: str(next(self.ids)), self.topics)
 
     @property
     def now(self) -> Now:
@@ -164,7 +165,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         try:
             result = finished(self.group.heartbeat(request, self.now))
         except GroupError as error:
-            assert not self.effects, "whoever is refused changes nothing"
+            assert not self.decision, "whoever is refused changes nothing"
             assert self.group.group_epoch == before
             consumer.hear_nothing()
             if not loses_answer and error.code in {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID"}:
@@ -218,7 +219,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         try:
             finished(self.group.heartbeat(ConsumerHeartbeat(consumer.member_id, epoch, consumer.instance_id), self.now))
         except GroupError:
-            assert not self.effects
+            assert not self.decision
             return
         members = {member.member_id: member for member in self.group.members}
         assert (consumer.member_id in members) == (epoch == -2)
@@ -244,11 +245,11 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     # --- What the broker does -----------------------------------------------------------------------------------------
 
     def collect(self, reply: Callable[[], None] = lambda: None, instead: Callable[[], None] = lambda: None) -> None:
-        """Take the effects: replies wait for the records in flight, those of earlier requests, too."""
-        records = [finished(encode_record(record)) for record in self.effects.records]
-        own = [_call(answer, result) for answer, result in self.effects.replies]
-        self.effects.records.clear()
-        self.effects.replies.clear()
+        """Take the decision: replies wait for the records in flight, those of earlier requests, too."""
+        records = [finished(encode_record(record)) for record in self.decision.records]
+        own = [_call(answer, result) for answer, result in self.decision.replies]
+        self.decision.records.clear()
+        self.decision.replies.clear()
         if not records and not self.in_flight:
             for call in (*own, reply):
                 call()
@@ -279,7 +280,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             for call in batch.failed:
                 call()
         self.group.write_failed(self.now)
-        assert not self.effects
+        assert not self.decision
 
     @rule(written=st.integers(0, 3))
     def restart(self, written: int) -> None:
@@ -347,7 +348,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             assert consumer.reads == consumer.told
             assert consumer.epoch == members[consumer.member_id].epoch == self.group.group_epoch
         self.check_shares(inside)
-        restored = self.new_group(Effects())
+        restored = self.new_group(Decision())
         restore(restored, replayed(self.log), self.now)
         assert _at_rest(restored.describe(self.now)) == _at_rest(self.group.describe(self.now))
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from seglog_broker.coordinators.groups import consumer_core, steps
+from seglog_broker.coordinators.groups import consumer_core
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_protocol import steps
 from seglog_protocol.errors import CoordinatorNotAvailableError, GroupError
 from seglog_protocol.steps import Steps, finished
 from tests.broker.coordinators.groups.consumer_coordinator import GROUP, ConsumerCoordinator, Topics, replayed

@@ -8,21 +8,16 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.coordinators.groups.classic_records import tombstone
+from seglog_broker.coordinators.groups.classic_members import tombstone
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
-from seglog_broker.coordinators.groups.membership import Effects, Limits, Now
-from seglog_broker.coordinators.groups.records import (
-    UnknownRecordError,
-    decode_record,
-    encode_commit,
-    encode_forgotten,
-    encode_record,
-    partition_of,
-)
-from seglog_broker.coordinators.groups.replay import Replay
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.records import KINDS, GroupReplay, encode_commit, encode_tombstone
+from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.coordinators.records import UnknownRecordError, decode_record, encode_record
+from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_broker.coordinators.topic import partition_of
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.record_batch import iter_batches, parse_header
@@ -47,7 +42,7 @@ def test_a_commit_is_read_as_it_was_written_and_a_later_record_wins() -> None:
     assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
     later = encode_commit("classic-group", ("orders", 1), COMMITTED._replace(offset=7))
     assert replayed([(KEY, VALUE), later]).offsets.of("classic-group")["orders", 1].offset == 7
-    assert "classic-group" not in replayed([(KEY, VALUE), encode_forgotten("classic-group", ("orders", 1))]).offsets
+    assert "classic-group" not in replayed([(KEY, VALUE), encode_tombstone("classic-group", ("orders", 1))]).offsets
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
@@ -77,11 +72,11 @@ def test_what_is_not_known_is_skipped_and_counted(key: bytes | None, value: byte
     assert sum(replay.unknown.values()) == 1
     assert replay.offsets.of("classic-group") == {("orders", 1): COMMITTED}
     with pytest.raises(UnknownRecordError):
-        finished(decode_record(key, value))
+        finished(decode_record(KINDS, key, value, {}))
 
 
 def test_a_group_is_deleted_by_a_record_without_a_value() -> None:
-    assert finished(decode_record(*finished(encode_record(tombstone("g"))))).value is None
+    assert finished(decode_record(KINDS, *finished(encode_record(tombstone("g"))), {})).value is None
 
 
 @pytest.mark.parametrize(
@@ -108,8 +103,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
     return [bytes(batch) for _, batch in iter_batches(path.read_bytes())], facts
 
 
-def replay_of(batches: Sequence[bytes]) -> Replay:
-    replay = Replay({})
+def replay_of(batches: Sequence[bytes]) -> GroupReplay:
+    replay = GroupReplay({})
     for batch in batches:
         header = parse_header(batch)
         finished(replay.read(header, decode_records(header, batch)))
@@ -138,7 +133,8 @@ def test_the_offsets_are_those_that_kafka_itself_finds(golden: Golden) -> None:
 
 def test_the_classic_group_is_empty_with_its_last_generation(golden: Golden) -> None:
     batches, _ = golden
-    value = replay_of(batches).classic["classic-group"]
+    value = replay_of(batches).classic["classic-group"].value
+    assert isinstance(value, messages.GroupMetadataValue)
     assert (value.protocol_type, value.members, value.leader) == ("consumer", [], None)
     assert value.generation > 0
 
@@ -152,7 +148,7 @@ def test_the_group_of_the_consumer_protocol_is_what_it_was_for_kafka(golden: Gol
 
     def at(end: int) -> ConsumerGroupDescription:
         """The group after so many batches."""
-        group = ConsumerGroup("consumer-group", Effects(), Limits, lambda: "", topics)
+        group = ConsumerGroup("consumer-group", Decision(), Limits, lambda: "", topics)
         restore(group, replay_of(batches[:end]), Now(0, 0))
         return group.describe(Now(0, 0))
 
@@ -198,12 +194,12 @@ def test_offsets_expire_by_kafkas_rules(retention: Retention, committed: tuple[i
 
 def test_a_key_that_comes_again_is_not_read_again() -> None:
     known: dict[bytes, Message] = {}
-    first = finished(decode_record(KEY, VALUE, known))
+    first = finished(decode_record(KINDS, KEY, VALUE, known))
     assert known == {KEY: first.key}
-    assert finished(decode_record(KEY, None, known)).key is first.key
-    assert finished(decode_record(KEY, VALUE, known)) == finished(decode_record(KEY, VALUE)) == first
+    assert finished(decode_record(KINDS, KEY, None, known)).key is first.key
+    assert finished(decode_record(KINDS, KEY, VALUE, known)) == finished(decode_record(KINDS, KEY, VALUE, {})) == first
     with pytest.raises(UnknownRecordError):
-        finished(decode_record(KEY[:5], VALUE, known))
+        finished(decode_record(KINDS, KEY[:5], VALUE, known))
     assert list(known) == [KEY]
 
 
@@ -212,7 +208,7 @@ def test_a_key_that_comes_again_is_not_read_again() -> None:
 
 def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) -> CommittedOffsets:
     """What a log adds up to whose batches are end markers, or (producer id or -1, record)."""
-    replay = Replay({"t": "id"})
+    replay = GroupReplay({"t": "id"})
     for item in batches:
         if isinstance(item, Batch):
             written = item.encoded()
@@ -228,7 +224,7 @@ def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) ->
 
 
 PLACE = ("orders", 1)
-FORGOTTEN = encode_forgotten("classic-group", PLACE)
+FORGOTTEN = encode_tombstone("classic-group", PLACE)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
 from seglog_broker.runtime.response_memory import ResponseMemory

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem

@@ -24,10 +24,10 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.coordinators.groups.service.runner import Group, GroupRunner, Waiting
+from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines
+from seglog_broker.coordinators.runtime import Waiting
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_protocol.errors import GroupError, UnknownMemberError
-from seglog_protocol.steps import Steps
 
 ResultT = TypeVar("ResultT")
 
@@ -37,14 +37,15 @@ class MemberService:
 
     def __init__(
         self,
-        runner: GroupRunner,
+        machines: GroupMachines,
         reads: ColdReads,
         check: Callable[[str], None],
         match: Callable[[str], Awaitable[Matching]],
     ) -> None:
         """``check`` raises what any request about a group would raise; ``match`` matches a regular expression."""
         self._match: Final = match
-        self._runner: Final = runner
+        self._machines: Final = machines
+        self._runtime: Final = machines.runtime
         self._reads: Final = reads
         self._check: Final = check
 
@@ -58,51 +59,54 @@ class MemberService:
             self._check_memory(group, request.member_id, request.size)
             known = self._group_to_join(group, request.member_id)
             if isinstance(known, ClassicGroup):
-                known.join(request, waiting, self._runner.now())
+                known.join(request, waiting, self._runtime.now())
             else:
-                await self._in_steps(group, known.join(request, waiting, self._runner.now()))
-            self._runner.carry_out(group)
-            self._runner.drop_if_unused(group)
-            return await self._runner.wait(group, waiting)
+                await self._runtime.in_steps(group, known.join(request, waiting, self._runtime.now()))
+            self._runtime.carry_out(group)
+            self._runtime.drop_if_unused(group)
+            return await self._runtime.wait(group, waiting)
         except GroupError as error:
             return JoinResult(request.member_id, error=error)
         except trio.Cancelled:
-            left = self._runner.groups.get(group)
+            left = self._runtime.machines.get(group)
             if isinstance(left, ClassicGroup):
-                left.end_join(waiting, self._runner.now())
-                self._runner.carry_out(group)
-                self._runner.drop_if_unused(group)
+                left.end_join(waiting, self._runtime.now())
+                self._runtime.carry_out(group)
+                self._runtime.drop_if_unused(group)
             raise
 
     def _check_memory(self, group: str, member_id: str, size: int) -> None:
         """Raise CoordinatorNotAvailableError if there is no room for what a member says, who may be a new one."""
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         before = None if known is None else known.size_of(member_id)
-        self._runner.memory.check(group, size - (before or 0), is_new=before is None)
+        self._machines.memory.check(group, size - (before or 0), is_new=before is None)
 
     def _group_to_join(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         if isinstance(known, ClassicGroup):
             return known
         if known is not None and not known.is_empty:
             return known.classic
         if member_id:
             raise _unknown_member(group, member_id)
-        return self._runner.make(group) if known is None else self._runner.downgrade(group)
+        if known is not None:
+            return self._machines.downgrade(group)
+        made = self._runtime.machines[group] = self._machines.classic(group)
+        return made
 
     async def sync(self, group: str, request: SyncRequest) -> SyncResult:
         """As ``Groups.sync``."""
         try:
             self._check(group)
             waiting: Waiting[SyncResult] = Waiting()
-            self._runner.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
+            self._machines.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
             known = self._find(group, request.member_id)
             if isinstance(known, ClassicGroup):
-                known.sync(request, waiting, self._runner.now())
+                known.sync(request, waiting, self._runtime.now())
             else:
-                await self._in_steps(group, known.sync(request, waiting, self._runner.now()))
-            self._runner.carry_out(group)
-            return await self._runner.wait(group, waiting)
+                await self._runtime.in_steps(group, known.sync(request, waiting, self._runtime.now()))
+            self._runtime.carry_out(group)
+            return await self._runtime.wait(group, waiting)
         except GroupError as error:
             return SyncResult(error=error)
 
@@ -110,26 +114,26 @@ class MemberService:
         """As ``Groups.heartbeat``."""
         self._check(group)
         try:
-            self._find(group, member_id).heartbeat(member_id, generation, instance_id, self._runner.now())
+            self._find(group, member_id).heartbeat(member_id, generation, instance_id, self._runtime.now())
         finally:
-            self._runner.carry_out(group)
+            self._runtime.carry_out(group)
 
     async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
         """As ``Groups.leave``."""
         self._check(group)
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         if known is None:
             return [
                 LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
                 for member in members
             ]
-        results = _classic(known).leave(members, self._runner.now())
-        await self._runner.written(group)
+        results = _classic(known).leave(members, self._runtime.now())
+        await self._runtime.written(group)
         return results
 
     def _find(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
         """What members of the classic protocol ask in a group. Raises UnknownMemberError where there is none."""
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         if known is None:
             raise _unknown_member(group, member_id)
         return _classic(known)
@@ -144,45 +148,25 @@ class MemberService:
             request = request._replace(matching=await self._match(request.regex))
         self._check_memory(group, request.member_id, request.size)
         known = await self._consumer(group, request)
-        result = await self._in_steps(group, known.heartbeat(request, self._runner.now()))
-        await self._runner.written(group)
+        result = await self._runtime.in_steps(group, known.heartbeat(request, self._runtime.now()))
+        await self._runtime.written(group)
         return result
-
-    async def _in_steps(self, group: str, steps: Steps[ResultT]) -> ResultT:
-        """The result of ``steps``, with other tasks in between. A group that errors leave unused is forgotten."""
-        try:
-            return await self._reads.in_turns(self._noted(group, steps))
-        except BaseException:
-            if group in self._runner.groups:
-                self._runner.carry_out(group)
-                self._runner.drop_if_unused(group)
-            raise
-
-    def _noted(self, group: str, steps: Steps[ResultT]) -> Steps[ResultT]:
-        """``steps``, after each of which it is known what the group takes and when it is to be called."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                result: ResultT = done.value
-                return result
-            self._runner.schedule(group)
-            yield
 
     def _has(self, group: str, regex: str) -> bool:
         """Whether a member subscribes by this expression."""
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         return isinstance(known, ConsumerGroup) and regex in known.regexes
 
     async def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
         """The group of a member of the consumer protocol, made for one that joins."""
-        while not isinstance(known := self._runner.groups.get(group), ConsumerGroup):
-            check_heartbeat(group, request, self._runner.limits())
+        while not isinstance(known := self._runtime.machines.get(group), ConsumerGroup):
+            check_heartbeat(group, request, self._machines.limits())
             if request.member_epoch != JOINING_EPOCH:
                 raise _unknown_member(group, request.member_id)
             if known is None:
-                return self._runner.make_consumer(group)
-            await self._reads.in_turns(self._runner.upgrade(known))
+                made = self._runtime.machines[group] = self._machines.consumer(group)
+                return made
+            await self._reads.in_turns(self._machines.upgrade(known))
         return known
 
 

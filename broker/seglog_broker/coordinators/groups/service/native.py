@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from seglog_broker.coordinators.groups.assignments import assigned_partitions
+from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, Groups, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
@@ -13,7 +13,6 @@ from seglog_broker.coordinators.groups.membership import (
     MemberDescription,
     SyncRequest,
 )
-from seglog_broker.coordinators.groups.subscriptions import subscribed_topics
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.messages import (
     CommitOffsetResult,

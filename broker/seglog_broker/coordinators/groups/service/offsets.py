@@ -6,16 +6,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+import structlog
+import trio
+
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
-from seglog_broker.coordinators.groups.membership import CommitCheck, Record
-from seglog_broker.coordinators.groups.records import encode_commit, encode_forgotten
-from seglog_broker.coordinators.groups.service.beyond_end import BeyondEnd
-from seglog_broker.coordinators.groups.service.offsets_topic import Encoded, OffsetsTopic
-from seglog_broker.coordinators.groups.service.runner import GroupRunner, Waiting
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.membership import CommitCheck
+from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
+from seglog_broker.coordinators.groups.service.machines import Group
+from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.coordinators.runtime import Runtime, Waiting
+from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
@@ -33,6 +37,10 @@ from seglog_protocol.errors import (
 OFFSETS_A_WRITE: Final = 200
 """Offsets that are written together, and handled before other tasks run."""
 
+LINES_AN_HOUR: Final = 100
+"""Lines in the log about commits beyond the end of a log; a partition of a group has one an hour."""
+
+log = structlog.get_logger()
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}
 
@@ -43,7 +51,7 @@ class OffsetService:
     """The committed offsets of all groups."""
 
     def __init__(
-        self, runner: GroupRunner, topic: OffsetsTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
+        self, runtime: Runtime[Group], topic: StateTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
     ) -> None:
         self.committed = CommittedOffsets()
         self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
@@ -53,12 +61,13 @@ class OffsetService:
             "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
         )
         self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
-        self._runner = runner
+        self._runtime = runtime
         self._topic = topic
         self._table = table
         self._config = config
         self._reads = reads
-        self._beyond_end = BeyondEnd(table)
+        self._warned: set[tuple[str, Key]] = set()  # of commits beyond the log end
+        self._warned_from = 0.0  # loop time
 
     # --- Commits ------------------------------------------------------------------------------------------------------
 
@@ -77,7 +86,7 @@ class OffsetService:
     async def _commit_some(
         self, group: str, offsets: Sequence[OffsetToCommit], results: list[SeglogError | None], begin: int
     ) -> None:
-        now = self._runner.now()
+        now = self._runtime.now()
         records: list[Encoded] = []
         stored: list[tuple[Key, CommittedOffset]] = []
         places: list[int] = []
@@ -96,7 +105,7 @@ class OffsetService:
             except SeglogError as error:
                 results[number] = without_frames(error)
                 continue
-            self._beyond_end.look(group, key, wanted.offset)
+            self._warn_beyond_end(group, key, wanted.offset)
             records.append(encode_commit(group, key, committed))
             stored.append((key, committed))
             places.append(number)
@@ -104,7 +113,7 @@ class OffsetService:
             return
         self._under_way.update((group, key) for key, _ in stored)
         waiting: Waiting[None] = Waiting()
-        self._topic.write(group, records, partial(self._note_committed, group, stored, waiting))
+        self._topic.append(group, records, partial(self._note_committed, group, stored, waiting))
         try:
             await waiting.wait()
         except SeglogError as error:
@@ -142,11 +151,11 @@ class OffsetService:
 
     def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
         """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         if known is not None:
-            now = self._runner.now()
+            now = self._runtime.now()
             check = known.check_commit(committer.member_id, committer.generation, committer.instance_id, now)
-            self._runner.carry_out(group)
+            self._runtime.carry_out(group)
             if check is not None:
                 self._check_partitions(check, offsets)
         elif committer.generation >= 0:
@@ -177,6 +186,31 @@ class OffsetService:
             )
         return topic.id
 
+    def _warn_beyond_end(self, group: str, key: Key, offset: int) -> None:
+        """Warn of a commit beyond the end of its log, which is taken, as in Kafka: once an hour for each partition.
+
+        Nothing is known of a log out of service.
+        """
+        partition = self._table.find_readable(*key)
+        if partition is None or offset <= (end := partition.log.log_end_offset):
+            return
+        now = trio.current_time()
+        if now - self._warned_from >= 3_600:
+            self._warned.clear()
+            self._warned_from = now
+        if len(self._warned) < LINES_AN_HOUR and (group, key) not in self._warned:
+            self._warned.add((group, key))
+            log.warning(
+                "committed_beyond_log_end",
+                group=group,
+                topic=key[0],
+                partition=key[1],
+                offset=offset,
+                log_end_offset=end,
+                consequence="a member that begins there goes on where its own settings say, at the latest or earliest "
+                "record; after a restart of the broker the group goes on at the end of the log",
+            )
+
     # --- Looked up ----------------------------------------------------------------------------------------------------
 
     def topics_of(self, group: str, committer: Committer | None) -> dict[str, list[int]]:
@@ -188,7 +222,7 @@ class OffsetService:
         return {topic: sorted(numbers[topic]) for topic in sorted(numbers)}
 
     def _check_fetch(self, group: str, committer: Committer | None) -> None:
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         if committer is not None and isinstance(known, ConsumerGroup):
             known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
 
@@ -239,7 +273,7 @@ class OffsetService:
 
     def retention(self, group: str) -> Retention:
         """What decides when the offsets of ``group`` are forgotten."""
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         retention_ms = self._config.current.offsets_retention_minutes * 60_000
         if known is None:
             return Retention(retention_ms, is_empty=True, empty_since_ms=None, read_topics=None)
@@ -289,13 +323,13 @@ class OffsetService:
             if begin:
                 await self._reads.turn()
             some = keys[begin : begin + OFFSETS_A_WRITE]
-            await self._forget_some(group, some, [encode_forgotten(group, key) for key in some])
+            await self._forget_some(group, some, [encode_tombstone(group, key) for key in some])
         if more:
             await self._forget_some(group, (), more)
 
     async def _forget_some(self, group: str, keys: Sequence[Key], records: Sequence[Encoded | Record]) -> None:
         waiting: Waiting[None] = Waiting()
-        self._topic.write(group, records, partial(self._note_forgotten, group, keys, waiting))
+        self._topic.append(group, records, partial(self._note_forgotten, group, keys, waiting))
         await waiting.wait()
 
     def _note_forgotten(

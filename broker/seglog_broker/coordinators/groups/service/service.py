@@ -3,24 +3,25 @@
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
 import trio
 
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.topics import TopicService
+from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
-from seglog_broker.coordinators.groups.membership import GroupDescription, LeaveResult, LeavingMember, Record
-from seglog_broker.coordinators.groups.service.clamping import OffsetClamp
-from seglog_broker.coordinators.groups.service.expiry import OffsetExpiry
-from seglog_broker.coordinators.groups.service.gone_topics import GoneTopics
-from seglog_broker.coordinators.groups.service.group_topics import GroupTopics
-from seglog_broker.coordinators.groups.service.loader import GroupLoader
+from seglog_broker.coordinators.groups.membership import GroupDescription, LeaveResult, LeavingMember
+from seglog_broker.coordinators.groups.records import GroupReplay
+from seglog_broker.coordinators.groups.service.cleanup import OffsetClamp, OffsetExpiry, OrphanedOffsets
+from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines, RegistryTopics
 from seglog_broker.coordinators.groups.service.members import MemberService
 from seglog_broker.coordinators.groups.service.offsets import OffsetService
-from seglog_broker.coordinators.groups.service.offsets_topic import Encoded, OffsetsTopic
-from seglog_broker.coordinators.groups.service.runner import Group, GroupRunner
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
+from seglog_broker.coordinators.loader import StateLoader
+from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.topic import Encoded, StateTopic, TopicSettings
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -31,10 +32,16 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
+    InvalidGroupIdError,
     SeglogError,
     UnknownGroupError,
     without_frames,
 )
+from seglog_protocol.internal_topics import OFFSETS_TOPIC, offsets_topic_config
+
+GROUP_BYTES_MAX: Final = 32_767
+"""Of a group's name: what a string in Kafka's records can have."""
 
 EFFORT_A_TURN: Final = 5_000
 """Committed offsets of groups that are listed before other tasks run; a group counts as a hundred of them."""
@@ -46,6 +53,19 @@ GROUPS_A_TURN: Final = 50
 
 MEMBERS_A_TURN: Final = 200
 """Memberships that end before other tasks run."""
+
+
+log = structlog.get_logger()
+
+
+def offsets_topic_settings(config: BrokerConfig) -> TopicSettings:
+    """``__consumer_offsets`` as it is created."""
+    return TopicSettings(
+        OFFSETS_TOPIC,
+        "group",
+        config.offsets_topic_num_partitions,
+        offsets_topic_config(config.offsets_topic_segment_bytes),
+    )
 
 
 class GroupService:
@@ -65,46 +85,97 @@ class GroupService:
         offload: Offload,
     ) -> None:
         self._reads = reads
-        self._topic = OffsetsTopic(appends, topics, table, directory, config, clock, reads)
-        self._topics = GroupTopics(directory.registry)
-        self._runner = GroupRunner(self._topic, self._topics, config, clock)
-        self.memory = self._runner.memory
-        self._matching = TopicMatching(self._runner.groups, self._topics, reads)
-        self._runner.note_restored = self._matching.note_restored
-        self._offsets = OffsetService(self._runner, self._topic, table, config, reads)
-        self._gone = GoneTopics(self._offsets, self._topic, reads)
-        clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, reads)
-        self._loader = GroupLoader(
-            self._runner,
-            self._offsets,
-            self._topic,
+        self._topic = StateTopic(
+            lambda: offsets_topic_settings(config.current),
+            appends.append,
+            topics.create,
             table,
-            recoveries,
+            directory.registry,
+            config,
+            clock,
             reads,
-            offload,
-            clamp,
-            self._gone,
-            {name: topic.id for name, topic in directory.registry.topics.items()},
         )
-        self._expiry = OffsetExpiry(self._runner, self._offsets, config, clock_trust, reads)
-        members = MemberService(self._runner, reads, self._loader.check_named, self._matching.match_all)
-        self.check = self._loader.check
+        self._topics = RegistryTopics(directory.registry)
+        self._topic_ids = {name: topic.id for name, topic in directory.registry.topics.items()}
+        self._machines = GroupMachines(self._topic, self._topics, config, clock, reads)
+        self._runtime = self._machines.runtime
+        self.memory = self._machines.memory
+        self._matching = TopicMatching(self._runtime.machines, self._topics, reads)
+        self._offsets = OffsetService(self._runtime, self._topic, table, config, reads)
+        self._orphans = OrphanedOffsets(self._offsets, self._topic, reads)
+        self._clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, reads)
+        self._expiry = OffsetExpiry(self._runtime, self._offsets, config, clock_trust, reads)
+        self._loader = StateLoader(
+            self._topic, table, recoveries, reads, offload, lambda: GroupReplay(self._topic_ids), self._keep
+        )
+        members = MemberService(self._machines, reads, self._check_named, self._matching.match_all)
         self.join = members.join
         self.sync = members.sync
         self.heartbeat = members.heartbeat
         self._leave = members.leave
         self.consumer_heartbeat = members.consumer_heartbeat
-        self.end_waits = self._runner.end_waits
+        self.end_waits = self._runtime.end_waits
 
     async def run(self) -> None:
         """Load groups, then write, expire and wake them, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._topic.run)
-            nursery.start_soon(self._runner.run_timers)
+            nursery.start_soon(self._runtime.run_timers)
             nursery.start_soon(self._matching.run)
-            await self._loader.run()
-            nursery.start_soon(self._gone.run)
+            await self._load()
+            nursery.start_soon(self._orphans.sweep.run)
             nursery.start_soon(self._expiry.run)
+
+    # --- Loading ------------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        began = trio.current_time()
+        was_there = self._topic.exists
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._clamp.run, lambda: self._loader.is_loading)
+            await self._loader.run()
+            if was_there:
+                log.info(
+                    "groups_loaded",
+                    groups=len({*self._runtime.machines, *self._offsets.committed}),
+                    offsets=len(self._offsets.committed),
+                    seconds=round(trio.current_time() - began, 3),
+                )
+            await self._orphans.sweep.sweep()
+
+    async def _keep(self, replay: GroupReplay) -> None:
+        """Take over the groups and offsets of a partition that was read."""
+        for group, record in replay.classic.items():
+            await self._runtime.restore(self._machines.classic(group), [record])
+            await self._reads.turn()
+        for group, records in replay.consumer.items():
+            await self._runtime.restore(self._machines.consumer(group), records.values())
+            self._matching.note_restored(group)
+            await self._reads.turn()
+        self._offsets.committed.add(replay.offsets)
+        await self._clamp.settle(replay.offsets)
+
+    def check(self, group: str) -> None:
+        """As ``Groups.check``."""
+        if len(group) * 3 > GROUP_BYTES_MAX and len(group.encode()) > GROUP_BYTES_MAX:
+            raise InvalidGroupIdError(
+                f"the group id is longer than {GROUP_BYTES_MAX:,} bytes: give the group a shorter one",
+                group=group[:100],
+            )
+        if self._loader.is_unloaded(group):
+            raise CoordinatorLoadingError(
+                f"the broker has just started and still reads what groups committed: ask again about {group}",
+                group=group,
+            )
+        failure = self._loader.failure(group)
+        if failure is not None:
+            raise CoordinatorNotAvailableError(f"what group {group} committed cannot be read: {failure}", group=group)
+
+    def _check_named(self, group: str) -> None:
+        """As ``check``, for what only a group with a name is asked: the one without has offsets and no members."""
+        if not group:
+            raise InvalidGroupIdError("the group id is empty: give the group a name", group=group)
+        self.check(group)
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
@@ -137,7 +208,7 @@ class GroupService:
 
     async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
         """As ``Groups.delete_offsets``."""
-        self._loader.check_named(group)
+        self._check_named(group)
         self._known(group)
         return await self._offsets.delete(group, partitions)
 
@@ -146,7 +217,7 @@ class GroupService:
         self._topics.version += 1
         self._matching.note_topic(topic)
         if is_deleted:
-            self._gone.note_deleted()
+            self._orphans.sweep.want()
 
     # --- Groups as a whole --------------------------------------------------------------------------------------------
 
@@ -157,7 +228,7 @@ class GroupService:
                 "the broker has just started and still reads what groups there are: ask again"
             )
         names = sorted(
-            name for name in {*self._runner.groups, *self._offsets.committed} if after is None or name > after
+            name for name in {*self._runtime.machines, *self._offsets.committed} if after is None or name > after
         )
         listed = []
         effort = 0
@@ -174,28 +245,28 @@ class GroupService:
         self.check(group)
         known = self._known(group)
         if isinstance(known, ConsumerGroup):
-            return as_classic(known.describe(self._runner.now())), self._listed(group)
+            return as_classic(known.describe(self._runtime.now())), self._listed(group)
         if known is not None:
-            return known.describe(self._runner.now()), self._listed(group)
+            return known.describe(self._runtime.now()), self._listed(group)
         return GroupDescription(group, "classic", "Empty", 0, "", "", "", ()), self._listed(group)
 
     def describe_consumer(self, group: str) -> ConsumerGroupDescription:
         """As ``Groups.describe_consumer``."""
-        self._loader.check_named(group)
+        self._check_named(group)
         known = self._known(group)
         if isinstance(known, ConsumerGroup):
-            return known.describe(self._runner.now())
+            return known.describe(self._runtime.now())
         raise UnknownGroupError(f"group {group} is not of the consumer protocol", group=group)
 
     def _known(self, group: str) -> Group | None:
         """A group; None for one that is nothing but offsets. Raises UnknownGroupError."""
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         if known is None and group not in self._offsets.committed:
             raise UnknownGroupError(f"there is no group {group}", group=group)
         return known
 
     def _listed(self, group: str) -> ListedGroup:
-        known = self._runner.groups.get(group)
+        known = self._runtime.machines.get(group)
         partitions = len(self._offsets.committed.of(group))
         if known is None:
             return ListedGroup(group, "classic", "Empty", "", 0, partitions, expires_ms=self._offsets.expires_ms(group))
@@ -233,6 +304,6 @@ class GroupService:
         tombstones: list[Encoded | Record] = []
         if known is not None:
             known.check_delete()
-            tombstones = self._runner.remove(group)
+            tombstones = self._runtime.remove(group)
         await self._offsets.forget(group, list(self._offsets.committed.of(group)), tombstones)
         self._offsets.committed.end(group)

@@ -12,8 +12,9 @@ import trio
 
 from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
-from seglog_broker.coordinators.groups.consumer_requests import Matching, Topics
-from seglog_broker.coordinators.groups.service.runner import Group
+from seglog_broker.coordinators.groups.consumer_requests import Matching
+from seglog_broker.coordinators.groups.service.machines import Group
+from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.partitions.cold_reads import ColdReads
 
 PATTERNS_MAX: Final = 100

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
-from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes
+from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, Turns, in_turns, in_turns_of, run_out

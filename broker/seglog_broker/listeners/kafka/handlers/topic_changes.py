@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from seglog_broker.config.kafka_configs import ConfigEntry, ResourceType
-from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes
+from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.handlers.replicas import check_replicas

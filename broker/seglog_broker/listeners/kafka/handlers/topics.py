@@ -22,7 +22,7 @@ DescribeTopicPartitions
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from seglog_broker.coordinators.groups.topic_ids import NO_ID, id_bytes
+from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.handlers.cluster import (

@@ -6,11 +6,14 @@ from struct import Struct as Layout
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.groups.assignments import assigned_partitions, encode_assignment
+from seglog_broker.coordinators.groups.consumer_protocol import (
+    assigned_partitions,
+    encode_assignment,
+    read_subscription,
+)
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest
-from seglog_broker.coordinators.groups.subscriptions import read_subscription
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.steps import finished

@@ -6,12 +6,11 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.groups.assignments import assigned_partitions
+from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import LeavingMember
-from seglog_broker.coordinators.groups.subscriptions import subscribed_topics
-from seglog_broker.coordinators.groups.topic_ids import id_bytes
+from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC

@@ -14,23 +14,22 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.groups import records
-from seglog_broker.coordinators.groups.assignments import encode_assignment
+from seglog_broker.coordinators import records
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
+from seglog_broker.coordinators.groups.consumer_records import topics_in
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
-from seglog_broker.coordinators.groups.records import ReadRecord, topics_in
-from seglog_broker.coordinators.groups.service.loading import BYTES_OF_RECORD, RECORDS_A_TURN
-from seglog_broker.coordinators.groups.service.offsets_topic import ENCODED_A_TURN
-from seglog_broker.coordinators.groups.service.runner import TOPICS_A_TURN
-from seglog_broker.coordinators.groups.subscriptions import encode_subscription
-from seglog_broker.coordinators.groups.topic_ids import id_text
+from seglog_broker.coordinators.groups.topics import id_text
+from seglog_broker.coordinators.loader import BYTES_OF_RECORD, RECORDS_A_TURN
+from seglog_broker.coordinators.topic import ENCODED_A_TURN
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import MessageTooLargeError, RebalanceInProgressError
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.messages import CreateTopicRequest
+from seglog_protocol.steps import ITEMS_A_STEP
 from tests.broker.coordinators.groups.service.running import (
     NOW,
     join_request,
@@ -340,16 +339,14 @@ async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: tri
 async def test_a_large_group_is_loaded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, None, "message.max.bytes=100000000") as broker:
-        names = await make_topics(broker, 1_000)
+        names = await make_topics(broker, 700)
         for number in range(30):
             await broker.groups.consumer_heartbeat("g", joins(f"m{number}", names))
     with (
         counted(records, "read_message", lambda *call: len(call[2])) as decoded,
-        counted(
-            ConsumerGroup, "replay", lambda group, key, kind, value, _: topics_in(ReadRecord(kind, key, value))
-        ) as replayed,
+        counted(ConsumerGroup, "replay", lambda _group, record, _steps: topics_in(record)) as replayed,
     ):
         async with running(fs, None, "message.max.bytes=100000000") as broker:
             assert len(broker.groups.describe("g")[0].members) == 30
     decoded.assert_at_most(RECORDS_A_TURN * BYTES_OF_RECORD)
-    replayed.assert_at_most(TOPICS_A_TURN)
+    replayed.assert_at_most(ITEMS_A_STEP)

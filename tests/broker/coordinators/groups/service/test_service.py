@@ -1,7 +1,7 @@
 """Groups on the forgetful disk: when they are answered, what a restart or a power cut leaves, when offsets expire."""
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 import trio
@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
-from seglog_broker.coordinators.groups.service.offsets_topic import OffsetsTopic
+from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import BatchBuilder
@@ -442,7 +442,7 @@ async def test_commits_of_a_topic_made_again_under_its_name_outlive_the_search_f
             await trio.testing.wait_all_tasks_blocked()
         lines = [line for line in logged if line["event"] == "committed_offsets_forgotten"]
         assert len({line["group"] for line in lines}) == len(lines) == 100, "many do not fill the log"
-        (total,) = (line for line in logged if line["event"] == "committed_offsets_forgotten_in_all")
+        (total,) = (line for line in logged if line["event"] == "committed_offsets_forgotten_total")
         assert len(groups) - len(again) <= total["groups"] == total["partitions"] <= len(groups)
         before = {group: broker.groups.committed(group, None) for group in groups}
     async with running(fs) as broker:
@@ -600,7 +600,7 @@ async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -
     assert len(lines) == 100
     assert (lines[0]["partitions"], len(lines[0]["first"])) == (7, 5)
     assert lines[0]["first"][0] == {"topic": "t", "partition": 0, "committed": 15, "log_end_offset": 10}
-    (total,) = (line for line in logged if line["event"] == "committed_offsets_clamped_in_all")
+    (total,) = (line for line in logged if line["event"] == "committed_offsets_clamped_total")
     assert (total["groups"], total["partitions"]) == (150, 1050)
 
 
@@ -698,7 +698,7 @@ async def test_a_commit_under_way_while_the_one_before_expires_is_kept() -> None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(commit, broker, "g", 2)
             await trio.lowlevel.checkpoint()
-            await broker.groups._expiry.check()
+            await broker.groups._expiry._sweep.sweep()
         assert committed(broker, "g") == 2
     async with running(fs, clock, *flags) as broker:
         assert committed(broker, "g") == 2
@@ -721,9 +721,9 @@ async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock:
 
 async def test_groups_of_one_request_are_deleted_by_a_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     writes = 0
-    append = OffsetsTopic._append
+    append = StateTopic._append
 
-    async def counted(topic: OffsetsTopic, builders: dict[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
+    async def counted(topic: StateTopic, builders: Mapping[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
         nonlocal writes
         writes += 1
         return await append(topic, builders)
@@ -735,7 +735,7 @@ async def test_groups_of_one_request_are_deleted_by_a_few_writes(monkeypatch: py
             await commit(broker, group, 5)
         log = broker.partitions.partition(OFFSETS_TOPIC, 0).log
         before = log.log_end_offset
-        monkeypatch.setattr(OffsetsTopic, "_append", counted)
+        monkeypatch.setattr(StateTopic, "_append", counted)
         *deleted, unknown = await broker.groups.delete([*groups, "g0", "unknown"])
         assert deleted == [None] * 301
         assert isinstance(unknown, errors.UnknownGroupError)

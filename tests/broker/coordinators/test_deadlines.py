@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.coordinators.groups.deadlines import Deadlines
+from seglog_broker.coordinators.deadlines import Deadlines
 from tests.support import examples
 
 _KEYS = st.sampled_from("abcde")

@@ -1,0 +1,140 @@
+"""The state machines of groups: how each is made, and how another takes its place when a group changes its protocol."""
+
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeAlias
+
+import structlog
+
+from seglog_broker.coordinators.groups.classic import ClassicGroup
+from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.group_memory import Budget
+from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.migration import downgraded, upgraded
+from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
+from seglog_broker.coordinators.runtime import Runtime
+from seglog_broker.coordinators.topic import StateTopic
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.io.clock import Clock
+from seglog_protocol.steps import Steps
+
+log = structlog.get_logger()
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+
+
+class RegistryTopics(Topics):
+    """The topics of a log directory."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry: Final = registry
+        self._found: dict[str, tuple[Topic, TopicSize]] = {}
+
+    def find(self, name: str) -> TopicSize | None:
+        """As ``Topics.find``."""
+        topic = self._registry.topics.get(name)
+        if topic is None:
+            self._found.pop(name, None)
+            return None
+        found = self._found.get(name)
+        if found is None or found[0] is not topic:
+            found = self._found[name] = topic, TopicSize(id_bytes(topic.id), topic.partitions)
+        return found[1]
+
+    def name(self, topic_id: bytes) -> str | None:
+        """As ``Topics.name``."""
+        topic = self._registry.topics.with_id(id_text(topic_id))
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        """As ``Topics.names``."""
+        return list(self._registry.topics)
+
+
+class GroupMachines:
+    """The groups of a broker that have, or had, members, in ``runtime``."""
+
+    def __init__(self, topic: StateTopic, topics: Topics, config: LiveConfig, clock: Clock, reads: ColdReads) -> None:
+        self.memory = Budget(
+            "seglog.groups.memory.bytes", "members of groups", lambda: config.current.seglog_groups_memory_bytes
+        )
+        self.runtime: Runtime[Group] = Runtime(
+            topic, clock, reads, note_size=self.memory.note, successor=self._successor
+        )
+        self._topics = topics
+        self._config = config
+
+    def limits(self) -> Limits:
+        """The limits in force."""
+        config = self._config.current
+        return Limits(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            max_size=config.group_max_size,
+            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            consumer_max_size=config.group_consumer_max_size,
+            consumer_assignors=config.group_consumer_assignors,
+            consumer_migration_policy=config.group_consumer_migration_policy,
+        )
+
+    @staticmethod
+    def new_id() -> str:
+        """The random part of a member id."""
+        return str(uuid.uuid4())
+
+    def classic(self, group: str) -> ClassicGroup:
+        """A classic group without members, which is not in the runtime yet."""
+        return ClassicGroup(group, self.runtime.decision, self.limits, self.new_id)
+
+    def consumer(self, group: str) -> ConsumerGroup:
+        """A group of the consumer protocol without members, which is not in the runtime yet."""
+        return ConsumerGroup(group, self.runtime.decision, self.limits, self.new_id, self._topics)
+
+    def upgrade(self, known: ClassicGroup) -> Steps[None]:
+        """Replace a classic group, if it is still there, by one of the consumer protocol.
+
+        Raises UnknownGroupError where it may not change.
+        """
+        runtime, group = self.runtime, known.key
+        made = yield from upgraded(known, lambda: self.consumer(group), self.limits, self._topics, runtime.now())
+
+        def begin() -> ConsumerGroup:
+            known.refuse_waits()
+            made.begin()
+            return made
+
+        if runtime.machines.get(group) is known:
+            self._replace(known, begin)
+            # Without a look for a successor: it may be a classic one again unless the member joins that it is for.
+            runtime.append_decided(group)
+
+    def downgrade(self, group: str) -> ClassicGroup:
+        """Replace a group of the consumer protocol by a classic one, for which ``carry_out`` is still to be called."""
+        known = self.runtime.machines[group]
+        assert isinstance(known, ConsumerGroup)
+        self._replace(known, partial(self._downgraded, known))
+        made = self.runtime.machines[group]
+        assert isinstance(made, ClassicGroup)
+        return made
+
+    def _downgraded(self, known: ConsumerGroup) -> ClassicGroup:
+        return downgraded(known, self.classic(known.key), self._topics, self.runtime.now())
+
+    def _successor(self, known: Group) -> Callable[[], Group] | None:
+        if isinstance(known, ConsumerGroup) and known.may_be_classic:
+            return partial(self._logged, partial(self._downgraded, known))
+        return None
+
+    def _replace(self, known: Group, make: Callable[[], Group]) -> None:
+        self.runtime.replace(known.key, partial(self._logged, make))
+
+    @staticmethod
+    def _logged(make: Callable[[], Group]) -> Group:
+        made = make()
+        log.info("group_protocol_changed", group=made.key, kind=made.kind, members=len(made.members))
+        return made

@@ -1,0 +1,162 @@
+"""Loads the state of a coordinator from its topic after a start, in turns with the requests that are served."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+import structlog
+import trio
+
+from seglog_broker.coordinators.records import Replay
+from seglog_broker.coordinators.topic import StateTopic
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.errors import CorruptRecordError, PartitionOfflineError, SeglogError
+from seglog_protocol.record_batch import BatchHeader, iter_batches
+from seglog_protocol.records import Record, RecordReader
+
+RECOVERY_POLL_SECONDS: Final = 0.05
+"""Between two looks whether a partition has been recovered."""
+
+BYTES_AT_A_TIME: Final = 256 * 1024
+"""Read, and verified, at a time; a larger batch at once."""
+
+RECORDS_A_TURN: Final = 128
+"""Records that are read before other tasks run."""
+
+BYTES_OF_RECORD: Final = 512
+"""A record with a multiple of them counts as so many more."""
+
+log = structlog.get_logger()
+
+ReplayT = TypeVar("ReplayT", bound=Replay)
+
+
+class StateLoader(Generic[ReplayT]):
+    """Which partitions of a coordinator's topic are loaded, and the task that loads them, one after the other."""
+
+    def __init__(
+        self,
+        topic: StateTopic,
+        table: PartitionTable,
+        recoveries: Recoveries,
+        reads: ColdReads,
+        offload: Offload,
+        make_replay: Callable[[], ReplayT],
+        keep: Callable[[ReplayT], Awaitable[None]],
+    ) -> None:
+        """``keep`` takes over what a partition added up to. Requests about its keys are refused until it returns."""
+        self._topic = topic
+        self._table = table
+        self._recoveries = recoveries
+        self._reads = reads
+        self._offload = offload
+        self._make_replay = make_replay
+        self._keep = keep
+        self._unloaded: set[int] = set(range(topic.partitions)) if topic.exists else set()
+        self._failed: dict[int, str] = {}  # partition -> why it cannot be loaded
+
+    @property
+    def is_loading(self) -> bool:
+        """True while the state of some keys is not known yet."""
+        return bool(self._unloaded)
+
+    def is_unloaded(self, key: str) -> bool:
+        """True while the state of a coordinator key is not known yet."""
+        return bool(self._unloaded) and self._topic.partition_of(key) in self._unloaded
+
+    def failure(self, key: str) -> str | None:
+        """Why the state of a coordinator key cannot be loaded; None if it can, or is."""
+        return self._failed.get(self._topic.partition_of(key)) if self._failed else None
+
+    async def run(self) -> None:
+        """Load every partition, then end."""
+        for number in sorted(self._unloaded):
+            replay = self._make_replay()
+            try:
+                partition = await self._in_service(number)
+                await self._replay(partition, replay)
+                replay.end()
+            except (SeglogError, OSError) as error:
+                # Of what was read nothing is kept: a later record, which was not read, may have replaced it.
+                self._failed[number] = reason = why(error) if isinstance(error, OSError) else error.message
+                log.error("coordinator_not_loaded", topic=self._topic.name, partition=number, reason=reason)  # noqa: TRY400
+            else:
+                for reason, count in replay.unknown.items():
+                    log.warning(
+                        "coordinator_records_skipped",
+                        topic=self._topic.name,
+                        partition=number,
+                        records=count,
+                        reason=reason,
+                    )
+                await self._keep(replay)
+            self._unloaded.discard(number)
+
+    async def _in_service(self, number: int) -> Partition:
+        """A partition, once it is recovered. Raises PartitionOfflineError."""
+        name = self._topic.name
+        while True:
+            partition = self._table.find_readable(name, number)
+            if partition is not None:
+                return partition
+            if self._recoveries.refusal(name, number) is None:
+                self._table.partition(name, number)  # raises why it is not there
+                raise PartitionOfflineError(f"{name}-{number} is not in service")
+            await trio.sleep(RECOVERY_POLL_SECONDS)
+
+    async def _replay(self, partition: Partition, replay: Replay) -> None:
+        """Replay a partition from its start to its end.
+
+        Damaged batches are skipped, with an error in the log. Raises StorageError and OSError if the disk fails.
+        """
+        offset, end = partition.log.log_start_offset, partition.log.log_end_offset
+        while offset < end:
+            try:
+                offset = await self._replay_some(partition, offset, replay)
+            except CorruptRecordError as error:
+                following = error.next_offset if error.next_offset > offset else end
+                log.error(  # noqa: TRY400 - no failure of the program
+                    "coordinator_records_damaged",
+                    topic=partition.topic,
+                    partition=partition.number,
+                    start_offset=offset,
+                    next_offset=following,
+                    reason=error.message,
+                    consequence="what was written there counts as if it had not been",
+                )
+                offset = following
+
+    async def _replay_some(self, partition: Partition, offset: int, replay: Replay) -> int:
+        """Replay some batches from ``offset`` on. Returns the offset behind them."""
+        found = await self._reads.retry_after_cold_read(
+            lambda: partition.log.read(offset, BYTES_AT_A_TIME, verify=True)
+        )
+        if found is None:
+            return partition.log.log_end_offset
+        try:
+            data = await self._offload.cold_read(found.file.pread, found.size, found.position)
+        finally:
+            found.release()
+        effort = 0
+        for header, batch in iter_batches(data):
+            if header.next_offset > offset:
+                effort = await self._replay_batch(header, batch, replay, effort)
+                offset = header.next_offset
+        return offset
+
+    async def _replay_batch(self, header: BatchHeader, batch: memoryview, replay: Replay, effort: int) -> int:
+        """``effort`` and the result: records read since other tasks ran. Most batches hold a few; a turn costs more."""
+        reader = RecordReader(header, batch, Record, at_once=RECORDS_A_TURN)
+        while not reader.is_finished:
+            for record in reader.read():
+                for _ in replay.read(header, (record,)):
+                    await self._reads.turn()
+                effort += 1 + len(record.value or b"") // BYTES_OF_RECORD
+                if effort >= RECORDS_A_TURN:
+                    await self._reads.turn()
+                    effort = 0
+        return effort

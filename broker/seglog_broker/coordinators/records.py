@@ -1,0 +1,127 @@
+"""Records of coordinators' topics: bytes to keys and values and back, and a partition replayed in the order of its log.
+
+Key and value each begin with an int16: the type of the record, and the version of the value. A record without a value
+is a tombstone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from struct import Struct as Layout
+from struct import error as StructError  # noqa: N812 - an exception
+from typing import Final, NamedTuple
+
+from seglog_broker.coordinators.state_machine import Record
+from seglog_protocol.kafka import Message, messages, read_message, write_message, write_message_in_pieces
+from seglog_protocol.kafka.compiler import message_reader_in_pieces
+from seglog_protocol.kafka.errors import WireError
+from seglog_protocol.kafka.source import PIECE_BYTES
+from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.records import Record as LogRecord
+from seglog_protocol.steps import Steps, steps_of
+from seglog_protocol.transaction_files import decode_end_marker
+
+VERSION: Final = Layout(">h")
+
+
+class RecordKind(NamedTuple):
+    """A type of records: the names of the structs of key and value, and the newest version of the value."""
+
+    key: str
+    value: str
+    newest: int
+
+
+class UnknownRecordError(Exception):
+    """A record of a type, or in a version, that is not known here; or bytes that are no record of a coordinator."""
+
+
+def encode_record(record: Record) -> Steps[tuple[bytes, bytes | None]]:
+    """Key and value of a record."""
+    key = encode_key(record)
+    if record.value is None:
+        return key, None
+    value = yield from steps_of(write_message_in_pieces(record.value, record.value_version))
+    return key, VERSION.pack(record.value_version) + value
+
+
+def encode_key(record: Record) -> bytes:
+    """The key of a record."""
+    return VERSION.pack(record.key_version) + write_message(record.key, 0)
+
+
+def decode_record(
+    kinds: Mapping[int, RecordKind], key: bytes | None, value: bytes | None, known_keys: dict[bytes, Message]
+) -> Steps[Record]:
+    """A record of one of ``kinds`` from its bytes. Raises UnknownRecordError.
+
+    ``known_keys`` has the keys that were read before, and gets this one: the same keys come again and again.
+    """
+    try:
+        key = key or b""
+        (kind,) = VERSION.unpack_from(key)
+        if kind not in kinds:
+            raise UnknownRecordError(f"records of type {kind} are not known here")
+        names = kinds[kind]
+        read_key = known_keys.get(key)
+        if read_key is None:
+            read_key = read_message(getattr(messages, names.key), 0, memoryview(key)[VERSION.size :])
+            known_keys[key] = read_key
+        if value is None:
+            return Record(read_key, kind, None)
+        (version,) = VERSION.unpack_from(value)
+        if not 0 <= version <= names.newest:
+            raise UnknownRecordError(f"version {version} of records of type {kind} is not known here")
+        if len(value) <= PIECE_BYTES:
+            cls = getattr(messages, names.value)
+            return Record(read_key, kind, read_message(cls, version, memoryview(value)[VERSION.size :]), version)
+        reading = message_reader_in_pieces(names.value, version)
+        return Record(read_key, kind, (yield from steps_of(reading(memoryview(value), VERSION.size)))[0], version)
+    except StructError:
+        raise UnknownRecordError("it does not begin with a type and a version") from None
+    except WireError as error:
+        raise UnknownRecordError(str(error)) from error
+
+
+class Replay:
+    """Takes in the records of a partition in the order of its log; subclasses say what they add up to.
+
+    A record of a transaction is applied when the marker of its commit is read. A record that is not known is counted
+    and skipped: a newer Kafka may have written it.
+    """
+
+    def __init__(self, kinds: Mapping[int, RecordKind]) -> None:
+        self.unknown: Counter[str] = Counter()
+        """Records that were skipped, by what is wrong with them."""
+        self.open: dict[int, list[Record]] = {}
+        """Records of transactions that are open, by producer id."""
+        self._kinds = kinds
+        self._keys: dict[bytes, Message] = {}
+
+    def apply(self, record: Record) -> None:
+        """Take in a record that counts."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Take note of the end of the log. What is still ``open`` is neither committed nor aborted."""
+
+    def read(self, header: BatchHeader, records: Iterable[LogRecord]) -> Steps[None]:
+        """Take in records of one batch."""
+        if header.is_control:
+            for record in records:
+                marker = decode_end_marker(record.key, record.value)
+                ended = self.open.pop(header.producer_id, [])
+                if marker is not None and marker.type == "COMMIT":
+                    for held in ended:
+                        self.apply(held)
+            return
+        held_back = self.open.setdefault(header.producer_id, []) if header.is_transactional else None
+        for record in records:
+            try:
+                known = yield from decode_record(self._kinds, record.key, record.value, self._keys)
+            except UnknownRecordError as error:
+                self.unknown[str(error)] += 1
+                continue
+            if held_back is None:
+                self.apply(known)
+            else:
+                held_back.append(known)

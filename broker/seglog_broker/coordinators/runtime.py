@@ -1,0 +1,297 @@
+"""Drives the state machines of a coordinator: appends the records that they decide, and replies once those are durable.
+
+A runtime knows no coordinator: it is given the topic, and state machines of one class.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import trio
+
+from seglog_broker.coordinators.deadlines import Deadlines
+from seglog_broker.coordinators.records import encode_key
+from seglog_broker.coordinators.state_machine import Answer, Decision, Now, Record, StateMachine
+from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.storage.io.clock import Clock
+from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
+from seglog_protocol.steps import Steps
+
+DEADLINES_A_TURN: Final = 50
+"""State machines that are called at their deadlines before other tasks run."""
+
+ResultT = TypeVar("ResultT")
+MachineT = TypeVar("MachineT", bound=StateMachine)
+
+
+class Waiting(Generic[ResultT]):
+    """Waits for the result of a request: an ``Answer``. Only the first result, or error, counts."""
+
+    __slots__ = ("_answered", "_error", "_result")
+
+    def __init__(self) -> None:
+        self._answered = trio.Event()
+        self._result: ResultT | None = None
+        self._error: SeglogError | None = None
+
+    def __call__(self, result: ResultT, /) -> None:
+        """Answer with ``result``."""
+        if not self._answered.is_set():
+            self._result = result
+            self._answered.set()
+
+    def fail(self, error: SeglogError) -> None:
+        """Have ``wait`` raise ``error``."""
+        if not self._answered.is_set():
+            self._error = error
+            self._answered.set()
+
+    async def wait(self) -> ResultT:
+        """The result, once there is one. Raises the error there is instead. May be cancelled."""
+        await self._answered.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # it is set before the event
+
+
+class Runtime(Generic[MachineT]):
+    """The state machines of a coordinator by coordinator key: the id of a group, for example."""
+
+    def __init__(
+        self,
+        topic: StateTopic,
+        clock: Clock,
+        reads: ColdReads,
+        *,
+        note_size: Callable[[str, int], None] = lambda _key, _size: None,
+        successor: Callable[[MachineT], Callable[[], MachineT] | None] = lambda _machine: None,
+    ) -> None:
+        """``note_size`` gets the bytes that a key takes, 0 when it is gone.
+
+        ``successor`` is asked after each call of a state machine: it returns None, or what makes the one to replace it.
+        """
+        self.machines: dict[str, MachineT] = {}
+        self.decision = Decision()
+        """What all of them decide into."""
+        self._topic = topic
+        self._clock = clock
+        self._reads = reads
+        self._note_size = note_size
+        self._successor = successor
+        self._unwritten: dict[str, int] = {}  # key -> writes that are not durable yet
+        self._owed: dict[str, dict[bytes, int]] = {}
+        """By coordinator key: the keys of records of a state machine that was replaced, and the number of replacement.
+
+        Their tombstones are part of whatever is written next, until that is durable.
+        """
+        self._replacements = 0
+        self._after_failure: dict[str, int] = {}  # key -> how many of these were queued before an earlier one failed
+        self._waiting: dict[Waiting[Any], str] = {}  # unanswered requests, and their keys
+        self._deadlines = Deadlines()
+        self._sleeps_until_ms: float = math.inf
+        self._sooner = trio.Event()
+        self._is_stopping = False
+
+    def now(self) -> Now:
+        """This moment."""
+        return Now(int(trio.current_time() * 1000), self._clock.now_ms())
+
+    # --- State machines that come and go ------------------------------------------------------------------------------
+
+    async def restore(self, machine: MachineT, records: Iterable[Record]) -> None:
+        """Add a state machine when all its records are replayed, in turns with other tasks."""
+        for record in records:
+            await self._reads.in_turns(machine.replay(record))
+        machine.restored(self.now())
+        self.machines[machine.key] = machine
+        self.schedule(machine.key)
+
+    def replace(self, key: str, make: Callable[[], MachineT]) -> MachineT:
+        """Put what ``make`` returns in the place of a state machine, whose tombstones are written with its records."""
+        records = self.decision.records
+        count = len(records)
+        made = make()
+        of_made = records[count:]
+        del records[count:]
+        self.machines[key].delete()
+        self.machines[key] = made
+        self._replacements += 1
+        tombstones = {encode_key(record): self._replacements for record in records[count:]}
+        self._owed.setdefault(key, {}).update(tombstones)
+        records += of_made
+        return made
+
+    def remove(self, key: str) -> list[Encoded | Record]:
+        """Remove a state machine. Returns the tombstones of its records, which are not appended here."""
+        self.machines.pop(key).delete()
+        self.schedule(key)
+        records, self.decision.records = self.decision.records, []
+        self.decision.replies = []  # of what is gone
+        tombstones = list(self._with_owed(key, records))
+        self._owed.pop(key, None)
+        return tombstones
+
+    def drop_if_unused(self, key: str) -> None:
+        """Remove a state machine about which nothing was ever decided, and which waits for nothing."""
+        machine = self.machines[key]
+        if machine.is_unused and machine.deadline_ms is None and key not in self._unwritten:
+            del self.machines[key]
+            self.schedule(key)
+
+    # --- What they decide ---------------------------------------------------------------------------------------------
+
+    async def in_steps(self, key: str, steps: Steps[ResultT]) -> ResultT:
+        """The result of a request that takes long, with other tasks in between. ``carry_out`` comes after it.
+
+        Where it raises, what was decided before is carried out here.
+        """
+        try:
+            return await self._reads.in_turns(self._scheduled(key, steps))
+        except BaseException:
+            if key in self.machines:
+                self.carry_out(key)
+                self.drop_if_unused(key)
+            raise
+
+    def _scheduled(self, key: str, steps: Steps[ResultT]) -> Steps[ResultT]:
+        """``steps``, with the size and the deadline up to date after each."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: ResultT = done.value
+                return result
+            self.schedule(key)
+            yield
+
+    def carry_out(self, key: str) -> None:
+        """Append the records that were decided, send the replies when they are durable, and schedule the next call.
+
+        It follows each call of a state machine.
+        """
+        machine = self.machines.get(key)
+        make_successor = None if machine is None else self._successor(machine)
+        if make_successor is not None:
+            self.replace(key, make_successor)
+        self.append_decided(key)
+
+    def append_decided(self, key: str) -> None:
+        """As ``carry_out``, without a look for a successor."""
+        self.schedule(key)
+        if not self.decision:
+            return
+        records, replies = self.decision.records, self.decision.replies
+        self.decision.records, self.decision.replies = [], []
+        if records or key in self._unwritten:
+            self._unwritten[key] = self._unwritten.get(key, 0) + 1
+            owed = dict(self._owed.get(key, ())) if records else {}
+            then = partial(self._note_written, key, replies, owed)
+            self._topic.append(key, self._with_owed(key, records) if records else (), then)
+        else:
+            for answer, result in replies:
+                answer(result)
+
+    def _with_owed(self, key: str, records: Sequence[Record]) -> Sequence[Encoded | Record]:
+        """``records``, after the tombstones that are owed and do not stand among them."""
+        owed = self._owed.get(key)
+        if not owed:
+            return records
+        there = set(map(encode_key, records))
+        return [*((deleted, None) for deleted in owed if deleted not in there), *records]
+
+    async def written(self, key: str) -> None:
+        """Carry out what was decided, and return when it is durable. Raises CoordinatorNotAvailableError."""
+        waiting: Waiting[None] = Waiting()
+        self.decision.replies.append((waiting, None))
+        self.carry_out(key)
+        await waiting.wait()
+
+    async def wait(self, key: str, waiting: Waiting[ResultT]) -> ResultT:
+        """The reply to a request. Raises CoordinatorNotAvailableError, also where the broker stops first."""
+        if self._is_stopping:
+            raise _stopping(key)
+        self._waiting[waiting] = key
+        try:
+            return await waiting.wait()
+        finally:
+            del self._waiting[waiting]
+
+    def end_waits(self) -> None:
+        """Answer all requests that ``wait``, now and from now on: the broker stops."""
+        self._is_stopping = True
+        for waiting, key in list(self._waiting.items()):
+            waiting.fail(_stopping(key))
+
+    def _note_written(
+        self,
+        key: str,
+        replies: Sequence[tuple[Answer, Any]],
+        deleted: Mapping[bytes, int],
+        error: SeglogError | None,
+    ) -> None:
+        """Send the replies that waited for a write, of which the tombstones ``deleted`` were part."""
+        if deleted and error is None and (owed := self._owed.get(key)) is not None:
+            for of_record, replacement in deleted.items():
+                if owed.get(of_record) == replacement:
+                    del owed[of_record]
+            if not owed:
+                del self._owed[key]
+        left = self._unwritten[key] - 1
+        if left:
+            self._unwritten[key] = left
+        else:
+            del self._unwritten[key]
+        failed = error is not None
+        if (suspect := self._after_failure.pop(key, 0)) > 1:
+            self._after_failure[key] = suspect - 1
+        if suspect and error is None:
+            # Its replies may tell of what was to be written earlier, and is not.
+            error = CoordinatorNotAvailableError(f"what {key} decided before was not written; try again")
+        for answer, result in replies:
+            if error is None:
+                answer(result)
+            elif isinstance(answer, Waiting):
+                answer.fail(error)
+        if failed and left:
+            self._after_failure[key] = left
+        if failed and (machine := self.machines.get(key)) is not None:
+            machine.write_failed(self.now())
+            self.carry_out(key)
+
+    # --- Time ---------------------------------------------------------------------------------------------------------
+
+    def schedule(self, key: str) -> None:
+        """Note how much a state machine takes, and when it is to be called."""
+        machine = self.machines.get(key)
+        self._note_size(key, 0 if machine is None else machine.size)
+        deadline_ms = None if machine is None else machine.deadline_ms
+        if deadline_ms is None:
+            self._deadlines.discard(key)
+        else:
+            self._deadlines.set(key, deadline_ms)
+            if deadline_ms < self._sleeps_until_ms:
+                self._sooner.set()
+
+    async def run_timers(self) -> None:
+        """Call state machines at their deadlines, until cancelled."""
+        while True:
+            self._sooner = trio.Event()
+            called = 0
+            while (key := self._deadlines.pop_due(self.now().monotonic_ms)) is not None:
+                machine = self.machines.get(key)
+                if machine is not None:
+                    machine.advance(self.now())
+                    self.carry_out(key)
+                called += 1
+                if called % DEADLINES_A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+            earliest_ms = self._deadlines.earliest()
+            self._sleeps_until_ms = math.inf if earliest_ms is None else earliest_ms
+            with trio.move_on_at((self._sleeps_until_ms + 1) / 1000):  # a moment is rounded down to its millisecond
+                await self._sooner.wait()
+
+
+def _stopping(key: str) -> CoordinatorNotAvailableError:
+    return CoordinatorNotAvailableError("the broker is stopping: connect again", group=key)

@@ -1,0 +1,100 @@
+"""State machines, of which a coordinator has one for each key. They decide without I/O, tasks and clocks.
+
+A request goes in with the moment. What comes out stands in a ``Decision``: records, which the runtime appends to the
+topic of the coordinator, and replies, which it sends when those are durable. So no client learns of what a power cut
+could take back.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from seglog_protocol.kafka import Message
+from seglog_protocol.steps import Steps
+
+Answer = Callable[[Any], None]
+"""Takes the result of a request that may have to wait."""
+
+
+class Now(NamedTuple):
+    """A moment. ``monotonic_ms`` measures intervals; ``wall_ms``, since 1970, is what records hold."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class Record(NamedTuple):
+    """A record of a coordinator's topic: its key and value (None: a tombstone), in these versions.
+
+    The version of a key is its type: 2 for the metadata of a classic group.
+    """
+
+    key: Message
+    key_version: int
+    value: Message | None
+    value_version: int = 0
+    least_size: int = 0
+    """Bytes that the value has at least, as far as that is known before it is encoded."""
+
+
+class Decision:
+    """What state machines have decided and the runtime has not taken yet.
+
+    ``records`` are written together; ``replies``, each a result with where it goes, are sent when they are durable.
+    """
+
+    __slots__ = ("records", "replies")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.replies: list[tuple[Answer, Any]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.replies)
+
+
+class StateMachine:
+    """The state of one coordinator key: of one group, for example. Requests are methods of its subclasses.
+
+    - State that records carry changes by ``replay`` alone, of a record that was just decided as of one from the log.
+      State that no record carries, such as the time of a heartbeat, begins anew with ``restored``.
+    - A reply is true when all records that were decided before it, or with it, are durable.
+    - A request that may take long is a generator: it pauses where the state is consistent, and other requests are
+      served there.
+    """
+
+    def __init__(self, key: str, decision: Decision) -> None:
+        """It decides into ``decision``, which all state machines of a runtime share."""
+        self.key: Final = key
+        self.decision: Final = decision
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
+        return None
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that it takes, about."""
+        return 0
+
+    @property
+    def is_unused(self) -> bool:
+        """True if nothing was ever decided about this key, so that it may be dropped without a record."""
+        return False
+
+    def replay(self, record: Record) -> Steps[None]:
+        """Change the state as a record says."""
+        raise NotImplementedError
+
+    def restored(self, now: Now) -> None:
+        """Go on after the last record from the log was replayed: all that is measured in time begins now."""
+
+    def advance(self, now: Now) -> None:
+        """Decide what is due. A request that comes before ``advance`` is in time, whatever the deadline was."""
+
+    def write_failed(self, now: Now) -> None:
+        """Decide what follows where records that were decided could not be written; requests in between got errors."""
+
+    def delete(self) -> None:
+        """Decide the tombstones of all its records. No request follows."""
+        raise NotImplementedError

@@ -1,0 +1,96 @@
+"""Groups that change their protocol: what they were is deleted with what they are."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
+from typing import cast
+
+from seglog_broker.config import load_config
+from seglog_broker.coordinators.groups.classic import ClassicGroup
+from seglog_broker.coordinators.groups.classic_members import tombstone
+from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
+from seglog_broker.coordinators.groups.service.machines import GroupMachines
+from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
+from seglog_protocol.steps import finished
+from tests.broker.coordinators.groups.consumer_coordinator import Topics
+from tests.logs import ManualClock
+
+FAILED = CoordinatorNotAvailableError("the disk")
+
+
+def encode(records: Iterable[Encoded | Record]) -> list[Encoded]:
+    return [finished(encode_record(record)) if isinstance(record, Record) else record for record in records]
+
+
+class HeldTopic:
+    """Keeps what is to be appended until the test says what becomes of it."""
+
+    def __init__(self) -> None:
+        self.writes: list[Callable[[SeglogError | None], None]] = []
+        self.records: list[list[Encoded]] = []
+        """Of every write."""
+
+    def append(self, key: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]) -> None:
+        self.writes.append(then)
+        self.records.append(encode(records))
+
+    def end(self, error: SeglogError | None = None) -> None:
+        self.writes.pop(0)(error)
+
+
+def without_groups() -> tuple[GroupMachines, HeldTopic]:
+    topic = HeldTopic()
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    machines = GroupMachines(
+        cast("StateTopic", topic), Topics(), LiveConfig(config), ManualClock(0), cast("ColdReads", None)
+    )
+    return machines, topic
+
+
+CLASSIC_KEY = finished(encode_record(tombstone("g")))[0]
+
+
+def deletes(records: Sequence[Encoded]) -> bool:
+    """Whether these delete what a classic group had, before they say anything else."""
+    tombstones = list(takewhile(lambda record: record[1] is None, records))
+    return (CLASSIC_KEY, None) in tombstones
+
+
+async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable() -> None:
+    machines, topic = without_groups()
+    runtime = machines.runtime
+    runtime.machines["g"] = machines.classic("g")
+    runtime.carry_out("g")
+    known = runtime.machines["g"]
+    assert isinstance(known, ClassicGroup)
+    finished(machines.upgrade(known))
+    assert deletes(topic.records[-1])
+    topic.end(FAILED)
+    group = runtime.machines["g"]
+    assert isinstance(group, ConsumerGroup)
+    joins = ConsumerHeartbeat("m", 0, rebalance_timeout_ms=20_000, topics=["t"], owned={})
+    finished(group.heartbeat(joins, runtime.now()))
+    runtime.carry_out("g")
+    assert deletes(topic.records[-1])
+    topic.end(FAILED)
+    finished(group.heartbeat(joins, runtime.now()))
+    runtime.carry_out("g")
+    assert deletes(topic.records[-1])
+    topic.end()
+    finished(group.heartbeat(ConsumerHeartbeat("m", -1), runtime.now()))
+    runtime.carry_out("g")
+    assert not deletes(topic.records[-1])
+    topic.end()
+    back = machines.downgrade("g")
+    runtime.carry_out("g")
+    written = dict(topic.records[-1])
+    assert written[CLASSIC_KEY] is not None
+    assert {value for key, value in written.items() if key != CLASSIC_KEY} == {None}
+    topic.end(FAILED)
+    assert {key for key, value in encode(runtime.remove("g")) if value is None} == set(written)
+    assert back.generation == group.group_epoch
