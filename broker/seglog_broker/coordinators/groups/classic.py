@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from seglog_broker.coordinators.groups import classic_errors as errors
 from seglog_broker.coordinators.groups.classic_members import ClassicMember, protocols_by_name, tombstone
 from seglog_broker.coordinators.groups.classic_phases import ClassicPhases, ClassicState
 from seglog_broker.coordinators.groups.membership import (
@@ -22,9 +21,18 @@ from seglog_broker.coordinators.groups.membership import (
     MemberDescription,
     SyncRequest,
     SyncResult,
+    member_id_required,
 )
 from seglog_broker.coordinators.state_machine import Answer, Decision, Now, Record, StateMachine
-from seglog_protocol.errors import GroupError
+from seglog_broker.texts import counted
+from seglog_protocol.errors import (
+    GroupError,
+    GroupMaxSizeError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    NonEmptyGroupError,
+    UnknownMemberError,
+)
 from seglog_protocol.kafka.messages import GroupMetadataValue
 from seglog_protocol.steps import Steps
 
@@ -50,7 +58,6 @@ class ClassicGroup(StateMachine):
         self, group_id: str, decision: Decision, limits: Callable[[], Limits], new_id: Callable[[], str]
     ) -> None:
         super().__init__(group_id, decision)
-        self._group_id = group_id
         self._limits = limits
         self._new_id = new_id
         self._phases = ClassicPhases(group_id, decision, limits)
@@ -135,7 +142,7 @@ class ClassicGroup(StateMachine):
         """A join that waits has lost its connection: where no generation was ever handed out, the member goes, too."""
         if self._phases.generation == 0:
             for member in [member for member in self._phases.members if member.join_answer is answer]:
-                self._phases.remove(member, errors.left(self._group_id, member.member_id))
+                self._phases.remove(member, self._phases.left(member.member_id))
                 self._phases.rebalance_or_complete(now)
             self._phases.end_if_unused()
 
@@ -148,7 +155,7 @@ class ClassicGroup(StateMachine):
         """For admins. As in Kafka, the protocol and the members' metadata stand in it while it is Stable."""
         protocol = (self._phases.protocol or "") if self._phases.state is ClassicState.STABLE else ""
         return GroupDescription(
-            self._group_id,
+            self.key,
             "classic",
             self._phases.state.value,
             self._phases.generation,
@@ -191,7 +198,7 @@ class ClassicGroup(StateMachine):
         member = self._find(member_id, generation, instance_id)
         self._phases.note_life(member, now)
         if self._phases.state is ClassicState.PREPARING_REBALANCE:
-            raise errors.rebalance_in_progress(self._group_id)
+            raise self._phases.rebalance_in_progress()
 
     def leave(self, members: Sequence[LeavingMember], now: Now) -> list[LeaveResult]:
         """End memberships; one result for each, in order."""
@@ -218,20 +225,24 @@ class ClassicGroup(StateMachine):
         if generation < 0 and self.is_empty:
             return None
         if generation < 0 and not member_id and instance_id is None:
-            raise errors.commit_beside_members(self._group_id, self._phases.members.by_id.values())
+            raise UnknownMemberError(
+                f"group {self.key!r} has live members, and only they may commit: stop them first; members:"
+                f" {self._phases.members.text()}",
+                group=self.key,
+            )
         self._phases.note_life(self._find(member_id, generation, instance_id), now)
         if self._phases.state is ClassicState.COMPLETING_REBALANCE:
-            raise errors.rebalance_in_progress(self._group_id)
+            raise self._phases.rebalance_in_progress()
         return None
 
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""
         if not self.is_empty:
-            raise errors.not_empty(self._group_id, self._phases.members.by_id.values())
+            raise NonEmptyGroupError.of(self.key, self._phases.members.names())
 
     def delete(self) -> None:
         """Append the tombstone of the group. Nothing may be asked of it any more."""
-        self.decision.records.append(tombstone(self._group_id))
+        self.decision.records.append(tombstone(self.key))
 
     # --- Time, and what goes wrong outside ----------------------------------------------------------------------------
 
@@ -246,20 +257,24 @@ class ClassicGroup(StateMachine):
     def refuse_waits(self) -> None:
         """Have all whose requests wait join again."""
         for member in self._phases.members:
-            self._phases.refuse_waits(member, errors.rebalance_in_progress(self._group_id))
+            self._phases.refuse_waits(member, self._phases.rebalance_in_progress())
 
     # --- Joining ------------------------------------------------------------------------------------------------------
 
     def _join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
         phases = self._phases
         limits = self._limits()
-        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
-            raise errors.invalid_session_timeout(self._group_id, request.session_timeout_ms, limits)
+        request.check_session_timeout(self.key, limits)
         member_id, instance_id = request.member_id, request.instance_id
         member: ClassicMember | None = None
         if member_id in phases.pending:
             if instance_id is not None:
-                raise errors.pending_member_is_static(self._group_id, member_id)
+                raise UnknownMemberError(
+                    f"group {self.key!r} gave the id {member_id!r} to a member without an instance id: rejoin with an"
+                    " empty member id",
+                    group=self.key,
+                    member_id=member_id,
+                )
         elif member_id:
             member = phases.members.find(member_id, instance_id)
         elif instance_id is not None:
@@ -278,8 +293,7 @@ class ClassicGroup(StateMachine):
             member_id = request.new_member_id(self._new_id())
             phases.pending.add(member_id)
             phases.sessions.set(member_id, now.monotonic_ms + request.session_timeout_ms)
-            error = errors.member_id_required(self._group_id, member_id)
-            phases.reply(answer, JoinResult(member_id, error=error))
+            phases.reply(answer, member_id_required(self.key, member_id))
 
     def _check_size(self, request: JoinRequest, member: ClassicMember | None, limits: Limits, now: Now) -> None:
         """Raise GroupMaxSizeError for a member too many.
@@ -295,7 +309,11 @@ class ClassicGroup(StateMachine):
             is_in, count = member is not None, len(phases.members)
         if is_in or count < limits.max_size:
             return
-        error = errors.group_is_full(self._group_id, limits.max_size)
+        error = GroupMaxSizeError(
+            f"group {self.key!r} has {counted(limits.max_size, 'member')}, as many as group.max.size allows: end one of"
+            " them first",
+            group=self.key,
+        )
         if member is not None and request.member_id:
             phases.remove(member, error)
             phases.complete_join_if_all(now)
@@ -308,13 +326,21 @@ class ClassicGroup(StateMachine):
         """Raise InconsistentGroupProtocolError for a member that the others have nothing in common with."""
         phases = self._phases
         if not protocols or not request.protocol_type:
-            raise errors.no_protocols(self._group_id)
+            raise InconsistentGroupProtocolError(
+                f"a member of group {self.key!r} has to name a protocol type and at least one protocol", group=self.key
+            )
         if not phases.members:
             return
-        if request.protocol_type != phases.protocol_type or not phases.members.share_one_of(protocols):
-            members = phases.members.by_id.values()
-            raise errors.inconsistent_protocols(
-                self._group_id, request.protocol_type, protocols, phases.protocol_type, members
+        problem = None
+        if request.protocol_type != phases.protocol_type:
+            problem = (
+                f"is of the protocol type {phases.protocol_type!r}, not {request.protocol_type!r}: use another group"
+            )
+        elif not phases.members.share_one_of(protocols):
+            problem = f"has members that support none of {', '.join(protocols)}: give all of them a common assignor"
+        if problem is not None:
+            raise InconsistentGroupProtocolError(
+                f"group {self.key!r} {problem}; members: {phases.members.text()}", group=self.key
             )
 
     def _add_member(
@@ -370,7 +396,7 @@ class ClassicGroup(StateMachine):
         member.last_seen_ms = now.monotonic_ms
         older = phases.members.set_join_answer(member, answer)
         if older is not None:
-            error = errors.asked_again(self._group_id, member.member_id)
+            error = phases.asked_again(member.member_id)
             phases.reply(older, JoinResult(member.member_id, error=error))
         if member.is_new:
             phases.sessions.set(member.member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -383,7 +409,7 @@ class ClassicGroup(StateMachine):
         """The consumer of a static member was started again: it gets a new id, and who has the old one is fenced."""
         phases = self._phases
         leader_before, new_id = phases.leader, request.new_member_id(self._new_id())
-        phases.refuse_waits(member, errors.fenced(self._group_id, member.member_id, member.instance_id or ""))
+        phases.refuse_waits(member, phases.members.fenced(member.member_id, member.instance_id or ""))
         phases.rename(member, new_id)
         self._update_and_wait(member, request, protocols, answer, now)
         if phases.state is not ClassicState.STABLE or phases.members.select_protocol() != phases.protocol:
@@ -391,8 +417,7 @@ class ClassicGroup(StateMachine):
             return
         phases.members.set_join_answer(member, None)
         phases.end_wait(member, now)
-        phases.read_subscriptions()
-        phases.write(phases.members, now)
+        phases.write_members(now)
         if request.may_skip_assignment:
             is_leader = new_id == phases.leader
             phases.reply(answer, phases.join_result(member)._replace(skip_assignment=is_leader))
@@ -407,7 +432,7 @@ class ClassicGroup(StateMachine):
         self._check_synced_protocol(request)
         if phases.state is ClassicState.PREPARING_REBALANCE:
             phases.note_life(member, now)
-            raise errors.rebalance_in_progress(self._group_id)
+            raise self._phases.rebalance_in_progress()
         phases.unsynced.discard(member.member_id)
         member.last_seen_ms = now.monotonic_ms
         if phases.state is ClassicState.STABLE:
@@ -415,7 +440,7 @@ class ClassicGroup(StateMachine):
             phases.reply(answer, phases.sync_result(member))
             return
         if member.sync_answer is not None:
-            phases.reply(member.sync_answer, SyncResult(error=errors.asked_again(self._group_id, member.member_id)))
+            phases.reply(member.sync_answer, SyncResult(error=phases.asked_again(member.member_id)))
         member.sync_answer = answer
         phases.sessions.discard(member.member_id)
         if member.member_id == phases.leader:
@@ -424,8 +449,10 @@ class ClassicGroup(StateMachine):
     def _check_synced_protocol(self, request: SyncRequest) -> None:
         protocol_type, protocol = self._phases.protocol_type, self._phases.protocol
         if request.protocol_type not in (None, protocol_type) or request.protocol not in (None, protocol):
-            raise errors.other_protocol(
-                self._group_id, request.protocol_type, request.protocol, protocol_type, protocol
+            raise InconsistentGroupProtocolError(
+                f"this generation of group {self.key!r} has the protocol {protocol!r} of type {protocol_type!r}, not"
+                f" {request.protocol!r} of type {request.protocol_type!r}: join again",
+                group=self.key,
             )
 
     def _leave(self, leaving: LeavingMember) -> None:
@@ -437,11 +464,16 @@ class ClassicGroup(StateMachine):
         if not member_id and leaving.instance_id is not None:
             member_id = phases.members.id_of_instance.get(leaving.instance_id, "")
         member = phases.members.find(member_id, leaving.instance_id)
-        phases.remove(member, errors.left(self._group_id, member_id))
+        phases.remove(member, phases.left(member_id))
 
     def _find(self, member_id: str, generation: int, instance_id: str | None) -> ClassicMember:
         """The member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
         member = self._phases.members.find(member_id, instance_id)
         if generation != self._phases.generation:
-            raise errors.illegal_generation(self._group_id, member_id, generation, self._phases.generation)
+            raise IllegalGenerationError(
+                f"group {self.key!r} is at generation {self.generation}, member {member_id!r} at {generation}: join"
+                " again",
+                group=self.key,
+                generation=self.generation,
+            )
         return member

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.coordinators.groups import classic_errors as errors
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
 from seglog_broker.coordinators.groups.records import CLASSIC_GROUP
 from seglog_broker.coordinators.state_machine import Answer, Now, Record
+from seglog_protocol.errors import FencedInstanceError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataKey, GroupMetadataValue
+from seglog_protocol.texts import members_text
 
 _VALUE_VERSION: Final = 3
 """Of the record of a generation."""
@@ -89,13 +90,40 @@ class ClassicMembers:
         if instance_id is not None:
             owner = self.id_of_instance.get(instance_id)
             if owner is None:
-                raise errors.unknown_instance(self._group_id, member_id, instance_id)
+                raise UnknownMemberError(
+                    f"group {self._group_id!r} has no member with the instance id {instance_id!r}: it was removed, or"
+                    " never joined; rejoin with an empty member id",
+                    group=self._group_id,
+                    member_id=member_id,
+                )
             if owner != member_id:
-                raise errors.fenced(self._group_id, member_id, instance_id)
+                raise self.fenced(member_id, instance_id)
         member = self.by_id.get(member_id)
         if member is None:
-            raise errors.unknown_member(self._group_id, member_id)
+            raise UnknownMemberError(
+                f"group {self._group_id!r} has no member {member_id!r}: it left, its session timed out, or the group"
+                " went on without it; rejoin with an empty member id",
+                group=self._group_id,
+                member_id=member_id,
+            )
         return member
+
+    def fenced(self, member_id: str, instance_id: str) -> FencedInstanceError:
+        """To the consumer whose place as a static member another one takes."""
+        return FencedInstanceError(
+            f"another consumer has joined group {self._group_id!r} as instance {instance_id!r} and took the place of"
+            f" member {member_id!r}: give each running consumer an instance id of its own",
+            group=self._group_id,
+            instance_id=instance_id,
+        )
+
+    def text(self) -> str:
+        """Up to five members with their hosts, and how many there are beside."""
+        return members_text(self.names()) or "none yet"
+
+    def names(self) -> list[tuple[str, str]]:
+        """Each member id with its host."""
+        return [(member.member_id, member.client_host) for member in self]
 
     def of_instance(self, instance_id: str) -> ClassicMember | None:
         """The static member with this group instance id."""
@@ -175,9 +203,10 @@ def metadata_record(
     protocol: str | None,
     leader: str,
     members: Iterable[ClassicMember],
+    assignments: Mapping[str, bytes],
     now: Now,
 ) -> Record:
-    """A generation with these members and their assignments; with none, it has neither a protocol nor a leader."""
+    """A generation with these members and their ``assignments``; with none, it has neither a protocol nor a leader."""
     written = [
         GroupMetadataValue.MemberMetadata(
             member_id=member.member_id,
@@ -187,7 +216,7 @@ def metadata_record(
             rebalance_timeout=member.rebalance_timeout_ms,
             session_timeout=member.session_timeout_ms,
             subscription=member.protocols[protocol or ""],
-            assignment=member.assignment,
+            assignment=assignments.get(member.member_id, b""),
         )
         for member in members
     ]

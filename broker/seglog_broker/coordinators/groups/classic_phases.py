@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.groups import classic_errors as errors
 from seglog_broker.coordinators.groups.classic_members import (
     ClassicMember,
     ClassicMembers,
@@ -26,7 +25,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_broker.coordinators.state_machine import Answer, Decision, Now
-from seglog_protocol.errors import GroupError
+from seglog_protocol.errors import GroupError, RebalanceInProgressError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataValue
 
 _NOBODY_JOINED_PAUSE_MIN_MS: Final = 1_000
@@ -43,9 +42,11 @@ class ClassicState(StrEnum):
 
 
 class ClassicPhases:
-    """The state of a classic group, its generation and members; who waits for what, and until when.
+    """The state of a classic group, with its records and replies. The group decides who may be a member.
 
-    Its group decides who may be a member. Every change of the state is made here, with its records and replies.
+    Records carry the generation, its members with their assignments, its protocol and leader, and when it began: a
+    change of these is a record, which is replayed. While a rebalance is under way, those who join, what they vote for
+    and who is to lead is in memory alone, as are requests that wait, and deadlines: after a restart members rejoin.
     """
 
     def __init__(self, group_id: str, decision: Decision, limits: Callable[[], Limits]) -> None:
@@ -75,19 +76,42 @@ class ClassicPhases:
         self._initial_delay_end_ms: int | None = None  # while a group that was empty waits for more members
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Become what a record says."""
+        """Change what records carry, as a record says.
+
+        The record of a generation that waits for its assignment has no members: these are in memory only.
+        """
         self.generation = value.generation
         self.protocol_type = value.protocol_type
         self.state_since_ms = value.current_state_timestamp
         for written in value.members:
-            member = restored_member(written, value.protocol or "")
-            if member.member_id not in self.members.by_id and member.instance_id not in self.members.id_of_instance:
-                self.members.add(member)
-        if self.members:
+            member = self.members.by_id.get(written.member_id)
+            if member is not None:
+                self.members.set_assignment(member, bytes(written.assignment))
+            elif written.group_instance_id not in self.members.id_of_instance:
+                self.members.add(restored_member(written, value.protocol or ""))
+        if value.members:
             self.state = ClassicState.STABLE
-            self.protocol = value.protocol or ""
-            self.leader = value.leader or ""
-            self.read_subscriptions()
+            self.protocol, self.leader = value.protocol or "", value.leader or ""
+        elif self.members:
+            self.state = ClassicState.COMPLETING_REBALANCE
+        else:
+            self.state = ClassicState.EMPTY
+            self.protocol, self.leader = None, ""
+        self._read_subscriptions()
+
+    def _decide(self, generation: int, assignments: Mapping[str, bytes] | None, now: Now) -> None:
+        """Decide the record of a generation, with all members and their assignments, or without members."""
+        members = () if assignments is None else self.members
+        record = metadata_record(
+            self._group_id, self.protocol_type, generation, self.protocol, self.leader, members, assignments or {}, now
+        )
+        self._decision.records.append(record)
+        assert isinstance(record.value, GroupMetadataValue)
+        self.replay(record.value)
+
+    def write_members(self, now: Now) -> None:
+        """Decide the record of this generation again: a member has another id."""
+        self._decide(self.generation, {member.member_id: member.assignment for member in self.members}, now)
 
     def restored(self, now: Now) -> None:
         """Begin the sessions of members that come from the log."""
@@ -98,20 +122,17 @@ class ClassicPhases:
 
     def adopt(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
         """Take members that are of ``generation``, with their assignments, and have them join again."""
-        self.generation = generation
         self.protocol_type = CONSUMER_PROTOCOL_TYPE
         for member in members:
             self.members.add(member)
             self.end_wait(member, now)
-        self._enter(ClassicState.EMPTY, now)
-        if self.members:
-            self._enter(ClassicState.STABLE, now)
-            self.leader = next(iter(self.members)).member_id
-            self.protocol = self.members.select_protocol()
-            self.read_subscriptions()
-        self.write(self.members, now)
-        if self.members:
-            self.prepare_rebalance(now)
+        if not self.members:
+            self._decide(generation, None, now)
+            return
+        self.leader = next(iter(self.members)).member_id
+        self.protocol = self.members.select_protocol()
+        self._decide(generation, {member.member_id: member.assignment for member in self.members}, now)
+        self.prepare_rebalance(now)
 
     @property
     def size(self) -> int:
@@ -135,12 +156,12 @@ class ClassicPhases:
             for member in self.members:
                 self.members.set_assignment(member, b"")
                 if member.sync_answer is not None:
-                    self.reply(member.sync_answer, SyncResult(error=errors.rebalance_in_progress(self._group_id)))
+                    self.reply(member.sync_answer, SyncResult(error=self.rebalance_in_progress()))
                     member.sync_answer = None
                     if member.join_answer is None:
                         self.end_wait(member, now)
         self.unsynced.clear()
-        self._enter(ClassicState.PREPARING_REBALANCE, now)
+        self.state, self.state_since_ms = ClassicState.PREPARING_REBALANCE, now.wall_ms
         timeout_ms = self.members.rebalance_timeout_ms()
         if was_empty:
             delay_ms = min(self._limits().initial_rebalance_delay_ms, timeout_ms)
@@ -183,27 +204,21 @@ class ClassicPhases:
         if self.members.joined < len(self.members):
             for member in list(self.members):
                 if member.join_answer is None and member.instance_id is None:
-                    self.remove(member, errors.did_not_join(self._group_id, member.member_id))
+                    self._remove_late(member, "join")
         if self.members and not self.members.joined:
             pause_ms = max(self.members.rebalance_timeout_ms(), _NOBODY_JOINED_PAUSE_MIN_MS)
             self._join_deadline_ms = now.monotonic_ms + pause_ms
             return
-        self.generation += 1
         if not self.members:
-            self.protocol, self.leader = None, ""
-            self._enter(ClassicState.EMPTY, now)
-            self.read_subscriptions()
-            self.write((), now)
+            self._decide(self.generation + 1, None, now)
             return
         leader = self.members.by_id.get(self.leader)
         if leader is None or leader.join_answer is None:
             self.leader = next(member.member_id for member in self.members if member.join_answer is not None)
         self.protocol = self.members.select_protocol()
-        self._enter(ClassicState.COMPLETING_REBALANCE, now)
-        self.read_subscriptions()
         self.unsynced.update(self.members.by_id)
         self._sync_deadline_ms = now.monotonic_ms + self.members.rebalance_timeout_ms()
-        self.write((), now)
+        self._decide(self.generation + 1, None, now)
         for member in self.members:
             answer = self.members.set_join_answer(member, None)
             if answer is not None:
@@ -213,10 +228,7 @@ class ClassicPhases:
 
     def assign(self, assignments: Mapping[str, bytes], now: Now) -> None:
         """The leader has assigned; who is not in ``assignments`` gets nothing."""
-        for member in self.members:
-            self.members.set_assignment(member, assignments.get(member.member_id, b""))
-        self._enter(ClassicState.STABLE, now)
-        self.write(self.members, now)
+        self._decide(self.generation, assignments, now)
         for member in self.members:
             if member.sync_answer is not None:
                 self.reply(member.sync_answer, self.sync_result(member))
@@ -225,8 +237,12 @@ class ClassicPhases:
 
     def _remove_unsynced(self, now: Now) -> None:
         for member in [member for member in self.members if member.member_id in self.unsynced]:
-            self.remove(member, errors.did_not_sync(self._group_id, member.member_id))
+            self._remove_late(member, "sync")
         self.prepare_rebalance(now)
+
+    def _remove_late(self, member: ClassicMember, request: str) -> None:
+        what = f"member {member.member_id!r} of group {self._group_id!r} did not {request} within the rebalance timeout"
+        self.remove(member, self.gone(what, member.member_id))
 
     def write_failed(self, now: Now) -> None:
         """Have the members join again: the last generation, its assignments or its members are not durable."""
@@ -264,7 +280,9 @@ class ClassicPhases:
             self.complete_join_if_all(now)
             return
         member = self.members.by_id[member_id]
-        self.remove(member, errors.session_timed_out(self._group_id, member_id))
+        self.remove(
+            member, self.gone(f"the session of member {member_id!r} of group {self._group_id!r} timed out", member_id)
+        )
         self.rebalance_or_complete(now)
 
     @property
@@ -295,6 +313,27 @@ class ClassicPhases:
         self.unsynced.discard(member.member_id)
         if self.leader == member.member_id:
             self.leader = ""
+
+    def rebalance_in_progress(self) -> RebalanceInProgressError:
+        """To a member of the generation that ends."""
+        return RebalanceInProgressError(
+            f"group {self._group_id!r} makes a new generation: join it", group=self._group_id
+        )
+
+    def gone(self, what: str, member_id: str) -> UnknownMemberError:
+        """To a request of a member that is removed while it waits, or comes later; ``what`` happened to it."""
+        return UnknownMemberError(f"{what}: rejoin with an empty member id", group=self._group_id, member_id=member_id)
+
+    def left(self, member_id: str) -> UnknownMemberError:
+        """To a request that waits while its member leaves."""
+        return self.gone(f"member {member_id!r} has left group {self._group_id!r}", member_id)
+
+    def asked_again(self, member_id: str) -> RebalanceInProgressError:
+        """To a request that waits while the same member sends another one."""
+        return RebalanceInProgressError(
+            f"member {member_id!r} of group {self._group_id!r} has asked again, and only its last request waits",
+            group=self._group_id,
+        )
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
         """Give a member another id, and all that it had under the old one. It waits for nothing."""
@@ -338,9 +377,9 @@ class ClassicPhases:
         """Its assignment."""
         return SyncResult(member.assignment, self.protocol_type, self.protocol)
 
-    # --- What is known and written ------------------------------------------------------------------------------------
+    # --- Subscriptions and replies ------------------------------------------------------------------------------------
 
-    def read_subscriptions(self) -> None:
+    def _read_subscriptions(self) -> None:
         """Note which topics the members read."""
         if not self.members:
             self.subscribed_topics = frozenset()
@@ -350,18 +389,6 @@ class ClassicPhases:
             protocol = self.protocol or ""
             self.subscribed_topics = subscribed_topics(member.protocols[protocol] for member in self.members)
         self._subscribed_size = sum(len(name) + NAME_BYTES for name in self.subscribed_topics or ())
-
-    def _enter(self, state: ClassicState, now: Now) -> None:
-        self.state = state
-        self.state_since_ms = now.wall_ms
-
-    def write(self, members: Iterable[ClassicMember], now: Now) -> None:
-        """Have the generation written with these members."""
-        self._decision.records.append(
-            metadata_record(
-                self._group_id, self.protocol_type, self.generation, self.protocol, self.leader, members, now
-            )
-        )
 
     def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
         """Have a request answered as soon as all that is written before is durable."""

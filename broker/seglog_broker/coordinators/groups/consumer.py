@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Final
 
-from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_core import REVOCATION, ConsumerCore
@@ -33,7 +32,7 @@ from seglog_broker.coordinators.groups.consumer_state import size_of_member
 from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Limits
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.state_machine import Decision, Now, Record, StateMachine
-from seglog_protocol.errors import GroupError
+from seglog_protocol.errors import FencedMemberEpochError, GroupError, NonEmptyGroupError, StaleMemberEpochError
 from seglog_protocol.steps import Steps, finished
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
@@ -75,7 +74,6 @@ class ConsumerGroup(StateMachine):
         topics: Topics,
     ) -> None:
         super().__init__(group_id, decision)
-        self._group_id = group_id
         self._new_id = new_id
         self._core = ConsumerCore(group_id, decision, limits, topics)
         self._state = self._core.state
@@ -174,7 +172,7 @@ class ConsumerGroup(StateMachine):
     def describe(self, now: Now) -> ConsumerGroupDescription:
         """For admins."""
         return ConsumerGroupDescription(
-            self._group_id,
+            self.key,
             self.state.value,
             self._state.group_epoch,
             self._state.assignment_epoch,
@@ -189,7 +187,7 @@ class ConsumerGroup(StateMachine):
 
         Raises the GroupError that tells it what to do, or InvalidRequestError.
         """
-        check_heartbeat(self._group_id, request, self._core.limits())
+        check_heartbeat(self.key, request, self._core.limits())
         if request.member_epoch in {LEFT_EPOCH, AWAY_EPOCH}:
             result = self._leave(request, now)
         else:
@@ -221,7 +219,7 @@ class ConsumerGroup(StateMachine):
             member = self._state.members.get(request.member_id)
         if member is None or (joins and self._state.static_member(instance_id) is not None):
             if not joins:
-                raise errors.unknown_member(self._group_id, request.member_id)
+                raise self._core.unknown(f"member {request.member_id!r}", request.member_id)
             return self._core.make_or_replace(request.member_id or self._new_id(), instance_id)
         if not joins:
             self._check_epoch(member, request)
@@ -236,7 +234,11 @@ class ConsumerGroup(StateMachine):
             lost_answer = epoch == progress.previous_epoch < progress.epoch
             fenced = not lost_answer or not has_only(request.owned, progress.assigned)
         if fenced:
-            raise errors.fenced_epoch(self._group_id, member, epoch)
+            raise FencedMemberEpochError(
+                f"member {member.member_id!r} of group {self.key!r} has epoch {member.epoch} and came with {epoch}:"
+                " revoke all partitions and rejoin with epoch 0",
+                group=self.key,
+            )
 
     def _leave(self, request: ConsumerHeartbeat, now: Now) -> ConsumerHeartbeatResult:
         if request.instance_id is None:
@@ -289,14 +291,19 @@ class ConsumerGroup(StateMachine):
 
     def _other_epoch(self, member: Member, epoch: int) -> GroupError:
         """To a member that comes with another epoch than its own."""
-        if member.classic is None:
-            return errors.stale_epoch(self._group_id, member, epoch)
-        return errors.illegal_generation(self._group_id, member, epoch)
+        if member.classic is not None:
+            return self._core.illegal_generation(member, epoch)
+        return StaleMemberEpochError(
+            f"member {member.member_id!r} of group {self.key!r} has epoch {member.epoch} and came with {epoch}: try"
+            " again with the epoch of its next heartbeat",
+            group=self.key,
+        )
 
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""
         if not self.is_empty:
-            raise errors.not_empty(self._group_id, self._state.members.values())
+            hosts = [(member.member_id, member.subscription.client_host) for member in self.members]
+            raise NonEmptyGroupError.of(self.key, hosts)
 
     def delete(self) -> None:
         """Append tombstones for all that the group has written. Nothing may be asked of it any more."""

@@ -7,8 +7,6 @@ get, and it is never the leader. Its generation is its member epoch.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from seglog_broker.coordinators.groups import classic_errors
-from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.classic_members import protocols_by_name
 from seglog_broker.coordinators.groups.consumer_core import JOIN, SYNC, ConsumerCore
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, Member, MemberState, Subscription
@@ -21,10 +19,16 @@ from seglog_broker.coordinators.groups.membership import (
     LeavingMember,
     SyncRequest,
     SyncResult,
+    member_id_required,
 )
 from seglog_broker.coordinators.groups.topics import by_id, by_name
 from seglog_broker.coordinators.state_machine import Answer, Decision, Now
-from seglog_protocol.errors import GroupError
+from seglog_protocol.errors import (
+    GroupError,
+    InconsistentGroupProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberError,
+)
 from seglog_protocol.steps import Steps
 
 
@@ -71,7 +75,7 @@ class ClassicMembership:
             try:
                 member = self._find_leaving(leaving)
                 if member.member_id in gone:
-                    raise errors.unknown_member(self._core.group_id, member.member_id)
+                    raise self._core.unknown(f"member {member.member_id!r}", member.member_id)
                 gone[member.member_id] = None
             except GroupError as refused:
                 error = refused
@@ -85,19 +89,17 @@ class ClassicMembership:
 
     def _join(self, request: JoinRequest, now: Now) -> Steps[JoinResult]:
         core, group_id = self._core, self._core.group_id
-        limits = core.limits()
-        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
-            raise classic_errors.invalid_session_timeout(group_id, request.session_timeout_ms, limits)
+        request.check_session_timeout(group_id, core.limits())
         protocols = protocols_by_name(request.protocols)
         said = yield from self._read(request.protocol_type, protocols)
         owned = yield from by_id(said.owned, core.topics)
         if core.state.is_deleted:  # the group has changed its protocol meanwhile
-            raise errors.unknown_member(group_id, request.member_id)
+            raise core.unknown(f"member {request.member_id!r}", request.member_id)
         self._check_protocols(request.member_id, protocols)
         if not request.member_id and request.instance_id is None and request.needs_known_member_id:
             core.check_size()
             member_id = request.new_member_id(self._new_id())
-            return JoinResult(member_id, error=classic_errors.member_id_required(group_id, member_id))
+            return member_id_required(group_id, member_id)
         member, replaced = self._find_or_make(request)
         subscription = Subscription(
             request.instance_id,
@@ -130,7 +132,11 @@ class ClassicMembership:
         if protocols and protocol_type == CONSUMER_PROTOCOL_TYPE:
             said = yield from read_subscription(next(iter(protocols.values())))
         if said is None:
-            raise errors.no_consumer_metadata(self._core.group_id)
+            raise InconsistentGroupProtocolError(
+                f"group {self._core.group_id!r} has members of the consumer protocol: only consumers can join it, with"
+                " the protocol type consumer and metadata that names their topics",
+                group=self._core.group_id,
+            )
         return said
 
     def _check_protocols(self, member_id: str, protocols: Mapping[str, bytes]) -> None:
@@ -141,7 +147,11 @@ class ClassicMembership:
                 names = {name for name, _ in member.classic.protocols}
                 shared = names if shared is None else shared & names
         if shared is not None and shared.isdisjoint(protocols):
-            raise errors.nothing_in_common(self._core.group_id, protocols, sorted(shared))
+            raise InconsistentGroupProtocolError(
+                f"the assignors {', '.join(protocols)} are not among those that all classic members of group"
+                f" {self._core.group_id!r} have: {', '.join(sorted(shared))}; give the consumer one of these",
+                group=self._core.group_id,
+            )
 
     # --- Members that are there ---------------------------------------------------------------------------------------
 
@@ -151,7 +161,11 @@ class ClassicMembership:
         assert member.classic is not None
         protocol = member.classic.first
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (None, protocol):
-            raise errors.other_protocol(core.group_id, member, protocol)
+            raise InconsistentGroupProtocolError(
+                f"member {member.member_id!r} of group {core.group_id!r} was told the protocol type consumer and the"
+                f" assignor {protocol}, and came with others: join again",
+                group=core.group_id,
+            )
         # A member that has partitions to give up learns here which it keeps, and joins again when it has done so.
         if core.state.group_epoch > member.epoch and member.progress.state is not MemberState.UNREVOKED_PARTITIONS:
             raise self._join_again(member, now)
@@ -165,7 +179,8 @@ class ClassicMembership:
         key = JOIN + member.member_id
         if key not in self._core.deadlines:
             self._core.deadlines.set(key, now.monotonic_ms + member.subscription.rebalance_timeout_ms)
-        return errors.rebalance_in_progress(self._core.group_id)
+        group_id = self._core.group_id
+        return RebalanceInProgressError(f"group {group_id!r} rebalances: join again", group=group_id)
 
     def _find(self, member_id: str, generation: int, instance_id: str | None) -> Member:
         """A classic member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
@@ -173,7 +188,7 @@ class ClassicMembership:
         member = core.find(member_id) if instance_id is None else core.find_static(member_id, instance_id)
         self._check_classic(member)
         if generation != member.epoch:
-            raise errors.illegal_generation(core.group_id, member, generation)
+            raise core.illegal_generation(member, generation)
         return member
 
     def _find_leaving(self, leaving: LeavingMember) -> Member:
@@ -187,5 +202,10 @@ class ClassicMembership:
 
     def _check_classic(self, member: Member) -> Member:
         if member.classic is None:
-            raise errors.not_classic(self._core.group_id, member.member_id)
+            raise UnknownMemberError(
+                f"member {member.member_id!r} of group {self._core.group_id!r} uses the consumer protocol: rejoin with"
+                " an empty member id",
+                group=self._core.group_id,
+                member_id=member.member_id,
+            )
         return member

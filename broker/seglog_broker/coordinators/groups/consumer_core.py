@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, assign
 from seglog_broker.coordinators.groups.consumer_member import (
     AWAY_EPOCH,
@@ -21,7 +20,17 @@ from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.topic_regexes import TopicRegexes
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_broker.texts import counted
+from seglog_protocol.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceError,
+    GroupMaxSizeError,
+    IllegalGenerationError,
+    UnknownMemberError,
+    UnreleasedInstanceError,
+)
 from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
+from seglog_protocol.texts import members_text
 
 SESSION: Final = "session "
 REVOCATION: Final = "revocation "
@@ -31,9 +40,10 @@ SYNC: Final = "sync "
 
 
 class ConsumerCore:
-    """The members of a group, their subscriptions, and the assignment that they go towards.
+    """The members of a group, their subscriptions, and their reconciliation towards the target assignment.
 
-    Records of what changes are appended by ``state.journal.append()``.
+    Records carry ``state``, and its changes are decided by ``state.journal.append()``. All else is in memory alone, and
+    begins anew after a restart: sessions and other deadlines, what was seen of topics, an assignment in the making.
     """
 
     def __init__(self, group_id: str, decision: Decision, limits: Callable[[], Limits], topics: Topics) -> None:
@@ -60,16 +70,36 @@ class ConsumerCore:
         """A member. Raises UnknownMemberError."""
         member = self.state.members.get(member_id)
         if member is None:
-            raise errors.unknown_member(self.group_id, member_id)
+            raise self.unknown(f"member {member_id!r}", member_id)
         return member
+
+    def unknown(self, what: str, member_id: str) -> UnknownMemberError:
+        """To a request of a member that the group does not have."""
+        return UnknownMemberError(
+            f"group {self.group_id!r} has no {what}: rejoin with epoch 0", group=self.group_id, member_id=member_id
+        )
+
+    def illegal_generation(self, member: Member, generation: int) -> IllegalGenerationError:
+        """To a member of the classic protocol with another generation than its epoch."""
+        return IllegalGenerationError(
+            f"member {member.member_id!r} of group {self.group_id!r} is of generation {member.epoch} and came with"
+            f" {generation}: join again",
+            group=self.group_id,
+            generation=member.epoch,
+        )
 
     def find_static(self, member_id: str, instance_id: str) -> Member:
         """A static member. Raises UnknownMemberError, or FencedInstanceError if another took its place."""
         owner = self.state.static_member(instance_id)
         if owner is None:
-            raise errors.unknown_instance(self.group_id, member_id, instance_id)
+            raise self.unknown(f"member with group.instance.id {instance_id!r}", member_id)
         if owner.member_id != member_id:
-            raise errors.fenced_instance(self.group_id, member_id, owner)
+            raise FencedInstanceError(
+                f"member {member_id!r} of group {self.group_id!r} was replaced by {_named(owner)}, which has"
+                f" group.instance.id {instance_id!r} too: end one of them",
+                group=self.group_id,
+                instance_id=instance_id,
+            )
         return owner
 
     def make_or_replace(self, member_id: str, instance_id: str | None) -> tuple[Member, Member | None]:
@@ -82,7 +112,12 @@ class ConsumerCore:
             self.check_size()
             return Member(member_id), None
         if owner.classic is None and owner.epoch != AWAY_EPOCH:
-            raise errors.unreleased_instance(self.group_id, owner)
+            raise UnreleasedInstanceError(
+                f"member {_named(owner)} of group {self.group_id!r} has group.instance.id {instance_id!r} and has not"
+                " left: wait for the end of its session, or give this consumer another one",
+                group=self.group_id,
+                instance_id=instance_id,
+            )
         progress = owner.progress._replace(epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
         return Member(member_id, owner.subscription, progress), owner
 
@@ -90,7 +125,11 @@ class ConsumerCore:
         """Raise GroupMaxSizeError if there is no room for a member more."""
         limit = self.limits().consumer_max_size
         if len(self.state.members) >= limit:
-            raise errors.group_is_full(self.group_id, limit)
+            raise GroupMaxSizeError(
+                f"group {self.group_id!r} has {counted(limit, 'member')}, as many as group.consumer.max.size allows:"
+                " end one of them first",
+                group=self.group_id,
+            )
 
     def replace(self, old: Member, new: Member) -> None:
         """Have ``new`` take the place of a static member: what that had, and was to have."""
@@ -168,7 +207,11 @@ class ConsumerCore:
         """A member after other tasks ran. Raises as ``settle`` if it has other partitions by now."""
         found = self.find(member.member_id)
         if found.progress is not member.progress:
-            raise errors.asked_again(self.group_id, member.member_id)
+            raise CoordinatorNotAvailableError(
+                f"member {member.member_id!r} of group {self.group_id!r} has asked again, and only its last request is"
+                " answered",
+                group=self.group_id,
+            )
         return found
 
     def preferred_assignor(self) -> str:
@@ -308,6 +351,10 @@ class ConsumerCore:
             owned,
             lambda topic, partition: state.owner(topic, partition) not in {None, member.member_id},
         ).next(member.progress)
+
+
+def _named(member: Member) -> str:
+    return members_text([(member.member_id, member.subscription.client_host)])
 
 
 def hash_of_topic(topic: TopicSize) -> int:

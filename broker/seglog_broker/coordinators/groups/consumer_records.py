@@ -1,27 +1,14 @@
 """The records of groups of the consumer protocol in ``__consumer_offsets``, as structs of Kafka's."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from seglog_broker.coordinators.groups.assignors import Assignment
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
 from seglog_broker.coordinators.groups.membership import Each
-from seglog_broker.coordinators.state_machine import Record
-from seglog_protocol.kafka import Message
-from seglog_protocol.kafka.messages import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-)
+from seglog_broker.coordinators.state_machine import Decision, Record
+from seglog_protocol.kafka import Message, messages
 from seglog_protocol.steps import Pace, Steps
 
 MadeT = TypeVar("MadeT")
@@ -38,6 +25,32 @@ class RecordType(IntEnum):
     TARGET_ASSIGNMENT_MEMBER = 7
     CURRENT_MEMBER_ASSIGNMENT = 8
     REGULAR_EXPRESSION = 16
+
+
+class GroupEpoch(NamedTuple):
+    """The value of METADATA: the epoch of the group's last change, and a hash of the topics that it was for."""
+
+    epoch: int
+    metadata_hash: int
+
+
+class AssignmentEpoch(NamedTuple):
+    """The value of TARGET_ASSIGNMENT_METADATA: the group epoch of the target assignment, and when it was made."""
+
+    epoch: int
+    assigned_ms: int
+    """Of the wall clock."""
+
+
+class MatchedTopics(NamedTuple):
+    """The value of REGULAR_EXPRESSION: the topics that it matches; ``matched_ms`` is of the wall clock."""
+
+    topics: frozenset[str]
+    matched_ms: int
+
+
+Value = GroupEpoch | AssignmentEpoch | MatchedTopics | Subscription | Progress | Assignment | None
+"""The value of a record as the state has it; None: a tombstone."""
 
 
 class RecordKey(NamedTuple):
@@ -77,28 +90,78 @@ def key_struct(group_id: str, key: RecordKey) -> Message:
     """The key of a record as it is written."""
     match key.type:
         case RecordType.METADATA:
-            return ConsumerGroupMetadataKey(group_id=group_id)
+            return messages.ConsumerGroupMetadataKey(group_id=group_id)
         case RecordType.PARTITION_METADATA:
-            return ConsumerGroupPartitionMetadataKey(group_id=group_id)
+            return messages.ConsumerGroupPartitionMetadataKey(group_id=group_id)
         case RecordType.MEMBER_METADATA:
-            return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=key.name)
+            return messages.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=key.name)
         case RecordType.TARGET_ASSIGNMENT_METADATA:
-            return ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
+            return messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
         case RecordType.TARGET_ASSIGNMENT_MEMBER:
-            return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=key.name)
+            return messages.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=key.name)
         case RecordType.CURRENT_MEMBER_ASSIGNMENT:
-            return ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=key.name)
+            return messages.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=key.name)
         case RecordType.REGULAR_EXPRESSION:
-            return ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=key.name)
+            return messages.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=key.name)
+
+
+def make_record(group_id: str, key: RecordKey, value: Value, in_order: Callable[[frozenset[str]], list[str]]) -> Record:
+    """A record as it is written; ``in_order`` sorts the names of topics of a subscription."""
+    written: Message | None = None
+    match value:
+        case GroupEpoch():
+            written = messages.ConsumerGroupMetadataValue(epoch=value.epoch, metadata_hash=value.metadata_hash)
+        case AssignmentEpoch():
+            written = messages.ConsumerGroupTargetAssignmentMetadataValue(
+                assignment_epoch=value.epoch, assignment_timestamp=value.assigned_ms
+            )
+        case Subscription():
+            written = subscription_value(value, in_order(value.topics))
+        case Progress():
+            written = progress_value(value)
+        case MatchedTopics():
+            written = messages.ConsumerGroupRegularExpressionValue(
+                topics=sorted(value.topics), timestamp=value.matched_ms
+            )
+        case Mapping():
+            written = target_value(value)
+    return Record(key_struct(group_id, key), key.type, written)
+
+
+def read_record(record: Record) -> Steps[tuple[RecordKey, Value] | None]:
+    """Key and value of a record from the log; None for one of another type."""
+    key: Any = record.key
+    try:
+        kind = RecordType(record.key_version)
+    except ValueError:
+        return None
+    name: str = getattr(key, "member_id", "") or getattr(key, "regular_expression", "")
+    value: Value = None
+    match record.value:
+        case messages.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash):
+            value = GroupEpoch(epoch, metadata_hash)
+        case messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=made_ms):
+            value = AssignmentEpoch(epoch, made_ms)
+        case messages.ConsumerGroupMemberMetadataValue():
+            value = read_subscription(record.value)
+        case messages.ConsumerGroupCurrentMemberAssignmentValue():
+            value = yield from read_progress(record.value)
+        case messages.ConsumerGroupTargetAssignmentMemberValue():
+            value = _assignment(record.value.topic_partitions)
+        case messages.ConsumerGroupRegularExpressionValue(topics=topics, timestamp=matched_ms):
+            value = MatchedTopics(frozenset(topics), matched_ms)
+        case messages.ConsumerGroupPartitionMetadataValue():
+            value = NOTHING  # it matters that there is a record
+    return RecordKey(kind, name), value
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def subscription_value(subscription: Subscription, names: list[str]) -> ConsumerGroupMemberMetadataValue:
+def subscription_value(subscription: Subscription, names: list[str]) -> messages.ConsumerGroupMemberMetadataValue:
     """What a member has said of itself; ``names`` are those of its topics, sorted."""
     classic = subscription.classic
-    return ConsumerGroupMemberMetadataValue(
+    return messages.ConsumerGroupMemberMetadataValue(
         instance_id=subscription.instance_id,
         rack_id=subscription.rack_id,
         client_id=subscription.client_id,
@@ -108,17 +171,17 @@ def subscription_value(subscription: Subscription, names: list[str]) -> Consumer
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
         server_assignor=subscription.assignor,
         classic_member_metadata=classic
-        and ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+        and messages.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
             session_timeout_ms=classic.session_timeout_ms,
             supported_protocols=[
-                ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
+                messages.ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
                 for name, metadata in classic.protocols
             ],
         ),
     )
 
 
-def read_subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
+def read_subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subscription:
     """The contrary of ``subscription_value``."""
     classic = value.classic_member_metadata
     return Subscription(
@@ -139,13 +202,13 @@ def read_subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
     )
 
 
-def progress_value(progress: Progress) -> ConsumerGroupCurrentMemberAssignmentValue:
+def progress_value(progress: Progress) -> messages.ConsumerGroupCurrentMemberAssignmentValue:
     """What a member has been told to have."""
 
-    def topics(assignment: Assignment) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
-        def of(topic: bytes) -> ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions:
+    def topics(assignment: Assignment) -> list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
+        def of(topic: bytes) -> messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions:
             numbers = sorted(assignment[topic])
-            return ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+            return messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
                 topic_id=topic,
                 partitions=numbers,
                 assignment_epochs=[progress.since.get((topic, number), progress.epoch) for number in numbers],
@@ -153,7 +216,7 @@ def progress_value(progress: Progress) -> ConsumerGroupCurrentMemberAssignmentVa
 
         return _each(assignment, of)
 
-    return ConsumerGroupCurrentMemberAssignmentValue(
+    return messages.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=progress.epoch,
         previous_member_epoch=progress.previous_epoch,
         state=progress.state,
@@ -167,7 +230,7 @@ def _each(assignment: Assignment, of: Callable[[bytes], MadeT]) -> list[MadeT]:
     return cast("list[MadeT]", Each(sorted(assignment), of))
 
 
-def read_progress(value: ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Progress]:
+def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Progress]:
     """The contrary of ``progress_value``."""
     since: dict[tuple[bytes, int], int] = {}
     pace = Pace()
@@ -188,7 +251,7 @@ def read_progress(value: ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Pro
 
 
 def _with_epochs(
-    topic: ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions, member_epoch: int
+    topic: messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions, member_epoch: int
 ) -> Iterable[tuple[int, int]]:
     """Partitions, each with the epoch when it was assigned. Until Kafka 4.2 records do not say: the member's, then."""
     epochs = topic.assignment_epochs
@@ -200,38 +263,78 @@ def _with_epochs(
 def topics_in(record: Record) -> int:
     """How many topics a record names."""
     match record.value:
-        case ConsumerGroupMemberMetadataValue(subscribed_topic_names=topics):
+        case messages.ConsumerGroupMemberMetadataValue(subscribed_topic_names=topics):
             return len(topics)
-        case ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics):
+        case messages.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics):
             return len(topics)
-        case ConsumerGroupCurrentMemberAssignmentValue(assigned_partitions=has, partitions_pending_revocation=revoking):
+        case messages.ConsumerGroupCurrentMemberAssignmentValue(
+            assigned_partitions=has, partitions_pending_revocation=revoking
+        ):
             return len(has) + len(revoking)
-        case ConsumerGroupRegularExpressionValue(topics=topics):
+        case messages.ConsumerGroupRegularExpressionValue(topics=topics):
             return len(topics)
     return 0
 
 
-def target_value(assignment: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:
+def target_value(assignment: Assignment) -> messages.ConsumerGroupTargetAssignmentMemberValue:
     """What a member is to have."""
-    return ConsumerGroupTargetAssignmentMemberValue(
+    return messages.ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=_each(
             assignment,
-            lambda topic: ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
+            lambda topic: messages.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
                 topic_id=topic, partitions=sorted(assignment[topic])
             ),
         )
     )
 
 
-def read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
-    """The contrary of ``target_value``."""
-    return _assignment(value.topic_partitions)
-
-
-class _Topic(Protocol):
-    topic_id: bytes
-    partitions: list[int]
-
-
-def _assignment(topics: Iterable[_Topic]) -> Assignment:
+def _assignment(topics: Iterable[Any]) -> Assignment:
     return {bytes(topic.topic_id): frozenset(topic.partitions) for topic in topics if topic.partitions}
+
+
+class RecordJournal:
+    """Collects changes and appends their records to ``decision``, in one go and in an order that Kafka can read.
+
+    What was appended is not forgotten before it is durable, of which a reply of its own in ``decision`` tells it. Where
+    it could not be written, it is appended again, as it is then, with whatever is appended next.
+    """
+
+    def __init__(self, decision: Decision, record: Callable[[RecordKey], Record]) -> None:
+        self._decision: Final = decision
+        self._record: Final = record
+        self._changed: set[RecordKey] = set()
+        self._not_durable: dict[RecordKey, int] = {}  # -> the last round that it was part of
+        self._rounds = 0
+
+    def note(self, key: RecordKey) -> None:
+        """Note that the record with ``key`` has another value, or none."""
+        self._changed.add(key)
+
+    def note_all(self, keys: Iterable[RecordKey]) -> None:
+        """As ``note``, for several."""
+        self._changed.update(keys)
+
+    def forget(self) -> None:
+        """Note nothing of what changed: it comes from the log."""
+        self._changed.clear()
+
+    def append(self) -> None:
+        """Append the records that changed, if any did."""
+        if not self._changed:
+            return
+        self._rounds += 1
+        records = {key: self._record(key) for key in self._changed}
+        self._decision.records += [
+            records[key] for key in sorted(records, key=lambda key: order_of_record(key, records[key].value is None))
+        ]
+        self._not_durable.update(dict.fromkeys(records, self._rounds))
+        self._changed.clear()
+        self._decision.replies.append((self._note_durable, self._rounds))
+
+    def write_failed(self) -> None:
+        """Have everything that is not known to be durable written again."""
+        self._changed.update(self._not_durable)
+
+    def _note_durable(self, result: Any, /) -> None:
+        if isinstance(result, int):  # and not an error in its place
+            self._not_durable = {key: last for key, last in self._not_durable.items() if last > result}

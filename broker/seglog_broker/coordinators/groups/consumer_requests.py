@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.client_patterns import PatternError
 from seglog_broker.coordinators.groups.consumer_member import AWAY_EPOCH, JOINING_EPOCH
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
 from seglog_broker.coordinators.groups.membership import Limits
+from seglog_protocol.errors import InvalidRequestError, UnsupportedAssignorError
 
 Matching = frozenset[str] | PatternError
 """The names of topics that a regular expression matches, or why it is not taken."""
@@ -58,23 +58,36 @@ def check_heartbeat(group: str, request: ConsumerHeartbeat, limits: Limits) -> N
     """Raise InvalidRequestError for a request that no member makes, or UnsupportedAssignorError."""
     epoch = request.member_epoch
     if epoch < AWAY_EPOCH:
-        raise errors.not_an_epoch(epoch)
+        raise InvalidRequestError(f"{epoch} is not a member epoch: -2 or more", field="member_epoch")
     if epoch != JOINING_EPOCH and not request.member_id:
-        raise errors.empty("member_id")
+        raise _empty("member_id")
     for field, value in (("instance_id", request.instance_id), ("rack_id", request.rack_id)):
         if value is not None and not value.strip():
-            raise errors.empty(field)
+            raise _empty(field)
     if epoch == AWAY_EPOCH and request.instance_id is None:
-        raise errors.missing("instance_id", "by a static member that leaves for a while")
+        raise _missing("instance_id", "by a static member that leaves for a while")
     if epoch == JOINING_EPOCH:
         if request.rebalance_timeout_ms < 0:
-            raise errors.missing("rebalance_timeout_ms", "by a member that joins")
+            raise _missing("rebalance_timeout_ms", "by a member that joins")
         if request.owned is None or request.owned:
-            raise errors.owns_while_joining()
+            problem = "a member that joins has no partitions: topic_partitions must be []"
+            raise InvalidRequestError(problem, field="owned")
         if request.topics is None and request.regex is None:
-            raise errors.missing("topics", "by a member that joins, or a regular expression")
+            raise _missing("topics", "by a member that joins, or a regular expression")
     if request.assignor is not None and request.assignor not in limits.consumer_assignors:
-        raise errors.no_assignor(group, request.assignor, limits.consumer_assignors)
+        raise UnsupportedAssignorError(
+            f"there is no assignor {request.assignor!r}: group.consumer.assignors has"
+            f" {', '.join(limits.consumer_assignors)}",
+            group=group,
+        )
+
+
+def _empty(field: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{field} must not be empty", field=field)
+
+
+def _missing(field: str, when: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{field} must be given {when}", field=field)
 
 
 class ConsumerHeartbeatResult(NamedTuple):

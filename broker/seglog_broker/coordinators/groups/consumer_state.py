@@ -1,47 +1,26 @@
-"""What a group of the consumer protocol consists of, as its records have it."""
+"""The state of a group of the consumer protocol that its records carry."""
 
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
-from seglog_broker.coordinators.groups.consumer_member import LEFT_EPOCH, Member, Progress
+from seglog_broker.coordinators.groups.consumer_member import LEFT_EPOCH, Member, Progress, Subscription
 from seglog_broker.coordinators.groups.consumer_records import (
+    AssignmentEpoch,
+    GroupEpoch,
+    MatchedTopics,
+    RecordJournal,
     RecordKey,
     RecordType,
-    key_struct,
-    progress_value,
-    read_progress,
-    read_subscription,
-    read_target,
-    subscription_value,
-    target_value,
+    Value,
+    make_record,
+    read_record,
     topics_in,
 )
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
-from seglog_broker.coordinators.groups.record_journal import RecordJournal
 from seglog_broker.coordinators.state_machine import Decision, Record
-from seglog_protocol.kafka import Message
-from seglog_protocol.kafka.messages import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
 from seglog_protocol.steps import Pace, Steps
-
-
-class MatchedTopics(NamedTuple):
-    """The topics that a regular expression matches; ``matched_ms`` is of the wall clock."""
-
-    topics: frozenset[str]
-    matched_ms: int
 
 
 class _NameSets:
@@ -119,7 +98,10 @@ def _size_of_target(target: Assignment) -> int:
 
 
 class ConsumerState:
-    """Members, what they are to have and what they have. Every change is noted in the journal."""
+    """The members of a group with their current and target assignments, its epochs, and the matches of its expressions.
+
+    All of it is carried by records. What is decided is noted in the journal, which makes the records, and replayed.
+    """
 
     def __init__(self, group_id: str, decision: Decision) -> None:
         self.group_id: Final = group_id
@@ -136,12 +118,12 @@ class ConsumerState:
         """When the assignment was made, of the wall clock."""
         self.is_deleted = False
         self.has_partition_metadata = False
-        """Whether there is a record of type 4, which is to be removed."""
+        """True if a record of key version 4 must get a tombstone."""
         self.classic_count = 0
         """How many members use the classic protocol."""
         self.name_sets: Final = _NameSets()
         self.moves = 0
-        """How often a member came to have other partitions."""
+        """Counts changes of members' current assignments."""
         self._owners: Final[dict[tuple[bytes, int], str]] = {}
         self._size = GROUP_BYTES + len(group_id)
         self._pace: Final = Pace()  # of records from the log
@@ -175,105 +157,43 @@ class ConsumerState:
         """Whether a member subscribes by this expression."""
         return any(member.subscription.regex == regex for member in self.members.values())
 
-    # --- Changes ------------------------------------------------------------------------------------------------------
+    # --- Decisions: records, which change the state as they do when they come from the log ----------------------------
 
     def put_member(self, member: Member) -> None:
-        """Have ``member``, or have it so from now on."""
-        before = self.members.get(member.member_id)
-        if before == member:
-            return
-        names = self.name_sets.shared(member.subscription.topics)
-        if names is not member.subscription.topics:
-            member = member._replace(subscription=member.subscription._replace(topics=names))
-        self.members[member.member_id] = member
-        self._size += size_of_member(member)
-        if before is not None:
-            self._size -= size_of_member(before)
-        if before is None or before.subscription.topics is not member.subscription.topics:
-            self.name_sets.add(member.subscription.topics)
-            if before is not None:
-                self.name_sets.drop(before.subscription.topics)
-        self.classic_count += (member.classic is not None) - (before is not None and before.classic is not None)
+        """Add a member, or give one another subscription or current assignment."""
+        before, member_id = self.members.get(member.member_id), member.member_id
         if before is None or before.subscription != member.subscription:
-            self.journal.note(RecordKey(RecordType.MEMBER_METADATA, member.member_id))
-            if member.instance_id is not None:
-                self.id_of_instance[member.instance_id] = member.member_id
+            self._decide(RecordKey(RecordType.MEMBER_METADATA, member_id), member.subscription)
         if before is None or before.progress != member.progress:
-            self.journal.note(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member.member_id))
-            self.moves += 1
-            if before is not None:
-                self._release(member.member_id, before.progress.since.keys() - member.progress.since.keys())
-            self._own(member)
+            self._decide(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member_id), member.progress)
 
     def remove_member(self, member_id: str) -> None:
-        """Have it no more, nor anything that it had or was to have."""
-        member = self.members.pop(member_id)
-        self._size -= size_of_member(member)
-        self.name_sets.drop(member.subscription.topics)
-        self.classic_count -= member.classic is not None
-        self._drop_target(member_id)
-        self._release(member_id, member.progress.since)
-        if member.instance_id is not None and self.id_of_instance.get(member.instance_id) == member_id:
-            del self.id_of_instance[member.instance_id]
-        for record_type in (
-            RecordType.CURRENT_MEMBER_ASSIGNMENT,
-            RecordType.TARGET_ASSIGNMENT_MEMBER,
-            RecordType.MEMBER_METADATA,
-        ):
-            self.journal.note(RecordKey(record_type, member_id))
-
-    def _own(self, member: Member) -> None:
-        free = [partition for partition in member.progress.since if partition not in self._owners]
-        self._owners.update(dict.fromkeys(free, member.member_id))
-
-    def _release(self, member_id: str, partitions: Iterable[tuple[bytes, int]]) -> None:
-        for partition in partitions:
-            if self._owners.get(partition) == member_id:
-                del self._owners[partition]
+        """Remove a member with its current and target assignment."""
+        self._decide(RecordKey(RecordType.MEMBER_METADATA, member_id), None)
+        self._decide(RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member_id), None)
+        self._decide(RecordKey(RecordType.TARGET_ASSIGNMENT_MEMBER, member_id), None)
 
     def set_target(self, member_id: str, target: Assignment) -> None:
-        """Have a member get ``target``."""
+        """Give a member another target assignment."""
         if self.targets.get(member_id) != target:
-            self._keep_target(member_id, target)
-            self.journal.note(RecordKey(RecordType.TARGET_ASSIGNMENT_MEMBER, member_id))
-
-    def _keep_target(self, member_id: str, target: Assignment) -> None:
-        self._size += _size_of_target(target) - _size_of_target(self.targets.get(member_id, NOTHING))
-        self.targets[member_id] = target
-
-    def _drop_target(self, member_id: str) -> None:
-        self._size -= _size_of_target(self.targets.pop(member_id, NOTHING))
+            self._decide(RecordKey(RecordType.TARGET_ASSIGNMENT_MEMBER, member_id), target)
 
     def set_assignment_epoch(self, epoch: int, wall_ms: int) -> None:
-        """Have all targets, those that stay the same too, belong to ``epoch``."""
-        self.assignment_epoch, self.assigned_ms = epoch, wall_ms
-        self.journal.note(RecordKey(RecordType.TARGET_ASSIGNMENT_METADATA))
+        """Note that all target assignments, those that stay the same too, are those of ``epoch``."""
+        self._decide(RecordKey(RecordType.TARGET_ASSIGNMENT_METADATA), AssignmentEpoch(epoch, wall_ms))
 
     def set_group_epoch(self, epoch: int, metadata_hash: int) -> None:
-        """Have the next assignment belong to ``epoch``, for topics with ``metadata_hash``."""
-        self.group_epoch, self.metadata_hash = epoch, metadata_hash
-        self.journal.note(RecordKey(RecordType.METADATA))
+        """Begin ``epoch``, for topics with ``metadata_hash``."""
+        self._decide(RecordKey(RecordType.METADATA), GroupEpoch(epoch, metadata_hash))
         if self.has_partition_metadata:
-            self.has_partition_metadata = False
-            self.journal.note(RecordKey(RecordType.PARTITION_METADATA))
+            self._decide(RecordKey(RecordType.PARTITION_METADATA), None)
 
     def set_matched(self, regex: str, matched: MatchedTopics | None) -> None:
-        """Have the topics that an expression matches; None: nobody subscribes by it any more."""
-        self._keep_matched(regex, matched)
-        self.journal.note(RecordKey(RecordType.REGULAR_EXPRESSION, regex))
-
-    def _keep_matched(self, regex: str, matched: MatchedTopics | None) -> None:
-        before = self.matched.pop(regex, None)
-        if before is not None:
-            self._size -= MEMBER_BYTES + len(regex) + NAME_BYTES * len(before.topics)
-            self.name_sets.discount(before.topics)
-        if matched is not None:
-            self._size += MEMBER_BYTES + len(regex) + NAME_BYTES * len(matched.topics)
-            self.name_sets.count(matched.topics)
-            self.matched[regex] = matched
+        """Note the topics that an expression matches; None: no member subscribes by it any more."""
+        self._decide(RecordKey(RecordType.REGULAR_EXPRESSION, regex), matched)
 
     def delete(self) -> None:
-        """Have tombstones for all records there are, or may be: those that are not known to be durable, too."""
+        """Decide tombstones for all records there are, or may be: those that are not known to be durable, too."""
         self.journal.write_failed()
         self.journal.note_all(self._keys())
         self.is_deleted = True
@@ -292,82 +212,133 @@ class ConsumerState:
         for regex in self.matched:
             yield RecordKey(RecordType.REGULAR_EXPRESSION, regex)
 
-    # --- Records ------------------------------------------------------------------------------------------------------
+    def _decide(self, key: RecordKey, value: Value) -> None:
+        self.journal.note(key)
+        self._replay(key, value)
 
     def _record(self, key: RecordKey) -> Record:
-        value = None if self.is_deleted else self._value(key)
-        return Record(key_struct(self.group_id, key), key.type, value)
+        """The record with this key as it is to be written now."""
+        return make_record(self.group_id, key, None if self.is_deleted else self._value(key), self.name_sets.in_order)
 
-    def _value(self, key: RecordKey) -> Message | None:
+    def _value(self, key: RecordKey) -> Value:
         member = self.members.get(key.name)
         match key.type:
             case RecordType.METADATA:
-                return ConsumerGroupMetadataValue(epoch=self.group_epoch, metadata_hash=self.metadata_hash)
+                return GroupEpoch(self.group_epoch, self.metadata_hash)
             case RecordType.TARGET_ASSIGNMENT_METADATA:
-                return ConsumerGroupTargetAssignmentMetadataValue(
-                    assignment_epoch=self.assignment_epoch, assignment_timestamp=self.assigned_ms
-                )
+                return AssignmentEpoch(self.assignment_epoch, self.assigned_ms)
             case RecordType.MEMBER_METADATA:
-                return member and subscription_value(
-                    member.subscription, self.name_sets.in_order(member.subscription.topics)
-                )
+                return member and member.subscription
             case RecordType.CURRENT_MEMBER_ASSIGNMENT:
-                return member and progress_value(member.progress)
+                return member and member.progress
             case RecordType.TARGET_ASSIGNMENT_MEMBER:
-                target = self.targets.get(key.name)
-                return None if target is None else target_value(target)
+                return self.targets.get(key.name)
             case RecordType.REGULAR_EXPRESSION:
-                matched = self.matched.get(key.name)
-                return matched and ConsumerGroupRegularExpressionValue(
-                    topics=sorted(matched.topics), timestamp=matched.matched_ms
-                )
+                return self.matched.get(key.name)
             case RecordType.PARTITION_METADATA:
                 return None
 
+    # --- Replay: nothing else changes what records carry --------------------------------------------------------------
+
     def replay(self, record: Record) -> Steps[None]:
-        """Take a record from the log. What it says is durable; records of types that are not known are passed over."""
-        key, key_version, value = record.key, record.key_version, record.value
-        if key_version == RecordType.METADATA:
-            if isinstance(value, ConsumerGroupMetadataValue):
-                self.group_epoch, self.metadata_hash = value.epoch, value.metadata_hash
-        elif key_version == RecordType.PARTITION_METADATA:
-            self.has_partition_metadata = value is not None
-        elif key_version == RecordType.TARGET_ASSIGNMENT_METADATA:
-            if isinstance(value, ConsumerGroupTargetAssignmentMetadataValue):
-                self.assignment_epoch, self.assigned_ms = value.assignment_epoch, value.assignment_timestamp
-        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
-            if isinstance(value, ConsumerGroupTargetAssignmentMemberValue):
-                self._keep_target(key.member_id, read_target(value))
-            else:
-                self._drop_target(key.member_id)
-        elif isinstance(key, ConsumerGroupRegularExpressionKey):
-            if isinstance(value, ConsumerGroupRegularExpressionValue):
-                matched = MatchedTopics(frozenset(value.topics), value.timestamp)
-                self._keep_matched(key.regular_expression, matched)
-            else:
-                self._keep_matched(key.regular_expression, None)
-        elif isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey):
-            yield from self._replay_member(key.member_id, key_version, value)
-        self.journal.forget()
+        """Take a record from the log; one of an unknown type is passed over."""
+        read = yield from read_record(record)
+        if read is not None:
+            self._replay(*read)
         if self._pace.is_due(topics_in(record)):
             yield
 
     def replayed(self) -> None:
-        """Take it that there are no more records. Meanwhile a member may have got what another had in its last one."""
+        """End the replay of the log. A member may have got what another had in a record that came before."""
         self._owners.clear()
         for member in self.members.values():
             self._own(member)
 
-    def _replay_member(self, member_id: str, key_version: int, value: Message | None) -> Steps[None]:
-        member = self.members.get(member_id, Member(member_id))
-        if isinstance(value, ConsumerGroupMemberMetadataValue):
-            self.put_member(member._replace(subscription=read_subscription(value)))
-        elif isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
-            self.put_member(member._replace(progress=(yield from read_progress(value))))
-        elif member_id in self.members and key_version == RecordType.MEMBER_METADATA:
-            target = self.targets.get(member_id)
-            self.remove_member(member_id)
-            if target is not None:
-                self._keep_target(member_id, target)
-        elif member_id in self.members:
-            self.put_member(member._replace(progress=Progress(LEFT_EPOCH, LEFT_EPOCH, assigned=NOTHING)))
+    def _replay(self, key: RecordKey, value: Value) -> None:
+        """Change the state as a record says."""
+        name = key.name
+        match value:
+            case GroupEpoch():
+                self.group_epoch, self.metadata_hash = value
+            case AssignmentEpoch():
+                self.assignment_epoch, self.assigned_ms = value
+            case Subscription():
+                self._keep_member(self.members.get(name, Member(name))._replace(subscription=value))
+            case Progress():
+                self._keep_member(self.members.get(name, Member(name))._replace(progress=value))
+            case MatchedTopics():
+                self._keep_matched(name, value)
+            case None:
+                self._replay_tombstone(key)
+            case _ if key.type == RecordType.PARTITION_METADATA:
+                self.has_partition_metadata = True
+            case _:
+                self._keep_target(name, value)
+
+    def _replay_tombstone(self, key: RecordKey) -> None:
+        match key.type:
+            case RecordType.MEMBER_METADATA:
+                self._drop_member(key.name)
+            case RecordType.CURRENT_MEMBER_ASSIGNMENT if key.name in self.members:
+                self._keep_member(self.members[key.name]._replace(progress=Progress(LEFT_EPOCH, LEFT_EPOCH)))
+            case RecordType.TARGET_ASSIGNMENT_MEMBER:
+                self._size -= _size_of_target(self.targets.pop(key.name, NOTHING))
+            case RecordType.REGULAR_EXPRESSION:
+                self._keep_matched(key.name, None)
+            case RecordType.PARTITION_METADATA:
+                self.has_partition_metadata = False
+
+    def _keep_member(self, member: Member) -> None:
+        before = self.members.get(member.member_id)
+        names = self.name_sets.shared(member.subscription.topics)
+        if names is not member.subscription.topics:
+            member = member._replace(subscription=member.subscription._replace(topics=names))
+        self.members[member.member_id] = member
+        self._size += size_of_member(member)
+        self.classic_count += member.classic is not None
+        self.name_sets.add(names)
+        if before is not None:
+            self._size -= size_of_member(before)
+            self.classic_count -= before.classic is not None
+            self.name_sets.drop(before.subscription.topics)
+        if member.instance_id is not None:
+            self.id_of_instance[member.instance_id] = member.member_id
+        if before is None or before.progress is not member.progress:
+            self.moves += 1
+            if before is not None:
+                self._release(member.member_id, before.progress.since.keys() - member.progress.since.keys())
+            self._own(member)
+
+    def _drop_member(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._size -= size_of_member(member)
+        self.name_sets.drop(member.subscription.topics)
+        self.classic_count -= member.classic is not None
+        self._release(member_id, member.progress.since)
+        if member.instance_id is not None and self.id_of_instance.get(member.instance_id) == member_id:
+            del self.id_of_instance[member.instance_id]
+
+    def _keep_target(self, member_id: str, target: Assignment) -> None:
+        self._size += _size_of_target(target) - _size_of_target(self.targets.get(member_id, NOTHING))
+        self.targets[member_id] = target
+
+    def _keep_matched(self, regex: str, matched: MatchedTopics | None) -> None:
+        before = self.matched.pop(regex, None)
+        if before is not None:
+            self._size -= MEMBER_BYTES + len(regex) + NAME_BYTES * len(before.topics)
+            self.name_sets.discount(before.topics)
+        if matched is not None:
+            self._size += MEMBER_BYTES + len(regex) + NAME_BYTES * len(matched.topics)
+            self.name_sets.count(matched.topics)
+            self.matched[regex] = matched
+
+    def _own(self, member: Member) -> None:
+        free = [partition for partition in member.progress.since if partition not in self._owners]
+        self._owners.update(dict.fromkeys(free, member.member_id))
+
+    def _release(self, member_id: str, partitions: Iterable[tuple[bytes, int]]) -> None:
+        for partition in partitions:
+            if self._owners.get(partition) == member_id:
+                del self._owners[partition]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import InvalidSessionTimeoutError, MemberIdRequiredError, SeglogError
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members share the partitions of topics."""
@@ -68,6 +68,22 @@ class JoinRequest(NamedTuple):
         """The id that the coordinator gives a new member; people find its client in it."""
         return f"{self.client_id if self.instance_id is None else self.instance_id}-{random}"
 
+    def check_session_timeout(self, group: str, limits: Limits) -> None:
+        """Raise InvalidSessionTimeoutError for one that the configuration does not allow."""
+        timeout_ms, minimum, maximum = (
+            self.session_timeout_ms,
+            limits.min_session_timeout_ms,
+            limits.max_session_timeout_ms,
+        )
+        if not minimum <= timeout_ms <= maximum:
+            raise InvalidSessionTimeoutError(
+                f"the session timeout of {timeout_ms:,} ms is not between group.min.session.timeout.ms ({minimum:,})"
+                f" and group.max.session.timeout.ms ({maximum:,}): give the consumer another one",
+                group=group,
+                minimum=minimum,
+                maximum=maximum,
+            )
+
 
 class JoinedMember(NamedTuple):
     """A member as the leader learns of it."""
@@ -89,6 +105,14 @@ class JoinResult(NamedTuple):
     """For the leader alone."""
     skip_assignment: bool = False
     error: SeglogError | None = None
+
+
+def member_id_required(group: str, member_id: str) -> JoinResult:
+    """To a new dynamic member, with the id to join again with."""
+    error = MemberIdRequiredError(
+        f"group {group!r} has an id for the new member: join again with {member_id!r}", group=group, member_id=member_id
+    )
+    return JoinResult(member_id, error=error)
 
 
 class SyncRequest(NamedTuple):

@@ -8,7 +8,6 @@ generation goes back.
 from collections.abc import Callable
 from typing import Final
 
-from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.classic_members import ClassicMember, protocols_by_name
@@ -29,6 +28,7 @@ from seglog_broker.coordinators.groups.consumer_protocol import (
 from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, Limits
 from seglog_broker.coordinators.groups.topics import Topics, by_id, by_name
 from seglog_broker.coordinators.state_machine import Now
+from seglog_protocol.errors import UnknownGroupError
 from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps
 
 UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
@@ -90,7 +90,7 @@ def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics:
         had = yield from read_assignment(member.assignment)
         if said is None or had is None:
             reason = f"what {member.member_id!r} says of itself, or was assigned, is not in Kafka's format"
-            raise errors.not_upgraded(group.key, reason)
+            raise _not_upgraded(group.key, reason)
         if member.is_new:
             continue
         # A cooperative member that joins has kept what it says, whatever the generation under way assigns to it.
@@ -113,7 +113,16 @@ def _check_upgrade(group: ClassicGroup, limits: Limits) -> None:
     elif len(group.members) > limits.consumer_max_size:
         reason = f"they are more than group.consumer.max.size ({limits.consumer_max_size:,})"
     if reason is not None:
-        raise errors.not_upgraded(group.key, reason)
+        raise _not_upgraded(group.key, reason)
+
+
+def _not_upgraded(group: str, reason: str) -> UnknownGroupError:
+    """To a consumer of the consumer protocol where the group is to stay a classic one."""
+    return UnknownGroupError(
+        f"the members of group {group!r} use the classic protocol, and {reason}: start this one with"
+        " group.protocol=classic, too, or end the others first",
+        group=group,
+    )
 
 
 def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:

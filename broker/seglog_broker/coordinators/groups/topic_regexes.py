@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from seglog_broker.coordinators.groups import consumer_errors as errors
 from seglog_broker.coordinators.groups.client_patterns import PatternError
+from seglog_broker.coordinators.groups.consumer_records import MatchedTopics
 from seglog_broker.coordinators.groups.consumer_requests import Matching
-from seglog_broker.coordinators.groups.consumer_state import ConsumerState, MatchedTopics
+from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.state_machine import Now
+from seglog_protocol.errors import InvalidRegularExpressionError
 
 REFRESH_PAUSE_MS: Final = 10_000
 """Between two times when members come to read other topics, however often topics are created."""
@@ -38,7 +39,9 @@ class TopicRegexes:
             return False
         assert matching is not None, "an expression that is new comes with what it matches"
         if isinstance(matching, PatternError):
-            raise errors.no_regular_expression(self._state.group_id, regex, str(matching)) from None
+            raise InvalidRegularExpressionError(
+                f"invalid regular expression {regex!r}: {matching}", group=self._state.group_id
+            ) from None
         if not self._state.matched:
             self._refreshed_ms = now.monotonic_ms
         self._state.set_matched(regex, MatchedTopics(matching, now.wall_ms))

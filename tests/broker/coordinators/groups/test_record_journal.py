@@ -1,7 +1,6 @@
 """Which records of a group are written: those that changed, and those that may not be there."""
 
-from seglog_broker.coordinators.groups.consumer_records import RecordKey, RecordType, key_struct
-from seglog_broker.coordinators.groups.record_journal import RecordJournal
+from seglog_broker.coordinators.groups.consumer_records import RecordJournal, RecordKey, RecordType, key_struct
 from seglog_broker.coordinators.state_machine import Decision, Record
 from seglog_protocol.errors import CoordinatorNotAvailableError
 from seglog_protocol.kafka.messages import ConsumerGroupMetadataValue
