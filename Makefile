@@ -12,10 +12,11 @@ WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/py
 
 # `make soak` is made for so many minutes on two cores. What is counted in it grows and shrinks with them; the seed, which
 # every lane of it prints, makes the same run again: make soak SOAK=120 SOAK_SEED=7
-SOAK ?= 45
+SOAK ?= 30
 ifndef SOAK_SEED
 SOAK_SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
+export SOAK SOAK_SEED
 SOAKING := SEGLOG_SOAK_MINUTES=$(SOAK) SEGLOG_SOAK_SEED=$(SOAK_SEED)
 DEEP := --hypothesis-profile=soak --hypothesis-seed=$(SOAK_SEED) --timeout 3600
 
@@ -23,10 +24,14 @@ DEEP := --hypothesis-profile=soak --hypothesis-seed=$(SOAK_SEED) --timeout 3600
 lane = @echo "lane $(1)"; started=$$(date +%s); status=0; $(2) || status=$$?; \
   echo "lane $(1): $$(($$(date +%s) - started)) s"; exit $$status
 
+# For a make that runs its targets at once, and prints the output of each when it is done, where make can hold that back
+# (from 4.0 on).
+AT_ONCE := --no-print-directory --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) SIDE_BY_SIDE=1
+
 # A test run starts hundreds of Pythons: what the first of them compiled is kept for the others, whatever the shell asks for.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Only the parts of `make test` run side by side.
+# Only the parts of `make test` and of `make soak` run side by side.
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
@@ -35,15 +40,16 @@ endif
 run: $(RUN_STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
 
-# What everyone runs: minutes. Its parts run side by side, because Spark leaves more than one of two cores idle. Each
-# prints what it has to say when it is done, where make can hold that back (from 4.0 on).
+# What everyone runs: minutes. Its parts run side by side, because Spark leaves more than one of two cores idle.
 test: $(STAMP) $(SPARK_STAMP)
 	@echo "check, test-core and test-spark run side by side; each prints its output when it is done"
-	@$(MAKE) --no-print-directory -j3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) SIDE_BY_SIDE=1 \
-	  check test-core test-spark
+	@$(MAKE) $(AT_ONCE) check test-core test-spark
 
 # The other half of the tests, and every property again with many more examples.
-soak: soak-core soak-spark soak-alone
+soak: $(STAMP) $(SPARK_STAMP)
+	@echo "soak-core and soak-spark run side by side; each prints its output when it is done"
+	@$(MAKE) $(AT_ONCE) soak-core soak-spark
+	@$(MAKE) --no-print-directory soak-alone
 
 # Halves of the files for two cores, and whoever is done first takes half of what the other has left.
 test-core: $(STAMP)

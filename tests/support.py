@@ -1,5 +1,6 @@
 """What tests of every kind share."""
 
+import math
 import os
 import random
 from pathlib import Path
@@ -11,18 +12,25 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES_MIN = 5
 
 
-SOAK_MINUTES_USUAL = 45
+SOAK_MINUTES = 30
 """Of a ``make soak`` on two cores, where nothing else is asked for."""
+SOAK_MINUTES_IN_FULL = 75
+"""What is counted in soak tests, and the examples of properties, are written for so many minutes."""
 
 
 def soak_minutes() -> float:
     """What ``make soak SOAK=`` asks for."""
-    return float(os.environ.get("SEGLOG_SOAK_MINUTES") or SOAK_MINUTES_USUAL)
+    return float(os.environ.get("SEGLOG_SOAK_MINUTES") or SOAK_MINUTES)
 
 
 def soak_scaled(count: int) -> int:
-    """So many times what is counted in a soak test, or more or fewer as ``make soak SOAK=`` has minutes; at least 1."""
-    return max(1, round(count * soak_minutes() / SOAK_MINUTES_USUAL))
+    """How often to do what a soak test does ``count`` times in full, as ``make soak SOAK=`` has minutes; at least 1."""
+    return max(1, round(count * soak_minutes() / SOAK_MINUTES_IN_FULL))
+
+
+def soak_step() -> int:
+    """Of things that a soak test goes through one by one in full, each how many-th to look at in these minutes."""
+    return max(1, math.ceil(SOAK_MINUTES_IN_FULL / soak_minutes()))
 
 
 def soak_seed() -> int:
@@ -31,7 +39,7 @@ def soak_seed() -> int:
 
 
 def examples(count: int) -> int:
-    """``max_examples`` of a property that gets ``count`` of them in ``make soak``, and few in ``make test``.
+    """``max_examples`` of a property that gets ``count`` of them in a full soak, and few in ``make test``.
 
     The profile of Hypothesis that is loaded decides, see ``tests/conftest.py``: for each 100 it has its own number.
     """

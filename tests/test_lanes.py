@@ -15,7 +15,17 @@ import pytest
 from _pytest.mark.expression import Expression
 from hypothesis import settings
 
-from tests.support import EXAMPLES_MIN, REPOSITORY, SOAK_MINUTES_USUAL, examples, soak_scaled, soak_seed
+from tests.support import (
+    EXAMPLES_MIN,
+    REPOSITORY,
+    SOAK_MINUTES,
+    SOAK_MINUTES_IN_FULL,
+    examples,
+    soak_minutes,
+    soak_scaled,
+    soak_seed,
+    soak_step,
+)
 
 MARKERS = ("spark", "slow", "soak", "alone", "interop")
 PROPERTY = "hypothesis"
@@ -127,19 +137,22 @@ def test_the_documents_name_the_lanes_and_the_markers() -> None:
     assert set(re.findall(r'"(\w+): ', declared)) == set(MARKERS)
 
 
-def test_minutes_and_the_seed_of_a_soak_are_what_make_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minutes_and_seed_of_a_soak_are_those_of_make(monkeypatch: pytest.MonkeyPatch) -> None:
     for line in dry("soak").splitlines():
         if "pytest" in line:
             assert "SEGLOG_SOAK_MINUTES=90 SEGLOG_SOAK_SEED=7" in line
     assert dry("soak").count("--hypothesis-profile=soak --hypothesis-seed=7") == len(TESTS["soak"])
     assert dry("test").count("hypothesis") == 0
     monkeypatch.setenv("SEGLOG_SOAK_SEED", "7")
-    monkeypatch.setenv("SEGLOG_SOAK_MINUTES", str(2 * SOAK_MINUTES_USUAL))
-    assert (soak_seed(), soak_scaled(100)) == (7, 200)
+    monkeypatch.setenv("SEGLOG_SOAK_MINUTES", str(2 * SOAK_MINUTES_IN_FULL))
+    assert (soak_seed(), soak_scaled(100), soak_step()) == (7, 200, 1)
+    monkeypatch.setenv("SEGLOG_SOAK_MINUTES", str(SOAK_MINUTES_IN_FULL / 2.5))
+    assert (soak_scaled(100), soak_step()) == (40, 3)
     monkeypatch.setenv("SEGLOG_SOAK_MINUTES", "0.1")
     assert soak_scaled(100) == 1
     monkeypatch.delenv("SEGLOG_SOAK_MINUTES")
-    assert soak_scaled(100) == 100
+    assert soak_minutes() == SOAK_MINUTES
+    assert f"\nSOAK ?= {SOAK_MINUTES}\n" in (REPOSITORY / "Makefile").read_text(encoding="utf-8")
 
 
 def test_what_soak_tests_count_is_printed_at_the_end(pytestconfig: pytest.Config) -> None:
@@ -159,9 +172,10 @@ def test_what_soak_tests_count_is_printed_at_the_end(pytestconfig: pytest.Config
 def test_a_property_gets_as_many_examples_as_the_profile_has_for_it() -> None:
     before = settings.get_current_profile_name()
     try:
-        for profile, counts in (("seglog", (EXAMPLES_MIN, 20, 100)), ("soak", (25, 200, 1000))):
-            settings.load_profile(profile)
-            if profile == "seglog" or settings().max_examples == 100:
-                assert tuple(map(examples, (25, 200, 1000))) == counts
+        settings.load_profile("seglog")
+        assert tuple(map(examples, (25, 200, 1000))) == (EXAMPLES_MIN, 20, 100)
+        settings.load_profile("soak")
+        assert settings().max_examples == soak_scaled(100)
+        assert examples(1000) == 10 * settings().max_examples
     finally:
         settings.load_profile(before)

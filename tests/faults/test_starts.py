@@ -22,7 +22,7 @@ from tests.support import soak_scaled, soak_seed
 
 pytestmark = [pytest.mark.soak]
 
-SEGMENTS = [int(count) for count in os.environ.get("SEGLOG_SOAK_SEGMENTS", "100,1000,2000,5000,10000").split(",")]
+SEGMENTS = [int(count) for count in os.environ.get("SEGLOG_SOAK_SEGMENTS", "100,1000,10000").split(",")]
 ROUNDS = int(os.environ.get("SEGLOG_SOAK_ROUNDS") or soak_scaled(20))
 VALUE_BYTES = 200_000
 OTHERS = 8
@@ -54,7 +54,7 @@ def started(running: Daemon) -> tuple[float, float]:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), wall
 
 
-def test_starts_with_a_hundred_to_ten_thousand_segments_in_one_partition(tmp_path: Path) -> None:
+def test_starts_with_very_many_segments_in_one_partition(tmp_path: Path) -> None:
     print(f"\n{'segments':>10}  {'':18}{'processor s':>12}{'clock s':>10}")
     for count in [1, *SEGMENTS]:
         path = tmp_path / f"data-{count}"
@@ -84,7 +84,7 @@ def value(number: int) -> bytes:
     return (b"%d " % number) * (VALUE_BYTES // len(b"%d " % number))
 
 
-def test_a_small_disk_filled_killed_and_started_twenty_times_keeps_what_was_acked(tmp_path: Path) -> None:
+def test_a_small_disk_that_is_filled_and_killed_keeps_what_was_acked(tmp_path: Path) -> None:
     """Every second time the rest of the disk is filled as well, so that no recovery has room."""
     seed = soak_seed()
     rng = random.Random(seed)

@@ -220,7 +220,7 @@ async def test_what_is_answered_while_groups_load_stays(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(10))
-async def test_what_is_answered_while_groups_load_stays_for_a_thousand_seeds(
+async def test_what_is_answered_while_groups_load_stays_for_many_seeds(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     del autojump_clock

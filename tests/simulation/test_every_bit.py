@@ -7,12 +7,11 @@ may refuse to start, with an error that names the file. A check reports every fl
 ``_may_escape_check``, also one without consequences.
 
 ``SEGLOG_FLIPS_EVERY=n`` flips only every n-th bit, from one on that ``SEGLOG_FLIPS_SEED`` chooses, so that runs with
-seeds 0 to n-1 flip all of them. Without it all are flipped: 33,300, about a hundred a second on one core, so that both
-cases take less than six minutes.
+seeds 0 to n-1 flip all of them. Otherwise the minutes and the seed of the soak choose. There are 33,300, and about a
+hundred of them take a second on one core.
 """
 
 import os
-import random
 from collections import Counter
 from contextlib import suppress
 from functools import cache
@@ -49,9 +48,10 @@ from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
 from tests.logs import ManualClock, contents, flip_bit
+from tests.support import soak_seed, soak_step
 
-_EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY", "1"))
-_SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED", random.randrange(_EVERY)))
+_EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY") or soak_step())
+_SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED") or soak_seed() % _EVERY)
 _CONFIG: Final = {"segment.ms": 1000, "index.interval.bytes": 0}
 _BATCHES: Final = 3  # a segment, of two records each
 START: Final = 2
