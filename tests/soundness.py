@@ -6,9 +6,9 @@ from pathlib import Path
 
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
-from seglog_broker.inspect.check.findings import Finding, Severity
 from seglog_broker.inspect.check.partition import check_partition
 from seglog_broker.inspect.check.plan import PartitionContext
+from seglog_broker.inspect.findings import Finding, Severity
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 
 

@@ -24,7 +24,7 @@ from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
-from seglog_broker.inspect.check.findings import Finding, Severity, Totals
+from seglog_broker.inspect.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT

@@ -12,10 +12,10 @@ from typing import Final
 
 from seglog_broker.config import ConfigSources
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
-from seglog_broker.inspect.check.findings import Report, Totals
-from seglog_broker.inspect.check.json_lines import json_lines
-from seglog_broker.inspect.check.readable import readable
 from seglog_broker.inspect.dump.kinds import plain_path
+from seglog_broker.inspect.facts import json_lines
+from seglog_broker.inspect.findings import Report, Totals
+from seglog_broker.inspect.readable import readable
 from seglog_broker.standard_output import complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.texts import size_text

@@ -1,7 +1,7 @@
 """The check of a whole log directory: its own files, then each partition, with repairs if they are asked for.
 
-The directory is locked meanwhile, so that no broker changes its files. A broker that was stopped or killed leaves a
-sound directory: the findings are notes.
+The directory is locked meanwhile, so that no broker changes its files; without repairs only if it has a lock file, as
+every one has that a broker uses. A broker that was stopped or killed leaves a sound directory: the findings are notes.
 """
 
 import contextlib
@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig, TopicConfig
-from seglog_broker.inspect.check.findings import (
+from seglog_broker.inspect.check.partition import Progress, check_partition
+from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
+from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
+from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
+from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
+from seglog_broker.inspect.dump.small_files import OFFSET_CHECKPOINTS
+from seglog_broker.inspect.findings import (
     Code,
     Finding,
     PartitionCounts,
@@ -20,12 +26,6 @@ from seglog_broker.inspect.check.findings import (
     Severity,
     Totals,
 )
-from seglog_broker.inspect.check.partition import Progress, check_partition
-from seglog_broker.inspect.check.plan import PartitionContext
-from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
-from seglog_broker.inspect.check.result import CheckResult
-from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
-from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
 from seglog_broker.storage.directory.clock_file import decode_trusted_time
 from seglog_broker.storage.directory.identity import FORMAT_CONTENT, FORMAT_VERSION
@@ -45,12 +45,6 @@ from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
-_OFFSET_CHECKPOINTS: Final = (
-    checkpoints.RECOVERY_POINT_CHECKPOINT,
-    checkpoints.LOG_START_CHECKPOINT,
-    checkpoints.HIGH_WATERMARK_CHECKPOINT,
-    checkpoints.CLEANER_CHECKPOINT,
-)
 _OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE, *filenames.SPARE_FILES})
 """The lock, the ballast and the spare files, whose contents are not checked."""
 
@@ -80,16 +74,20 @@ def check_directory(
     """Check the log directory ``path``; ``config`` is the configuration of its broker.
 
     Raises RefusedError at once if it is not a log directory, or is in use. Otherwise the directory is locked until the
-    iterator ends or is closed.
+    iterator ends or is closed, unless nothing is to be changed and no broker can be running, as there is no lock file.
     """
     _refuse_unless_log_directory(fs, path)
+    lock_path = f"{path}/{filenames.LOCK_FILE}"
+    check = _DirectoryCheck(fs, path, config, options, progress)
+    if not options.repair and not fs.exists(lock_path):
+        return check.run()
     try:
-        lock = fs.lock(f"{path}/{filenames.LOCK_FILE}")
+        lock = fs.lock(lock_path)
     except BlockingIOError as error:
         raise RefusedError(f"{path} is in use (its {filenames.LOCK_FILE} is held): stop the broker first") from error
     except OSError as error:
         raise RefusedError(f"{path} cannot be locked: {error.strerror or error}") from error
-    return _reports(_DirectoryCheck(fs, path, config, options, progress), lock.release)
+    return _reports(check, lock.release)
 
 
 def _reports(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Report]:
@@ -201,8 +199,7 @@ class _DirectoryCheck:
             finding = self._finding(Severity.DERIVED, Code.FORMAT_WRONG, name, "is not written as seglog writes it")
             yield finding
             if self._options.repair:
-                write_file_atomically(self._fs, self._path_of(name), FORMAT_CONTENT)
-                yield self._count_repair(Repaired(self._path_of(name), f"has format {FORMAT_VERSION}"), finding)
+                yield self._write(name, FORMAT_CONTENT, f"has format {FORMAT_VERSION}", finding)
         name = filenames.PRODUCER_IDS_FILE
         if name in names:
             try:
@@ -258,7 +255,7 @@ class _DirectoryCheck:
             yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, what)
 
     def _check_offset_checkpoints(self, names: Sequence[str]) -> Iterator[Report]:
-        for name in _OFFSET_CHECKPOINTS:
+        for name in OFFSET_CHECKPOINTS:
             self._offsets[name] = {}
             if name not in names:
                 continue
@@ -275,9 +272,7 @@ class _DirectoryCheck:
                 yield finding
                 if self._options.repair:
                     repaired += f"; {keep_copy(self._fs, self._path_of(name))}"
-                    content = checkpoints.encode_offsets(self._offsets[name])
-                    write_file_atomically(self._fs, self._path_of(name), content)
-                    yield self._count_repair(Repaired(self._path_of(name), repaired), finding)
+                    yield self._write(name, checkpoints.encode_offsets(self._offsets[name]), repaired, finding)
 
     def _check_sub_directory(self, name: str) -> Iterator[Report]:
         if name in filenames.SKIPPED_DIRECTORIES:
@@ -433,9 +428,7 @@ class _DirectoryCheck:
             finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_WRONG, name, what)
             yield finding
             if self._options.repair:
-                self._offsets[name][key] = offset
-                write_file_atomically(self._fs, self._path_of(name), checkpoints.encode_offsets(self._offsets[name]))
-                yield self._count_repair(Repaired(self._path_of(name), f"has {offset} for {partition} now"), finding)
+                yield self._set_offset(name, key, offset, finding=finding)
 
     def _repair(
         self, path: str, key: Key, context: PartitionContext, first: CheckResult
@@ -446,10 +439,10 @@ class _DirectoryCheck:
         for repaired in repair_partition(self._fs, path, plan):
             yield self._count_repair(repaired)
         if plan.lower_recovery_point is not None:
-            yield self._count_repair(self._lower_recovery_point(key, plan.lower_recovery_point))
+            yield self._lower_recovery_point(key, plan.lower_recovery_point)
             context = replace(context, is_clean=False, recovery_point=plan.lower_recovery_point)
         if plan.lower_log_start is not None:
-            yield self._count_repair(self._lower_log_start(key, plan.lower_log_start))
+            yield self._set_offset(checkpoints.LOG_START_CHECKPOINT, key, plan.lower_log_start)
             context = replace(context, log_start=plan.lower_log_start)
         second = replace(first, findings=list(first.findings))
         if self._totals.repairs > before:
@@ -473,19 +466,21 @@ class _DirectoryCheck:
             self._fs.unlink(self._path_of(filenames.CLEAN_SHUTDOWN_FILE))
             self._fs.sync_directory(self._path)
             self._is_clean = False
-        path = self._path_of(checkpoints.RECOVERY_POINT_CHECKPOINT)
-        points = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT]
-        points[key] = offset
-        write_file_atomically(self._fs, path, checkpoints.encode_offsets(points))
-        name = filenames.partition_directory_name(*key)
-        return Repaired(path, f"has {offset} for {name} now, and the next start begins a new leader epoch")
+        more = ", and the next start begins a new leader epoch"
+        return self._set_offset(checkpoints.RECOVERY_POINT_CHECKPOINT, key, offset, more)
 
-    def _lower_log_start(self, key: Key, offset: int) -> Repaired:
-        path = self._path_of(checkpoints.LOG_START_CHECKPOINT)
-        starts = self._offsets[checkpoints.LOG_START_CHECKPOINT]
-        starts[key] = offset
-        write_file_atomically(self._fs, path, checkpoints.encode_offsets(starts))
-        return Repaired(path, f"has {offset} for {filenames.partition_directory_name(*key)} now")
+    def _set_offset(
+        self, name: str, key: Key, offset: int, more: str = "", *, finding: Finding | None = None
+    ) -> Repaired:
+        """Write the checkpoint ``name`` with another offset for a partition."""
+        self._offsets[name][key] = offset
+        what = f"has {offset} for {filenames.partition_directory_name(*key)} now{more}"
+        return self._write(name, checkpoints.encode_offsets(self._offsets[name]), what, finding)
+
+    def _write(self, name: str, content: bytes, what: str, finding: Finding | None) -> Repaired:
+        """Write a file of the directory anew, which removes ``finding``."""
+        write_file_atomically(self._fs, self._path_of(name), content)
+        return self._count_repair(Repaired(self._path_of(name), what), finding)
 
     # --- Counting -----------------------------------------------------------------------------------------------------
 

@@ -1,16 +1,30 @@
-"""The expected bytes of a segment's two indexes, built from its batches by the rule that the broker writes them by.
+"""The check of a segment's two index files against its batches.
 
-Indexes have no checksum, but can be computed from the log, so comparing bytes checks every entry. The
-``index.interval.bytes`` that an index was written with is in no file: if the configured one does not give the same
-bytes, the only other possible one is derived from the entries.
+The expected bytes are built from the batches by the rule that the broker writes them by. Indexes have no checksum, but
+can be computed from the log, so comparing bytes checks every entry. The ``index.interval.bytes`` that an index was
+written with is in no file: if the configured one does not give the same bytes, the only other possible one is derived
+from the entries.
 """
 
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from seglog_broker.inspect.check.plan import PartitionContext, Replacement
+from seglog_broker.inspect.dump.index_files import dump_index
+from seglog_broker.inspect.facts import Damage
+from seglog_broker.inspect.findings import Code, Finding, Severity
+from seglog_broker.inspect.log_walk import InvalidBytes
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
+
+_REBUILT: Final = "rebuilt from the log"
+
+
+# --- What the files should have ---------------------------------------------------------------------------------------
 
 
 class IndexBytes(NamedTuple):
@@ -120,3 +134,196 @@ def interval_of(offsets: bytes) -> int | None:
         smallest = gap if smallest is None else min(smallest, gap)
         before = entry.position
     return None if smallest is None else smallest - 1
+
+
+# --- What the files have ----------------------------------------------------------------------------------------------
+
+
+class FoundIndexes(NamedTuple):
+    """The contents of both files, None for one that is missing."""
+
+    offsets: bytes | None
+    times: bytes | None
+
+
+class _Kind(NamedTuple):
+    """One of the two index files, and what it should be."""
+
+    suffix: str
+    entry_size: int
+    found: bytes | None  # its content; None if it is missing
+    stripped: bytes  # its content without entries of zeros at the end
+    closed: bytes  # the right content if the segment is closed
+    live: bytes  # the right content if the segment is active
+
+    @property
+    def entries(self) -> bytes:
+        """The content without padding. A single entry may be all zeros: the first offset, at 1970."""
+        return self.stripped if self.found != self.live else self.live
+
+
+class IndexCheck:
+    """Compares the index files of one segment with its batches: take all ``batches`` first, then ``judge``.
+
+    ``is_live``: the segment is active, or was when the broker was killed, so that its indexes may lack entries.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offset: int, context: PartitionContext, *, is_live: bool
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._base_offset = base_offset
+        self._context = context
+        self._is_live = is_live
+        self._found = FoundIndexes(self._read(names.OFFSET_INDEX_SUFFIX), self._read(names.TIME_INDEX_SUFFIX))
+        self._stripped = (
+            _without_padding(self._found.offsets or b"", names.OFFSET_ENTRY.size),
+            _without_padding(self._found.times or b"", names.TIME_ENTRY.size),
+        )
+        times = self._stripped[1] if is_live else self._found.times or b""
+        self._true_times = TrueTimes(times if context.is_adopted else b"", base_offset)
+        bytes_max = context.index_bytes_max
+        self._models = [ExpectedIndexes(base_offset, each, bytes_max) for each in self._intervals()]
+        # Of a segment with damaged batches: as if those with a wrong checksum were right.
+        self._before_damage: list[ExpectedIndexes] = []
+
+    def batches(self, segment: Iterable[LocatedBatch | InvalidBytes]) -> Iterator[LocatedBatch]:
+        """The valid batches of ``segment``, which is what ``LogWalk.segment`` returned."""
+        for found in segment:
+            if isinstance(found, InvalidBytes):
+                if found.header is not None:
+                    self._before_damage = self._before_damage or [model.copy() for model in self._models]
+                    for model in self._before_damage:
+                        model.add(found.position, found.header)
+                continue
+            for model in (*self._models, *self._before_damage):
+                model.add(*found)
+            self._true_times.add(found.header)
+            yield found
+
+    def _intervals(self) -> list[int]:
+        """Values of ``index.interval.bytes`` that these files may have been written with, the configured one first."""
+        configured = self._context.index_interval
+        offsets = self._found.offsets
+        if offsets == b"":
+            return [configured, names.OFFSET_MAX]  # one that is larger than the segment gives no entries
+        other = interval_of(self._stripped[0])
+        return [configured] if other in {None, configured} else [configured, other or 0]
+
+    def judge(self, log_size: int) -> tuple[list[Finding], list[Replacement]]:
+        """Findings about the two files, and files to replace.
+
+        Files that match the batches with a wrong checksum as well are not wrong, but are rebuilt with the repair of the
+        damage.
+        """
+        models, before_damage = self._models, self._before_damage
+        fitting = next((model for model in models if self._may_be_of(model)), None)
+        before = next((number for number, model in enumerate(before_damage) if self._may_be_of(model)), None)
+        if fitting is None and before is not None:
+            kinds_before = self._kinds(before_damage[before])
+            if all(self._is_right(kind) for kind in kinds_before):
+                return [], self._replacements(models[before])
+        fitting = fitting or (models[before] if before is not None else None)
+        findings = [
+            finding
+            for kind in self._kinds(fitting or models[0])
+            if (finding := self._judge(kind, log_size, is_interval_known=fitting is not None)) is not None
+        ]
+        if all(finding.severity == Severity.NOTE for finding in findings):
+            return findings, []
+        return findings, self._replacements(fitting or models[0])
+
+    def _replacements(self, model: ExpectedIndexes) -> list[Replacement]:
+        """Replacements for both files, because both must have the same interval."""
+        return [
+            Replacement(self._path(kind.suffix), kind.closed, _REBUILT)
+            for kind in self._kinds(model)
+            if kind.found != kind.closed
+        ]
+
+    def _kinds(self, model: ExpectedIndexes) -> tuple[_Kind, _Kind]:
+        closed, live = model.closed(), model.live()
+        suffixes = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+        sizes = (names.OFFSET_ENTRY.size, names.TIME_ENTRY.size)
+        offsets, times = map(_Kind, suffixes, sizes, self._found, self._stripped, closed, live)
+        return offsets, times
+
+    def _may_be_of(self, model: ExpectedIndexes) -> bool:
+        offsets, times = self._kinds(model)
+        return self._is_right(offsets) and (
+            bool(offsets.found) or model.interval < names.OFFSET_MAX or self._is_right(times)
+        )
+
+    def _is_right(self, kind: _Kind) -> bool:
+        if kind.found is None:
+            return False
+        if kind.found == kind.closed or (self._is_live and kind.live.startswith(kind.entries)):
+            return True
+        if not self._context.is_adopted or not kind.entries:
+            return False
+        if kind.suffix == names.OFFSET_INDEX_SUFFIX:
+            return False
+        least = kind.live if self._is_live else kind.closed
+        return self._true_times.are_all(least, is_complete=not self._is_live)
+
+    def _judge(self, kind: _Kind, log_size: int, *, is_interval_known: bool) -> Finding | None:
+        path = self._path(kind.suffix)
+        if kind.found is None:
+            is_normal = self._is_live or not log_size
+            severity = Severity.NOTE if is_normal else Severity.DERIVED
+            return Finding(severity, Code.INDEX_MISSING, path, "is not there")
+        padding = len(kind.found) - len(kind.entries)
+        if self._is_right(kind):
+            if self._is_live and padding > kind.entry_size:
+                return Finding(Severity.NOTE, Code.INDEX_PADDING, path, f"ends in {padding} bytes of zeros")
+            return None
+        facts = dump_index(self._fs, path, self._base_offset, self._path(names.LOG_SUFFIX), kind.suffix)
+        damage = [fact for fact in facts if isinstance(fact, Damage)]
+        if damage:
+            first = damage[0]
+            more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+            what = f"{first.reason}{more}"
+            return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what, first.position, first.end_position)
+        if kind.found.startswith(kind.closed) and padding:
+            what = f"{padding} bytes of zeros follow its entries, and a start would take them for entries"
+            at = (len(kind.closed), len(kind.found))
+            return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what, *at)
+        if self._context.is_adopted and not is_interval_known and kind.found and self._ends_well(kind):
+            what = "every entry is right, but no single index.interval.bytes gives their spacing"
+            return Finding(Severity.NOTE, Code.INDEX_SPACING, path, what)
+        what = f"it is not what the log gives: {_difference(kind.found, kind.closed, kind.entry_size)}"
+        return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what)
+
+    @staticmethod
+    def _ends_well(kind: _Kind) -> bool:
+        """Whether a time index ends with the largest timestamp, which retention and look-ups by time rely on."""
+        if kind.suffix == names.OFFSET_INDEX_SUFFIX or kind.found is None:
+            return True
+        return kind.found[-kind.entry_size :] == kind.closed[-kind.entry_size :]
+
+    def _read(self, suffix: str) -> bytes | None:
+        path = self._path(suffix)
+        return read_file(self._fs, path) if self._fs.exists(path) else None
+
+    def _path(self, suffix: str) -> str:
+        return f"{self._directory}/{names.segment_file_name(self._base_offset, suffix)}"
+
+
+def _without_padding(found: bytes, entry_size: int) -> bytes:
+    """The entries up to the last one that is not all zeros: Kafka preallocates its indexes."""
+    used = -(-len(found.rstrip(b"\0")) // entry_size) * entry_size
+    return found[:used]
+
+
+def _difference(found: bytes, expected: bytes, entry_size: int) -> str:
+    there, wanted = len(found) // entry_size, len(expected) // entry_size
+    if there != wanted:
+        return f"{there} entries instead of {wanted}"
+    number = next(
+        number
+        for number in range(wanted)
+        if found[number * entry_size : (number + 1) * entry_size]
+        != expected[number * entry_size : (number + 1) * entry_size]
+    )
+    return f"entry {number} differs"

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from seglog_broker.inspect.check.epochs import EpochsSeen
-from seglog_broker.inspect.check.findings import Code, Finding, PartitionCounts, Severity
-from seglog_broker.inspect.check.plan import PartitionContext, RepairPlan, Replacement
-from seglog_broker.inspect.check.result import CheckResult
-from seglog_broker.inspect.check.segment_walk import SegmentWalk
-from seglog_broker.inspect.check.small_files import SmallFiles
+from seglog_broker.inspect.check.indexes import IndexCheck
+from seglog_broker.inspect.check.plan import CheckResult, PartitionContext, RepairPlan
+from seglog_broker.inspect.check.small_files import EpochsSeen, SmallFiles
 from seglog_broker.inspect.check.transactions import TransactionCheck
+from seglog_broker.inspect.findings import Code, PartitionCounts, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes, InvalidBytes, LogWalk
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
@@ -55,7 +53,7 @@ def check_partition(
         check.run()
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
-        check.out.findings.append(Finding(Severity.DAMAGE, Code.UNREADABLE, error.filename or path, what))
+        check.out.add(Severity.DAMAGE, Code.UNREADABLE, error.filename or path, what)
         check.out.plan = RepairPlan()  # the check is incomplete, so nothing may be repaired
     return check.out
 
@@ -103,7 +101,7 @@ class _PartitionCheck:
             small.check_log_start(self._believed_start())
             self._walk = LogWalk(self._fs, self._path, self._verifier(small.recorded))
         elif PARTITION_METADATA_FILE in self._names or not self._context.is_being_made:
-            self._add_finding(
+            self.out.add(
                 Severity.DAMAGE, Code.SEGMENTS_GONE, self._path, "has no .log file, and every partition has one"
             )
         self._transactions = TransactionCheck(self._fs, self._path, self._bases)
@@ -124,8 +122,7 @@ class _PartitionCheck:
 
     def _believed_start(self) -> int:
         """The log start offset by the rules of a start. Adds a finding if the checkpoint has another one."""
-        state, epochs = self.out.plan.state, LeaderEpochs(self._fs, self._path)
-        assert state is not None, "the state is read before"
+        state, epochs = self.out.state, LeaderEpochs(self._fs, self._path)
         epochs.load()
         is_empty = len(self._bases) == 1 and not self._fs.stat(self._path_of(self._bases[0], names.LOG_SUFFIX)).size
         claimed = self._context.log_start
@@ -137,15 +134,14 @@ class _PartitionCheck:
             what = (
                 f"has offset {claimed} for {partition}, but nothing says that the records from {begins} on were deleted"
             )
-            self._add_finding(Severity.DERIVED, Code.LOG_START_WRONG, path, what)
+            self.out.add(Severity.DERIVED, Code.LOG_START_WRONG, path, what)
             self.out.plan.lower_log_start = believed.offset
         self._context = replace(self._context, log_start=believed.offset)
         return believed.offset
 
     def _verifier(self, recorded: Sequence[DamagedRange]) -> LogVerifier:
         """A verifier that follows the rules of a start and knows the same marks of the log's end."""
-        context, state = self._context, self.out.plan.state
-        assert state is not None, "the state is read before"
+        context, state = self._context, self.out.state
         high_watermark = context.high_watermark if context.is_clean else None
         marks = LogMarks.find(self._names, self._bases, context.recovery_point, high_watermark, state.held_end)
         if context.is_clean:
@@ -188,13 +184,13 @@ class _PartitionCheck:
         is_below_recovery_point = following is not None and following <= self._context.recovery_point
         self._has_whole_indexes[base] = self._context.is_clean or is_below_recovery_point
         is_live = not self._context.is_clean and (is_last or (self._context.is_adopted and not is_below_recovery_point))
-        walk = SegmentWalk(self._fs, self._path, base, self._context, is_live=is_live)
-        for found in walk.batches(self._walk_segment(base, following)):
+        indexes = IndexCheck(self._fs, self._path, base, self._context, is_live=is_live)
+        for found in indexes.batches(self._walk_segment(base, following)):
             counts.batches += 1
             counts.records += found.header.record_count
             self._epochs.add(base, found)
             self._transactions.add(base, found)
-        findings, replacements = walk.judge_indexes(size)
+        findings, replacements = indexes.judge(size)
         self.out.findings += findings
         self.out.plan.replace += replacements
 
@@ -214,7 +210,7 @@ class _PartitionCheck:
                     for _ in iter_records(header, file.pread(header.size, found.position)):
                         pass
                 except CorruptRecordError as error:
-                    self._add_finding(
+                    self.out.add(
                         Severity.DAMAGE,
                         Code.RECORDS_UNREADABLE,
                         path,
@@ -237,7 +233,7 @@ class _PartitionCheck:
             return _Checksums(stored, is_malformed=False, measured=measured)
         except MalformedChecksumError as error:
             path = checksum_path(self._path, base)
-            self._add_finding(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, f"cannot be understood: {error}")
+            self.out.add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, f"cannot be understood: {error}")
             return _Checksums(None, is_malformed=True, measured=measured)
 
     def _is_outdated(self, base: int, stored: SegmentChecksum, size: int) -> bool:
@@ -246,7 +242,7 @@ class _PartitionCheck:
         if not context.is_from_kafka or not is_checksum_stale(stored, base, size, context.compacted_before):
             return False
         what = "is older than its segment, which Kafka has replaced or shortened"
-        self._add_finding(Severity.NOTE, Code.CHECKSUM_OUTDATED, checksum_path(self._path, base), what)
+        self.out.add(Severity.NOTE, Code.CHECKSUM_OUTDATED, checksum_path(self._path, base), what)
         return True
 
     # --- Damage and holes ---------------------------------------------------------------------------------------------
@@ -261,8 +257,7 @@ class _PartitionCheck:
         for lost, why in self._walk.damaged:
             offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
             self._judge_bytes(DamagedBytes(lost, why), recorded, Code.BATCH_DAMAGED, offsets)
-        state = self.out.plan.state
-        compacted_before = max(self._context.compacted_before, state.compacted_before if state is not None else 0)
+        compacted_before = max(self._context.compacted_before, self.out.state.compacted_before)
         first = max(compacted_before, self._context.log_start)  # what lies below the log start has been deleted
         for found in self._walk.holes:
             if found.segment not in self._bases:
@@ -274,11 +269,11 @@ class _PartitionCheck:
             path = self._path_of(hole.segment, names.LOG_SUFFIX)
             what = f"offsets {_span(offsets)} are in no batch"
             if any(r.reason == "missing" and _covers(r, hole) for r in recorded):
-                self._add_finding(Severity.NOTE, Code.DAMAGE_KNOWN, path, what, None, offsets)
+                self.out.add(Severity.NOTE, Code.DAMAGE_KNOWN, path, what, None, offsets)
             else:
                 if self._context.is_adopted:
                     what += f"; if Kafka compacted them away, {CLEANER_CHECKPOINT} does not say so"
-                self._add_finding(Severity.DAMAGE, Code.OFFSETS_MISSING, path, what, None, offsets)
+                self.out.add(Severity.DAMAGE, Code.OFFSETS_MISSING, path, what, None, offsets)
                 self._record_damage(hole)
 
     def _damaged_ends(self) -> list[DamagedBytes]:
@@ -302,21 +297,18 @@ class _PartitionCheck:
             else:
                 at = (lost.position, lost.end_position)
                 path = self._path_of(lost.segment, names.LOG_SUFFIX)
-                self._add_finding(Severity.NOTE, Code.TORN_TAIL, path, f"{damaged.why}; no valid batch follows", at)
+                self.out.add(Severity.NOTE, Code.TORN_TAIL, path, f"{damaged.why}; no valid batch follows", at)
         has_tail = any(lost.segment == self._bases[-1] for lost, _ in self._damaged_ends())
         held_end = max(context.recovery_point, self._held_end)
         if end < held_end and not has_tail:
             what = f"the log ends at offset {end}, but everything below {held_end} had been flushed to the disk"
-            self._add_finding(Severity.DAMAGE, Code.LOG_TOO_SHORT, self._path, what, None, (end, held_end))
+            self.out.add(Severity.DAMAGE, Code.LOG_TOO_SHORT, self._path, what, None, (end, held_end))
             self.out.plan.lower_recovery_point = end
-            state = self.out.plan.state
-            if state is not None and state.held_end > end:
-                state.held_end, self.out.plan.saves_state = end, True
+            if self.out.state.held_end > end:
+                self.out.state.held_end, self.out.plan.saves_state = end, True
         if end < context.log_start:
             what = f"the log ends at offset {end}, below its log start offset {context.log_start}: all of it is deleted"
-            self._add_finding(
-                Severity.NOTE, Code.LOG_START_BEYOND_END, self._path, what, None, (end, context.log_start)
-            )
+            self.out.add(Severity.NOTE, Code.LOG_START_BEYOND_END, self._path, what, None, (end, context.log_start))
         first = self._bases[0] if self._bases else 0
         self.out.counts.start_offset = min(max(first, context.log_start), end)
         self.out.counts.end_offset = end
@@ -331,9 +323,9 @@ class _PartitionCheck:
         )
         path, at = self._path_of(lost.segment, names.LOG_SUFFIX), (lost.position, lost.end_position)
         if is_known or self._has_left_the_log(lost.segment):
-            self._add_finding(Severity.NOTE, Code.DAMAGE_KNOWN, path, why, at, offsets)
+            self.out.add(Severity.NOTE, Code.DAMAGE_KNOWN, path, why, at, offsets)
         else:
-            self._add_finding(Severity.DAMAGE, code, path, why, at, offsets)
+            self.out.add(Severity.DAMAGE, code, path, why, at, offsets)
             self.out.plan.set_aside.append(lost)
             self._record_damage(lost)
 
@@ -343,17 +335,14 @@ class _PartitionCheck:
         return following < len(self._bases) and self._bases[following] <= self._context.log_start
 
     def _record_damage(self, lost: DamagedRange) -> None:
-        state = self.out.plan.state
-        assert state is not None, "the state is read before"
-        state.damaged.append(lost)
+        self.out.state.damaged.append(lost)
         self.out.plan.saves_state = True
 
     def _judge_transactions(self) -> None:
         """Compare the transaction indexes, unless batches are damaged: then the markers that are gone are there."""
-        state = self.out.plan.state
         if self._walk.damaged or self._walk.tails or self._walk.torn or self._walk.holes:
             return
-        compacted_before = max(self._context.compacted_before, 0 if state is None else state.compacted_before)
+        compacted_before = max(self._context.compacted_before, self.out.state.compacted_before)
         judged = self._transactions.judge(
             self._names, compacted_before=compacted_before, is_checked=lambda base: self._has_whole_indexes[base]
         )
@@ -372,17 +361,14 @@ class _PartitionCheck:
             if stored is not None and base not in damaged:
                 if base == self._bases[-1] and stored.size != measured.size:
                     what = f"is for {stored.size} bytes, the active segment now has {measured.size}"
-                    self._add_finding(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, what)
+                    self.out.add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, what)
                     self.out.plan.remove.append(path)
                 else:
                     self._report_mismatch(base, stored, measured)
                 continue
             if stored is not None and not any(lost.segment == base for lost in self.out.plan.set_aside):
-                self._add_finding(
-                    Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage"
-                )
-            content = encode_segment_checksum(measured)
-            self.out.plan.replace.append(Replacement(path, content, "written for the log as it is now"))
+                self.out.add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage")
+            self.out.replace(path, encode_segment_checksum(measured), "written for the log as it is now")
 
     def _report_mismatch(self, base: int, stored: SegmentChecksum, measured: SegmentChecksum) -> None:
         path = self._path_of(base, names.LOG_SUFFIX)
@@ -392,27 +378,15 @@ class _PartitionCheck:
             else f"its checksum is {measured.crc:08x}, it was {stored.crc:08x} when the segment was closed; every "
             "batch's own checksum is valid, so an offset or a leader epoch has changed"
         )
-        self._add_finding(Severity.DAMAGE, Code.CHECKSUM_MISMATCH, path, what)
+        self.out.add(Severity.DAMAGE, Code.CHECKSUM_MISMATCH, path, what)
 
     def _plan_lifting(self) -> None:
         """Plan to lift the read-only mark, if there is one and all other damage can be recorded."""
-        plan, state = self.out.plan, self.out.plan.state
-        if state is None or state.read_only is None:
+        if self.out.state.read_only is None:
             return
         damage = {finding.code for finding in self.out.findings if finding.severity == Severity.DAMAGE}
         if damage <= _REPAIRABLE_BEFORE_LIFTING:
-            plan.rewrite = list(self._bases)  # all: after a failed fsync a recovery point proves nothing
-
-    def _add_finding(
-        self,
-        severity: Severity,
-        code: Code,
-        path: str,
-        what: str,
-        at: tuple[int, int] | None = None,
-        offsets: tuple[int, int] | None = None,
-    ) -> None:
-        self.out.findings.append(Finding(severity, code, path, what, *(at or (None, None)), *(offsets or (None, None))))
+            self.out.plan.rewrite = list(self._bases)  # all: after a failed fsync a recovery point proves nothing
 
     def _path_of(self, base: int, suffix: str) -> str:
         return f"{self._path}/{names.segment_file_name(base, suffix)}"

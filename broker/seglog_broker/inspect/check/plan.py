@@ -1,7 +1,8 @@
-"""The input of a partition's check, and its output: the plan of repairs."""
+"""The input of a partition's check, and its output: counts, findings, and the plan of repairs."""
 
 from dataclasses import dataclass, field
 
+from seglog_broker.inspect.findings import Code, Finding, PartitionCounts, Severity
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 
@@ -50,3 +51,39 @@ class RepairPlan:
     lower_recovery_point: int | None = None  # to the present log end
     lower_log_start: int | None = None  # to the known log start
     rewrite: list[int] | None = None  # to lift a read-only mark: base offsets of segments to rewrite and flush
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """The result of checking one partition. The ``plan`` has the repairs for its findings; none is done yet."""
+
+    counts: PartitionCounts
+    findings: list[Finding] = field(default_factory=list)
+    plan: RepairPlan = field(default_factory=RepairPlan)
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that are more than notes."""
+        return [finding for finding in self.findings if finding.severity != Severity.NOTE]
+
+    @property
+    def state(self) -> PartitionState:
+        """The correct content of the state file, which is the first that a check reads."""
+        assert self.plan.state is not None, "the state is read before"
+        return self.plan.state
+
+    def add(
+        self,
+        severity: Severity,
+        code: Code,
+        path: str,
+        what: str,
+        positions: tuple[int, int] | None = None,
+        offsets: tuple[int, int] | None = None,
+    ) -> None:
+        """Add a finding, see ``Finding.at``."""
+        self.findings.append(Finding.at(severity, code, path, what, positions, offsets))
+
+    def replace(self, path: str, content: bytes, what: str) -> None:
+        """Plan to write a file anew, see ``Replacement``."""
+        self.plan.replace.append(Replacement(path, content, what))

@@ -11,8 +11,8 @@ damage. The marker of the clean stop is removed before a recovery point is lower
 from collections.abc import Iterator
 from typing import Final
 
-from seglog_broker.inspect.check.findings import Repaired
 from seglog_broker.inspect.check.plan import RepairPlan
+from seglog_broker.inspect.findings import Repaired
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from seglog_broker.inspect.check.epochs import EpochsSeen
-from seglog_broker.inspect.check.findings import Code, Finding, Severity
-from seglog_broker.inspect.check.plan import PartitionContext, Replacement
+from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
 from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
-from seglog_broker.inspect.check.result import CheckResult
-from seglog_broker.inspect.dump.facts import Damage, Fact
 from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot
+from seglog_broker.inspect.facts import Damage, Fact
+from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes
 from seglog_broker.storage.directory.kafka_signs import KafkaOffsets, state_after_kafka
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
@@ -27,6 +25,7 @@ from seglog_broker.storage.log.log_start import records_gone
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch
 
 LEFT_OVER_SUFFIXES: Final = {
     names.DELETED_SUFFIX: "is deleted, a start removes it",
@@ -37,6 +36,56 @@ LEFT_OVER_SUFFIXES: Final = {
 """Files that ``tidy_directory`` removes or renames, and what a start does with each."""
 
 _OWN_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, PARTITION_STATE_FILE})
+
+
+class EpochRun(NamedTuple):
+    """Consecutive batches of one epoch; the first of them is at ``position`` of ``segment``."""
+
+    epoch: int
+    start_offset: int
+    last_offset: int
+    segment: int
+    position: int
+    end_position: int
+
+
+class EpochsSeen:
+    """Collects the changes of the epoch from the batches in order."""
+
+    def __init__(self) -> None:
+        self.runs: list[EpochRun] = []
+
+    def add(self, segment: int, found: LocatedBatch) -> None:
+        """Add the next batch."""
+        header = found.header
+        last = self.runs[-1] if self.runs else None
+        if last is not None and last.epoch == header.leader_epoch:
+            self.runs[-1] = last._replace(last_offset=header.last_offset)
+        else:
+            place = (segment, found.position, found.end)
+            self.runs.append(EpochRun(header.leader_epoch, header.base_offset, header.last_offset, *place))
+
+    def entries(self) -> list[EpochEntry] | None:
+        """The checkpoint entries of these batches; None when the batches contradict each other."""
+        found: list[EpochEntry] = []
+        for run in self.runs:
+            if run.epoch < 0 or (found and run.epoch <= found[-1].epoch):
+                return None
+            found.append(EpochEntry(run.epoch, run.start_offset))
+        return found
+
+    def contradicting(self, known: LeaderEpochs, log_start: int) -> list[EpochRun]:
+        """The runs whose epoch differs from that of ``known`` for their offsets, from ``log_start`` on.
+
+        ``known`` has every epoch: the checkpoint is written and synced before the first batch of an epoch.
+        """
+        first = max(log_start, known.entries[0].start_offset) if known.entries else log_start
+        return [
+            run
+            for run in self.runs
+            if run.last_offset >= first
+            and {run.epoch} != {known.epoch_for(max(run.start_offset, first)), known.epoch_for(run.last_offset)}
+        ]
 
 
 class SmallFiles:
@@ -69,9 +118,8 @@ class SmallFiles:
         try:
             state = PartitionState.read(self._fs, self._path)
         except MalformedStateError as error:
-            path = self._path_of(PARTITION_STATE_FILE)
             what = f"cannot be understood ({error}), and a start takes it for absent"
-            self._derived(Code.STATE_MALFORMED, path, what)
+            self._derived(Code.STATE_MALFORMED, self._path_of(PARTITION_STATE_FILE), what)
             state = PartitionState()
             self._out.plan.saves_state = True
         if self._context.is_from_kafka:  # as a start does
@@ -94,11 +142,9 @@ class SmallFiles:
         if gone is None:
             return
         what = f"the log begins at offset {first}, by {gone.source} it began at {gone.start}"
-        self._out.findings.append(
-            Finding(Severity.DAMAGE, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, gone.start, first)
-        )
-        state = self._out.plan.state
-        assert state is not None, "the state is read before"
+        offsets = (gone.start, first)
+        self._out.add(Severity.DAMAGE, Code.FIRST_SEGMENT_GONE, self._path, what, offsets=offsets)
+        state = self._out.state
         state.log_start, state.log_start_reason = first, "missing"
         state.damaged = [damage for damage in state.damaged if damage.end_offset > first]
         if state.stopped is not None:
@@ -110,14 +156,11 @@ class SmallFiles:
         """Report the read-only mark that a failed write or fsync left."""
         if self._read_only is not None:
             what = f"the partition is marked read-only: {self._read_only}"
-            path = self._path_of(PARTITION_STATE_FILE)
-            self._out.findings.append(Finding(Severity.DAMAGE, Code.READ_ONLY, path, what))
+            self._out.add(Severity.DAMAGE, Code.READ_ONLY, self._path_of(PARTITION_STATE_FILE), what)
 
     def check_damaged_ranges(self, ranges: Iterable[DamagedBytes], holes: Sequence[DamagedRange], end: int) -> None:
         """Check that each recorded range is still unreadable."""
         bad = [lost for lost, _ in ranges]
-        state = self._out.plan.state
-        assert state is not None, "the state is read before"
         for recorded in self.recorded:
             if self._bases and recorded.end_offset <= self._bases[0]:
                 continue  # its segment has been deleted since
@@ -133,7 +176,7 @@ class SmallFiles:
                     f"{recorded.position} of segment {recorded.segment}, but there are batches",
                     (recorded.start_offset, recorded.end_offset),
                 )
-                state.damaged.remove(recorded)
+                self._out.state.damaged.remove(recorded)
                 self._out.plan.saves_state = True
 
     # --- Epochs -------------------------------------------------------------------------------------------------------
@@ -143,10 +186,8 @@ class SmallFiles:
         path = self._path_of(LEADER_EPOCH_CHECKPOINT)
         checkpoint = LeaderEpochs(self._fs, self._path)
         checkpoint.load()
-        problem: str | None = None
-        if LEADER_EPOCH_CHECKPOINT not in self._names:
-            problem = "is not there"
-        else:
+        problem: str | None = "is not there"
+        if LEADER_EPOCH_CHECKPOINT in self._names:
             problem = next((fact.reason for fact in _damage(read_epochs(self._fs, path))), None)
             content = read_file(self._fs, path)
             if problem is None and content and content != encode_checkpoint(checkpoint.entries):
@@ -156,13 +197,12 @@ class SmallFiles:
             self._derived(Code.EPOCHS_MALFORMED, path, problem)
             entries = self._epochs_of_state() or seen.entries()
             content = encode_checkpoint(checkpoint.entries if entries is None else entries)
-            self._out.plan.replace.append(Replacement(path, content, "rewritten from the batches"))
+            self._out.replace(path, content, "rewritten from the batches")
             return
         if (stored := self._epochs_that_contradict(checkpoint)) is not None:
             what = f"says {_epochs(checkpoint.entries)}, and seglog had written {_epochs(stored)}"
             self._derived(Code.EPOCHS_WRONG, path, what)
-            content = encode_checkpoint(stored)
-            self._out.plan.replace.append(Replacement(path, content, "written as seglog had left it"))
+            self._out.replace(path, encode_checkpoint(stored), "written as seglog had left it")
             checkpoint.entries = stored
         if not checkpoint.entries:
             if seen.runs:
@@ -170,18 +210,14 @@ class SmallFiles:
         else:
             for run in seen.contradicting(checkpoint, self._context.log_start):
                 wanted = checkpoint.epoch_for(run.start_offset)
-                self._out.findings.append(
-                    Finding(
-                        Severity.DAMAGE,
-                        Code.EPOCH_WRONG,
-                        self._path_of(names.segment_file_name(run.segment, names.LOG_SUFFIX)),
-                        f"the batch with offset {run.start_offset} has leader epoch {run.epoch}, "
-                        f"the checkpoint has {wanted} there",
-                        run.position,
-                        run.end_position,
-                        run.start_offset,
-                        run.last_offset + 1,
-                    )
+                self._out.add(
+                    Severity.DAMAGE,
+                    Code.EPOCH_WRONG,
+                    self._path_of(names.segment_file_name(run.segment, names.LOG_SUFFIX)),
+                    f"the batch with offset {run.start_offset} has leader epoch {run.epoch}, "
+                    f"the checkpoint has {wanted} there",
+                    (run.position, run.end_position),
+                    (run.start_offset, run.last_offset + 1),
                 )
             if checkpoint.entries[0].start_offset < first_base:
                 self._report_first_segment_gone(path, checkpoint, first_base)
@@ -214,17 +250,11 @@ class SmallFiles:
         what = f"the log begins at offset {first_base}, by {LEADER_EPOCH_CHECKPOINT} it began at {start}"
         severity = Severity.DAMAGE if self._context.is_clean else Severity.NOTE
         if not self._is_first_gone_reported:
-            self._out.findings.append(
-                Finding(severity, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, start, first_base)
-            )
+            self._out.add(severity, Code.FIRST_SEGMENT_GONE, self._path, what, offsets=(start, first_base))
         checkpoint.truncate_from_start(first_base)
-        state = self._out.plan.state
-        assert state is not None, "the state is read before"
-        state.epochs = [(entry.epoch, entry.start_offset) for entry in checkpoint.entries]
+        self._out.state.epochs = [(entry.epoch, entry.start_offset) for entry in checkpoint.entries]
         self._out.plan.saves_state = True
-        self._out.plan.replace.append(
-            Replacement(path, encode_checkpoint(checkpoint.entries), f"begins at {first_base}")
-        )
+        self._out.replace(path, encode_checkpoint(checkpoint.entries), f"begins at {first_base}")
 
     # --- Identity, transactions, names --------------------------------------------------------------------------------
 
@@ -238,22 +268,21 @@ class SmallFiles:
         if problem is not None:
             self._derived(Code.TOPIC_ID_MISSING, path, problem)
             if wanted is not None:
-                content = encode_partition_metadata(wanted)
-                self._out.plan.replace.append(Replacement(path, content, f"has topic id {wanted}, as the registry"))
+                self._out.replace(path, encode_partition_metadata(wanted), f"has topic id {wanted}, as the registry")
             return
         self._check_metadata_text(path)
         if wanted is not None:
             found = decode_partition_metadata(read_file(self._fs, path))
             if found != wanted and not self._context.is_from_kafka:
                 what = f"names topic id {found}, the registry has {wanted}"
-                self._out.findings.append(Finding(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what))
+                self._out.add(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what)
 
     def _check_metadata_text(self, path: str) -> None:
         """Check the whole text of the file, which follows from the id, so that every flipped bit is found."""
         content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
         if read_file(self._fs, path) != content:
             self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
-            self._out.plan.replace.append(Replacement(path, content, "written as Kafka writes it"))
+            self._out.replace(path, content, "written as Kafka writes it")
 
     def check_snapshots(self) -> None:
         """Check the producer snapshots."""
@@ -273,7 +302,7 @@ class SmallFiles:
         for base in gone:
             what = "is gone, but its index files are there: some of its records may have been on the disk"
             path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
-            self._out.findings.append(Finding(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what))
+            self._out.add(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what)
         without_log: dict[int, list[str]] = {}  # base offset -> suffixes
         for name in self._names:
             path = self._path_of(name)
@@ -299,10 +328,10 @@ class SmallFiles:
             self._note(Code.LEFT_OVER, path, f"is gone, and left {', '.join(suffixes)}, which a start removes")
 
     def _derived(self, code: Code, path: str, what: str, offsets: tuple[int, int] | None = None) -> None:
-        self._out.findings.append(Finding(Severity.DERIVED, code, path, what, None, None, *(offsets or (None, None))))
+        self._out.add(Severity.DERIVED, code, path, what, offsets=offsets)
 
     def _note(self, code: Code, path: str, what: str) -> None:
-        self._out.findings.append(Finding(Severity.NOTE, code, path, what))
+        self._out.add(Severity.NOTE, code, path, what)
 
     def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from seglog_broker.inspect.check.findings import Code, Finding, Severity
 from seglog_broker.inspect.check.plan import Replacement
+from seglog_broker.inspect.findings import Code, Finding, Severity
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -77,7 +77,7 @@ class TransactionCheck:
             what = f"does not have the {len(wanted)} transactions that were aborted in its segment"
             right = b"".join(map(encode_aborted_transaction, wanted))
             yield (
-                Finding(Severity.DERIVED, Code.TXN_INDEX_WRONG, path, what, None, None, None, None),
+                Finding(Severity.DERIVED, Code.TXN_INDEX_WRONG, path, what),
                 Replacement(path, right, "rebuilt from the log"),
             )
 

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from seglog_broker.inspect.dump.facts import Damage, Fact
-from seglog_broker.inspect.dump.json_lines import json_lines
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
-from seglog_broker.inspect.dump.readable import readable
+from seglog_broker.inspect.facts import Damage, Fact, json_lines
+from seglog_broker.inspect.readable import readable
 from seglog_broker.standard_output import print_line, run_printing
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 

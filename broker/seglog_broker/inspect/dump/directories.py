@@ -7,18 +7,6 @@ before it is read; that is a note.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from seglog_broker.inspect.dump.facts import (
-    CheckpointFound,
-    Damage,
-    EpochFound,
-    Fact,
-    LogDirectoryFound,
-    Note,
-    PartitionFound,
-    Property,
-    SegmentFound,
-    TopicFound,
-)
 from seglog_broker.inspect.dump.index_files import summarize_index
 from seglog_broker.inspect.dump.log_file import changed_meanwhile, codec_name, full_reason
 from seglog_broker.inspect.dump.small_files import (
@@ -29,6 +17,18 @@ from seglog_broker.inspect.dump.small_files import (
     read_partition_metadata,
     read_partition_state,
     read_registry,
+)
+from seglog_broker.inspect.facts import (
+    CheckpointFound,
+    Damage,
+    EpochFound,
+    Fact,
+    LogDirectoryFound,
+    Note,
+    PartitionFound,
+    Property,
+    SegmentFound,
+    TopicFound,
 )
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.directory.properties import decode_properties

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from seglog_broker.inspect.dump.facts import (
+from seglog_broker.inspect.facts import (
     Damage,
     Fact,
     FileFound,

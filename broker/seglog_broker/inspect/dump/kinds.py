@@ -12,10 +12,10 @@ from seglog_broker.inspect.dump.directories import (
     is_partition_directory,
     with_read_errors,
 )
-from seglog_broker.inspect.dump.facts import Damage, Fact, Note, PartitionFound
 from seglog_broker.inspect.dump.index_files import dump_index
 from seglog_broker.inspect.dump.log_file import dump_log
 from seglog_broker.inspect.dump.small_files import SMALL_FILES, dump_small_file, read_snapshot, txn_index_reader
+from seglog_broker.inspect.facts import Damage, Fact, Note, PartitionFound
 from seglog_broker.storage.io.filenames import LOCK_FILE
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.segment_files import (

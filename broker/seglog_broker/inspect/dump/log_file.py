@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, LogTotals, Note, RecordFound
+from seglog_broker.inspect.facts import Batch, Damage, Fact, FileFound, LogTotals, Note, RecordFound
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_protocol.compression import Codec
@@ -49,14 +49,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
                 yield Damage(path, found.position, found.end, problem)
             if records:
                 yield from _records(file, path, found)
-        yield LogTotals(
-            path,
-            totals.batches,
-            totals.records,
-            totals.next_offset,
-            totals.max_timestamp,
-            totals.damaged_bytes,
-        )
+        yield LogTotals.of(totals, path=path)
         note = changed_meanwhile(file, size, path)
         if note is not None:
             yield note
@@ -103,25 +96,11 @@ def codec_name(header: BatchHeader) -> str:
 
 def _batch(located: LocatedBatch, problem: str | None, *, crc_ok: bool) -> Batch:
     header = located.header
-    return Batch(
+    return Batch.of(
+        header,
         position=located.position,
-        size=header.size,
-        base_offset=header.base_offset,
-        last_offset=header.last_offset,
-        record_count=header.record_count,
-        leader_epoch=header.leader_epoch,
         codec=codec_name(header),
         timestamp_type="LogAppendTime" if header.is_log_append_time else "CreateTime",
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        last_sequence=header.last_sequence,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-        delete_horizon=header.delete_horizon,
-        crc=header.crc,
         crc_ok=crc_ok,
         problem=problem,
     )

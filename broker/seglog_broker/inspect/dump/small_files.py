@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from seglog_broker.inspect.dump.facts import (
+from seglog_broker.inspect.facts import (
     AbortedFound,
     CheckpointEntry,
     Damage,
@@ -94,17 +94,8 @@ def read_snapshot(fs: FileSystem, path: str) -> Iterator[Fact]:
         yield Damage(path, error.position if content else None, len(content) or None, str(error))
         return
     for entry in entries:
-        yield ProducerFound(
-            producer_id=entry.producer_id,
-            producer_epoch=entry.producer_epoch,
-            first_sequence=entry.first_sequence,
-            last_sequence=entry.last_sequence,
-            last_offset=entry.last_offset,
-            offset_delta=entry.offset_delta,
-            timestamp=entry.timestamp,
-            coordinator_epoch=entry.coordinator_epoch,
-            current_txn_first_offset=None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset,
-        )
+        first = entry.current_txn_first_offset
+        yield ProducerFound.of(entry, current_txn_first_offset=None if first < 0 else first)
 
 
 def txn_index_reader(base_offset: int) -> Reader:
@@ -194,15 +185,11 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
     except MalformedStateError as error:
         yield Damage(path, None, None, f"it cannot be understood ({error}); a start takes it for absent")
         return
-    yield StateFound(
-        state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason, state.compacted_before
-    )
+    yield StateFound.of(state)
     if state.read_only is not None:
         yield Damage(path, None, None, f"the partition is marked read-only: {state.read_only}")
     for known in state.damaged:
-        yield DamagedOffsets(
-            known.start_offset, known.end_offset, known.segment, known.position, known.end_position, known.reason
-        )
+        yield DamagedOffsets.of(known)
         yield Damage(
             path,
             None,

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from seglog_broker.inspect.check.findings import Severity
+from seglog_broker.inspect.check.indexes import IndexCheck
 from seglog_broker.inspect.check.plan import PartitionContext, Replacement
-from seglog_broker.inspect.check.segment_walk import SegmentWalk
+from seglog_broker.inspect.findings import Severity
 from seglog_broker.inspect.log_walk import LogWalk
 from seglog_broker.storage.io.filesystem import FileSystem, write_all
 from seglog_broker.storage.io.throttle import Throttle
@@ -34,12 +34,12 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubRes
         is_adopted=job.is_adopted, index_interval=job.index_interval, index_bytes_max=job.index_bytes_max
     )
     log = LogWalk(fs, job.directory)
-    walk = SegmentWalk(fs, job.directory, job.base_offset, context, is_live=False)
+    indexes = IndexCheck(fs, job.directory, job.base_offset, context, is_live=False)
     running, summed, batches = RunningChecksum(), 0, 0
     file = fs.open(path)
     try:
         size = file.size()
-        for found in walk.batches(log.segment(job.base_offset, job.next_base)):
+        for found in indexes.batches(log.segment(job.base_offset, job.next_base)):
             batches += 1
             while found.end - summed >= _PIECE_BYTES:
                 summed += _add(running, file.pread(_PIECE_BYTES, summed), throttle)
@@ -47,7 +47,7 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubRes
             summed += _add(running, file.pread(min(_PIECE_BYTES, size - summed), summed), throttle)
     finally:
         file.close()
-    findings, replacements = walk.judge_indexes(size)
+    findings, replacements = indexes.judge(size)
     wrong = tuple(f"{each.path} {each.what}" for each in findings if each.severity != Severity.NOTE)
     return ScrubResult(
         measured=running.value,

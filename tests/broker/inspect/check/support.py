@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
-from seglog_broker.inspect.check.findings import Code, Finding, Remaining, Repaired, Report, Severity, Totals
+from seglog_broker.inspect.findings import Code, Finding, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import FileSystem

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from seglog_broker.inspect.check.directory import RefusedError
-from seglog_broker.inspect.check.findings import Code, Severity
+from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import ForgetfulFileSystem

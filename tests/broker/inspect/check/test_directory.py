@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.inspect.check.directory import RefusedError
-from seglog_broker.inspect.check.findings import REMEDIES, Code, PartitionCounts, Remaining, Severity
-from seglog_broker.inspect.check.json_lines import json_lines
-from seglog_broker.inspect.check.readable import readable
+from seglog_broker.inspect.facts import json_lines
+from seglog_broker.inspect.findings import REMEDIES, Code, PartitionCounts, Remaining, Severity
+from seglog_broker.inspect.readable import readable
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.checkpoints import encode_offsets

@@ -6,7 +6,7 @@ import pytest
 
 from seglog_broker.config import load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
-from seglog_broker.inspect.check.findings import Code, Finding, Report, Severity, Totals
+from seglog_broker.inspect.findings import Code, Finding, Report, Severity, Totals
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.golden import CASES, adopted, load_case, log_of, read_everything, unpack
 from tests.interop.test_kafka_golden import STOPPED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seglog_broker.inspect.check.findings import Code, Severity
+from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem

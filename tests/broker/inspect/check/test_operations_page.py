@@ -6,8 +6,8 @@ That its examples are what is printed is tested with those of `seglogd dump`, wh
 import json
 
 from seglog_broker.inspect.check.command import make_parser
-from seglog_broker.inspect.check.findings import Code
-from seglog_broker.inspect.check.json_lines import json_lines
+from seglog_broker.inspect.facts import json_lines
+from seglog_broker.inspect.findings import Code
 from tests.broker.inspect.check.support import check, written
 from tests.logs import flip_bit
 from tests.support import REPOSITORY

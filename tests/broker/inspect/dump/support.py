@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.inspect.dump.facts import Damage, Fact, Note
 from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
+from seglog_broker.inspect.facts import Damage, Fact, Note
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_all
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
 

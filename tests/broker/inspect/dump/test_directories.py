@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.inspect.dump.facts import (
+from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
+from seglog_broker.inspect.facts import (
     CheckpointFound,
     Fact,
     LogDirectoryFound,
@@ -13,7 +14,6 @@ from seglog_broker.inspect.dump.facts import (
     SegmentFound,
     TopicFound,
 )
-from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem

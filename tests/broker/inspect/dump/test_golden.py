@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.inspect.dump.facts import (
+from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
+from seglog_broker.inspect.facts import (
     AbortedFound,
     Batch,
     Damage,
@@ -20,7 +21,6 @@ from seglog_broker.inspect.dump.facts import (
     SegmentFound,
     TimeEntryFound,
 )
-from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.broker.inspect.dump.support import damage, only
 from tests.interop.golden import load_case, unpack

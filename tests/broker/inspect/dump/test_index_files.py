@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog_broker.inspect.dump.facts import FileFound, IndexTotals, OffsetEntryFound, TimeEntryFound
 from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
+from seglog_broker.inspect.facts import FileFound, IndexTotals, OffsetEntryFound, TimeEntryFound
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry
 from tests.broker.inspect.dump.support import (

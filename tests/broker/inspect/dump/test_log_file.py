@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.inspect.dump.facts import Batch, FileFound, LogTotals, RecordFound
 from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
+from seglog_broker.inspect.facts import Batch, FileFound, LogTotals, RecordFound
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec

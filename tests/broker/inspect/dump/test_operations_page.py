@@ -10,7 +10,7 @@ import pytest
 
 from seglog_broker import __main__ as daemon
 from seglog_broker.config import load_config
-from seglog_broker.inspect.dump import facts
+from seglog_broker.inspect import facts
 from seglog_broker.inspect.dump.command import make_parser
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem

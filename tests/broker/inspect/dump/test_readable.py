@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, Note, PartitionFound, RecordFound
-from seglog_broker.inspect.dump.json_lines import json_lines
 from seglog_broker.inspect.dump.kinds import plain_path
-from seglog_broker.inspect.dump.readable import readable
+from seglog_broker.inspect.facts import Batch, Damage, Fact, FileFound, Note, PartitionFound, RecordFound, json_lines
+from seglog_broker.inspect.readable import readable
 from seglog_protocol.tables import ROWS_BEFORE_WIDTHS
 from tests.broker.inspect.dump.support import LOG, OFFSET_INDEX, facts, overwrite, small_log
 from tests.logs import DIRECTORY, LogOnDisk

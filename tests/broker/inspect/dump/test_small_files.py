@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from seglog_broker.inspect.dump.facts import (
+from seglog_broker.inspect.dump.small_files import BYTES_MAX
+from seglog_broker.inspect.facts import (
     AbortedFound,
     CheckpointEntry,
     DamagedOffsets,
@@ -16,7 +17,6 @@ from seglog_broker.inspect.dump.facts import (
     StateFound,
     TopicFound,
 )
-from seglog_broker.inspect.dump.small_files import BYTES_MAX
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.damaged_range import DamagedRange

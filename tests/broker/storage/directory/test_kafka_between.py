@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.inspect.check.findings import Severity
+from seglog_broker.inspect.findings import Severity
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.checkpoints import encode_checkpoint, encode_offsets, read_offsets

@@ -6,7 +6,9 @@ the log is wrong. *Note*: information; nothing is wrong.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, ClassVar, Final, Self
+
+from seglog_broker.inspect.facts import Fact
 
 
 class Severity(StrEnum):
@@ -137,12 +139,13 @@ REMEDIES: Final[dict[Code, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Fact):
     """One finding in ``path``, with its bytes [position, end_position) and offsets [start_offset, end_offset), if any.
 
     ``what`` is the end of a sentence about the file.
     """
 
+    kind: ClassVar[str] = "finding"
     severity: Severity
     code: Code
     path: str
@@ -152,24 +155,43 @@ class Finding:
     start_offset: int | None = None
     end_offset: int | None = None
 
+    @classmethod
+    def at(
+        cls,
+        severity: Severity,
+        code: Code,
+        path: str,
+        what: str,
+        positions: tuple[int, int] | None = None,
+        offsets: tuple[int, int] | None = None,
+    ) -> Self:
+        """A finding with its bytes and offsets as pairs, the ends exclusive; None where it has none."""
+        return cls(severity, code, path, what, *(positions or (None, None)), *(offsets or (None, None)))
+
     @property
     def remedy(self) -> str:
         """Advice for the operator."""
         return REMEDIES[self.code]
 
+    def as_json(self) -> dict[str, Any]:
+        """The fields, and the advice."""
+        return {**Fact.as_json(self), "remedy": self.remedy}
+
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(Fact):
     """A repair that was done: ``what`` is the end of a sentence about ``path``."""
 
+    kind: ClassVar[str] = "repaired"
     path: str
     what: str
 
 
 @dataclass(slots=True)
-class PartitionCounts:
+class PartitionCounts(Fact):
     """Totals of one partition; ``covered`` counts closed segments with a checksum file."""
 
+    kind: ClassVar[str] = "partition"
     path: str
     segments: int = 0
     covered: int = 0
@@ -181,9 +203,10 @@ class PartitionCounts:
 
 
 @dataclass(slots=True)
-class Totals:
+class Totals(Fact):
     """Totals of a check. After repairs ``findings`` counts those that remain."""
 
+    kind: ClassVar[str] = "totals"
     path: str
     partitions: int = 0
     segments: int = 0
@@ -208,12 +231,21 @@ class Totals:
         """Whether nothing but notes was found."""
         return not (self.findings[Severity.DAMAGE] or self.findings[Severity.DERIVED])
 
+    def as_json(self) -> dict[str, Any]:
+        """The verdict, and the fields."""
+        return {"sound": self.is_sound, **Fact.as_json(self)}
+
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
+class Remaining(Fact):
     """A finding, other than a note, that is still true after the repairs."""
 
+    kind: ClassVar[str] = "left"
     finding: Finding
+
+    def as_json(self) -> dict[str, Any]:
+        """Those of the finding."""
+        return self.finding.as_json()
 
 
 Report = Finding | Repaired | Remaining | PartitionCounts | Totals

@@ -1,9 +1,10 @@
-"""Facts as text: headings, aligned tables, and damage and notes between the rows. Times are UTC."""
+"""Facts as text: headings, aligned tables, damage and notes between rows, findings with advice. Times are UTC."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from seglog_broker.inspect.dump import facts as f
+from seglog_broker.inspect import facts as f
+from seglog_broker.inspect.findings import Finding, PartitionCounts, Remaining, Repaired, Severity, Totals
 from seglog_broker.texts import bytes_text, counted, range_text, size_text, time_text
 from seglog_protocol.tables import Column, Table, columns
 from seglog_protocol.texts import printable
@@ -11,6 +12,7 @@ from seglog_protocol.texts import printable
 _RECORD_INDENT: Final = " " * 12
 _SHOWN_MAX: Final = 4
 """Epochs and snapshots shown of a partition: the newest."""
+_HEADINGS: Final = {Severity.DAMAGE: "DAMAGED", Severity.DERIVED: "WRONG", Severity.NOTE: "note"}
 
 
 class _Layout(NamedTuple):
@@ -116,9 +118,23 @@ class _Writer:
         elif isinstance(fact, f.IndexTotals):
             compared = "compared with the log" if fact.verified else "not compared with the log (--verify does)"
             yield f"{counted(fact.entries, 'entry', 'entries')}, {compared}"
+        elif isinstance(fact, Finding):
+            yield f"{_HEADINGS[fact.severity]}: {_place(fact)}: {printable(fact.what)} [{fact.code}]"
+            yield f"  {fact.remedy}"
+        elif isinstance(fact, Remaining):
+            finding = fact.finding
+            yield f"STILL {_HEADINGS[finding.severity]}: {_place(finding)}: {printable(finding.what)}"
+        elif isinstance(fact, Repaired):
+            yield f"repaired: {printable(fact.path)}: {printable(fact.what)}"
+        elif isinstance(fact, PartitionCounts):
+            yield _counts_of_partition(fact)
+        elif isinstance(fact, Totals):
+            yield ""
+            yield _counts(fact)
+            yield _verdict(fact)
 
 
-# --- Sentences --------------------------------------------------------------------------------------------------------
+# --- Sentences of a dump ----------------------------------------------------------------------------------------------
 
 
 def _partition(fact: f.PartitionFound) -> str:
@@ -206,6 +222,57 @@ def _index_text(entries: int | None, padding: int | None) -> str:
 
 def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
+
+
+# --- Sentences of a check ---------------------------------------------------------------------------------------------
+
+
+def _place(finding: Finding) -> str:
+    place = printable(finding.path)
+    if finding.position is not None and finding.end_position is not None:
+        place += f", {range_text(finding.position, finding.end_position)}"
+    if finding.start_offset is not None and finding.end_offset is not None:
+        last = finding.end_offset - 1
+        span = f"offset {last}" if last == finding.start_offset else f"offsets {finding.start_offset} to {last}"
+        place += f", {span}"
+    return place
+
+
+def _counts_of_partition(counts: PartitionCounts) -> str:
+    offsets = (
+        f"offsets {counts.start_offset} to {counts.end_offset - 1}"
+        if counts.start_offset < counts.end_offset
+        else "no records"
+    )
+    closed = max(0, counts.segments - 1)
+    covered = f", checksums for {counts.covered} of {closed} closed" if closed else ""
+    return (
+        f"{printable(counts.path)}: {offsets}, {counted(counts.batches, 'batch', 'batches')} in "
+        f"{counted(counts.segments, 'segment')}, {size_text(counts.bytes)}{covered}"
+    )
+
+
+def _counts(totals: Totals) -> str:
+    return (
+        f"{counted(totals.partitions, 'partition')}, {counted(totals.segments, 'segment')}, "
+        f"{counted(totals.batches, 'batch', 'batches')}, {counted(totals.records, 'record')}, "
+        f"{size_text(totals.bytes)} read" + (f", {counted(totals.repairs, 'repair')}" if totals.repairs else "")
+    )
+
+
+def _verdict(totals: Totals) -> str:
+    damage, derived, notes = (totals.findings[severity] for severity in Severity)
+    beside = f" ({counted(notes, 'note')})" if notes else ""
+    if totals.is_sound:
+        return f"{printable(totals.path)} is sound{beside}."
+    parts = []
+    if damage:
+        parts.append(f"damaged in {counted(damage, 'place')}")
+    if derived:
+        parts.append(
+            f"has {counted(derived, 'file')} to rebuild" if not damage else f"{counted(derived, 'file')} to rebuild"
+        )
+    return f"{printable(totals.path)} is not sound: " + ", ".join(parts) + beside + "."
 
 
 # --- Tables -----------------------------------------------------------------------------------------------------------

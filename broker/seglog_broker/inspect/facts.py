@@ -1,26 +1,51 @@
-"""The facts of a dump: one small value for each thing found, in the order in which it was found.
+"""What a dump or a check reports: one small value for each thing found, in the order in which it was found.
 
+Here are those of a dump; ``findings`` has those of a check. All are printed by ``readable``, or as lines of JSON.
 ``kind`` is the JSON object's ``kind``, the fields are its other keys. Offsets count records, positions and sizes are
 bytes, times are milliseconds since 1970. Numbers are as on disk: in Kafka's fields -1 means none. A field that is None
 has no value. ``Damage`` makes the exit code 1; a ``Note`` is information, not damage.
 """
 
+import base64
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 
-@dataclass(frozen=True, slots=True)
 class Fact:
-    """The base class of all facts."""
+    """The base class of all facts, each a dataclass with slots."""
+
+    __slots__ = ()
 
     kind: ClassVar[str] = ""
+
+    @classmethod
+    def of(cls, found: object, **others: Any) -> Self:
+        """A fact whose fields are the attributes of ``found`` that have their names, and ``others``."""
+        shared = {name: getattr(found, name) for name in cls._names() if name not in others and hasattr(found, name)}
+        return cls(**shared, **others)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of the JSON object beside ``kind``: the fields, in their order."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    @classmethod
+    def _names(cls) -> Iterable[str]:
+        return cls.__slots__
+
+
+def json_lines(facts: Iterable[Fact]) -> Iterator[str]:
+    """A line for every fact, without its newline: one object, ``kind`` first, so that any number can be streamed."""
+    for fact in facts:
+        yield json.dumps({"kind": fact.kind} | fact.as_json(), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage(Fact):
     """Bytes [position, end_position) of ``path``, or all of it, are wrong."""
 
-    kind = "damage"
+    kind: ClassVar[str] = "damage"
     path: str
     position: int | None
     end_position: int | None
@@ -31,7 +56,7 @@ class Damage(Fact):
 class Note(Fact):
     """Information about ``path``, in a sentence."""
 
-    kind = "note"
+    kind: ClassVar[str] = "note"
     path: str
     text: str
 
@@ -40,7 +65,7 @@ class Note(Fact):
 class FileFound(Fact):
     """A file, whose contents are the next facts; ``type`` is its type in words."""
 
-    kind = "file"
+    kind: ClassVar[str] = "file"
     path: str
     type: str
     size: int
@@ -53,7 +78,7 @@ class FileFound(Fact):
 class Batch(Fact):
     """A batch header; ``problem`` is set for an invalid batch."""
 
-    kind = "batch"
+    kind: ClassVar[str] = "batch"
     position: int
     size: int
     base_offset: int
@@ -80,7 +105,7 @@ class Batch(Fact):
 class RecordFound(Fact):
     """A record of the preceding batch; ``marker`` is the type of a control record, such as "COMMIT"."""
 
-    kind = "record"
+    kind: ClassVar[str] = "record"
     offset: int
     timestamp: int
     key: bytes | None
@@ -89,12 +114,34 @@ class RecordFound(Fact):
     marker: str | None = None
     coordinator_epoch: int | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """Bytes are text, or ``key_base64`` and ``value_base64`` if they are not UTF-8, as in the client's output."""
+        shown: dict[str, Any] = {
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            **_bytes_as_json("key", self.key),
+            **_bytes_as_json("value", self.value),
+            "headers": [{"key": name, **_bytes_as_json("value", content)} for name, content in self.headers],
+        }
+        if self.marker is not None:
+            shown |= {"marker": self.marker, "coordinator_epoch": self.coordinator_epoch}
+        return shown
+
+
+def _bytes_as_json(name: str, content: bytes | None) -> dict[str, str | None]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}
+
 
 @dataclass(frozen=True, slots=True)
 class LogTotals(Fact):
     """The end of a ``.log``: totals of its valid batches. ``next_offset`` None: there is no batch."""
 
-    kind = "log_totals"
+    kind: ClassVar[str] = "log_totals"
     path: str
     batches: int
     records: int
@@ -107,7 +154,7 @@ class LogTotals(Fact):
 class OffsetEntryFound(Fact):
     """An offset index entry: the batch that begins at ``log_position`` ends with ``offset``."""
 
-    kind = "offset_entry"
+    kind: ClassVar[str] = "offset_entry"
     number: int
     offset: int
     log_position: int
@@ -118,7 +165,7 @@ class OffsetEntryFound(Fact):
 class TimeEntryFound(Fact):
     """A time index entry: no record up to ``offset`` has a later timestamp."""
 
-    kind = "time_entry"
+    kind: ClassVar[str] = "time_entry"
     number: int
     timestamp: int
     offset: int
@@ -129,7 +176,7 @@ class TimeEntryFound(Fact):
 class IndexTotals(Fact):
     """The end of an index; ``verified``: its entries were compared with the log."""
 
-    kind = "index_totals"
+    kind: ClassVar[str] = "index_totals"
     path: str
     entries: int
     padding_bytes: int
@@ -140,7 +187,7 @@ class IndexTotals(Fact):
 class AbortedFound(Fact):
     """An aborted transaction."""
 
-    kind = "aborted_transaction"
+    kind: ClassVar[str] = "aborted_transaction"
     number: int
     producer_id: int
     first_offset: int
@@ -152,7 +199,7 @@ class AbortedFound(Fact):
 class ProducerFound(Fact):
     """A producer in a snapshot."""
 
-    kind = "producer"
+    kind: ClassVar[str] = "producer"
     producer_id: int
     producer_epoch: int
     first_sequence: int
@@ -171,7 +218,7 @@ class ProducerFound(Fact):
 class CheckpointEntry(Fact):
     """One line of an offset checkpoint."""
 
-    kind = "checkpoint_entry"
+    kind: ClassVar[str] = "checkpoint_entry"
     topic: str
     partition: int
     offset: int
@@ -181,7 +228,7 @@ class CheckpointEntry(Fact):
 class EpochFound(Fact):
     """One line of a leader epoch checkpoint."""
 
-    kind = "leader_epoch"
+    kind: ClassVar[str] = "leader_epoch"
     epoch: int
     start_offset: int
 
@@ -190,7 +237,7 @@ class EpochFound(Fact):
 class Property(Fact):
     """A name and a value of a small text file."""
 
-    kind = "property"
+    kind: ClassVar[str] = "property"
     name: str
     value: str
 
@@ -199,7 +246,7 @@ class Property(Fact):
 class TopicFound(Fact):
     """A topic; ``id`` is None if no file has it."""
 
-    kind = "topic"
+    kind: ClassVar[str] = "topic"
     name: str
     id: str | None
     partitions: int
@@ -211,7 +258,7 @@ class TopicFound(Fact):
 class DamagedOffsets(Fact):
     """Offsets that the broker knows to be lost, from ``seglog-partition.json``."""
 
-    kind = "damaged_offsets"
+    kind: ClassVar[str] = "damaged_offsets"
     start_offset: int
     end_offset: int
     segment: int
@@ -224,7 +271,7 @@ class DamagedOffsets(Fact):
 class StateFound(Fact):
     """The contents of ``seglog-partition.json``."""
 
-    kind = "partition_state"
+    kind: ClassVar[str] = "partition_state"
     read_only: str | None
     first_append_ms: int | None
     last_append_ms: int | None
@@ -239,7 +286,7 @@ class StateFound(Fact):
 class LogDirectoryFound(Fact):
     """A log directory. ``format`` is None if seglog has not served it; ``clean``: the marker of a clean stop exists."""
 
-    kind = "log_directory"
+    kind: ClassVar[str] = "log_directory"
     path: str
     format: str | None
     clean: bool
@@ -250,7 +297,7 @@ class LogDirectoryFound(Fact):
 class CheckpointFound(Fact):
     """A checkpoint file of the log directory; ``entries`` is their number, None if it is malformed."""
 
-    kind = "checkpoint"
+    kind: ClassVar[str] = "checkpoint"
     name: str
     size: int
     entries: int | None
@@ -264,7 +311,7 @@ class PartitionFound(Fact):
     directory's checkpoints, None where they name no offset.
     """
 
-    kind = "partition"
+    kind: ClassVar[str] = "partition"
     path: str
     topic: str | None
     partition: int | None
@@ -287,7 +334,7 @@ class SegmentFound(Fact):
     number of zero bytes after them.
     """
 
-    kind = "segment"
+    kind: ClassVar[str] = "segment"
     base_offset: int
     next_offset: int | None
     size: int
