@@ -13,10 +13,10 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.acceptor import addresses_of, open_all_listeners
 from seglog_broker.listeners.kafka.listener import kafka_addresses, serve_kafka
-from seglog_broker.listeners.native import serve_native
-from seglog_broker.listeners.serving.acceptor import addresses_of, open_all_listeners
-from seglog_broker.listeners.serving.ready_sockets import ReadySockets
+from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve

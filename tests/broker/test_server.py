@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker import server
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.serving.acceptor import ListenError
+from seglog_broker.listeners.acceptor import ListenError
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.server import LoadProgress, serve

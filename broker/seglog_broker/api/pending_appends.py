@@ -39,7 +39,29 @@ Writing = Generator[Wanted, Outcome, None]
 in."""
 
 
-class PendingAppends:
+class Acknowledged:
+    """Appends that are written, and may still wait for their ack."""
+
+    __slots__ = ()
+
+    @property
+    def replies(self) -> list[AppendReply | SeglogError] | None:
+        """The reply to each request, if every partition has reached the requested ack, or failed; else None."""
+        raise NotImplementedError
+
+    def listen(self, listener: Callable[[], None]) -> bool:
+        """Call ``listener`` when the replies should be complete. False if no round will do that: then call ``wait``."""
+        raise NotImplementedError
+
+    async def wait(self) -> list[AppendReply | SeglogError]:
+        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay.
+
+        Any number of tasks may wait.
+        """
+        raise NotImplementedError
+
+
+class PendingAppends(Acknowledged):
     """Appends in progress: consecutive requests of one connection, all with one ack.
 
     Call ``write_rest`` unless ``is_written``. Then ``replies`` has the replies if no ack is outstanding; otherwise
@@ -161,7 +183,7 @@ class PendingAppends:
 
     @property
     def replies(self) -> list[AppendReply | SeglogError] | None:
-        """The reply to each request, if every partition has reached the requested ack, or failed; else None."""
+        """As ``Acknowledged`` has it."""
         if self._replies is None:
             for partition, offset in self._ends.items():
                 if partition.log.durable_end_offset < offset:
@@ -170,14 +192,11 @@ class PendingAppends:
         return self._replies
 
     def listen(self, listener: Callable[[], None]) -> bool:
-        """Call ``listener`` when the replies should be complete. False if no round will do that: then call ``wait``."""
+        """As ``Acknowledged`` has it."""
         return self._round is not None and self._round.listen(listener)
 
     async def wait(self) -> list[AppendReply | SeglogError]:
-        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay.
-
-        Any number of tasks may wait.
-        """
+        """As ``Acknowledged`` has it."""
         while self._ends:
             partition, offset = next(iter(self._ends.items()))
             try:

@@ -4,23 +4,16 @@ The task that ends a round of the group commit sends the replies of all connecti
 wait: waking one task for each connection took longer than the sending.
 """
 
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import trio
 
-from seglog_broker.listeners.broker_api import Acknowledged
-from seglog_broker.listeners.replies import (
-    AppendOutcome,
-    as_seglog_error,
-    count_errors,
-    encode_long_reply,
-    encode_reply,
-    is_long,
-)
-from seglog_broker.listeners.serving.sender import Sender
-from seglog_protocol.errors import SeglogError
+from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.wire import Wire
 from seglog_protocol.frame_receiver import Buffer
 
 APPENDS_IN_FLIGHT_MAX: Final = 1_000
@@ -32,12 +25,6 @@ for. The first append is always accepted, however large."""
 
 REPLIES_A_TURN: Final = 64
 """Replies sent in a row before other tasks run, or those to appends that were served together."""
-
-
-RequestIdT = TypeVar("RequestIdT")
-
-EncodeReplies = Callable[[Sequence[RequestIdT], Sequence[AppendOutcome], Counter[str]], Buffer]
-"""The frames of short replies to appends; their errors are added to the counts, by code."""
 
 
 class _Waiting(NamedTuple):
@@ -53,25 +40,16 @@ class _Waiting(NamedTuple):
         return self.outcome if isinstance(self.outcome, list) else self.outcome.replies
 
 
-class AckQueue(Generic[RequestIdT]):
+class AckQueue:
     """Filled by the task that reads the connection, emptied by the one that runs ``run``.
 
     While the queue is empty, an append that need not wait is answered without it. Behind a waiting append it queues,
-    and so does one whose reply is long: that is encoded in parts, a ``turn`` between two. Errors are counted in
-    ``error_counts``, by code. Other replies are encoded by ``encode``.
+    and so does one whose reply is long: that is encoded in parts, and others run in between. ``wire`` encodes.
     """
 
-    def __init__(
-        self,
-        sender: Sender,
-        error_counts: Counter[str],
-        encode: EncodeReplies[RequestIdT],
-        turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
-    ) -> None:
+    def __init__(self, sender: Sender, wire: Wire) -> None:
         self._sender = sender
-        self._error_counts = error_counts
-        self._encode_short = encode
-        self._turn = turn
+        self._wire = wire
         self._queue: deque[_Waiting] = deque()
         self._count = 0
         self._bytes = 0
@@ -94,7 +72,7 @@ class AckQueue(Generic[RequestIdT]):
         """How many more appends it takes until it is full, and of how many bytes together."""
         return APPENDS_IN_FLIGHT_MAX - self._count, APPEND_BYTES_IN_FLIGHT_MAX - self._bytes
 
-    def add(self, request_ids: Sequence[RequestIdT], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
+    def add(self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
         """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
         self._queue.append(_Waiting(request_ids, outcome, size))
         self._count += len(request_ids)
@@ -145,12 +123,11 @@ class AckQueue(Generic[RequestIdT]):
         answered = 0
         takes_turns = False
         while self._queue and answered < REPLIES_A_TURN and (replies := self._queue[0].replies) is not None:
-            takes_turns = any(map(is_long, replies))
-            if takes_turns:
+            frames = self._wire.encode_appended(self._queue[0].request_ids, replies)
+            if frames is None:
+                takes_turns = True
                 break
-            answered += self._reply_to_first(
-                self._encode_short(self._queue[0].request_ids, replies, self._error_counts)
-            )
+            answered += self._reply_to_first(frames)
         is_done = self._sender.flush_now() and not takes_turns
         if self._queue:  # where listening gave no reply, ``run`` waits for it, which raises the error
             is_done = is_done and 0 < answered < REPLIES_A_TURN and self._listen()
@@ -168,29 +145,15 @@ class AckQueue(Generic[RequestIdT]):
                 replies = await first.outcome.wait()
             except Exception as error:  # noqa: BLE001 - answered and, unless the client is at fault, logged
                 replies = [as_seglog_error(error, "append")] * len(first.request_ids)
-        frames = await self._encode(first.request_ids, replies)
+        frames = self._wire.encode_appended(first.request_ids, replies)
+        if frames is None:
+            frames = await self._wire.encode_long_appended(first.request_ids, replies)
         # They stay in the queue until here, so that no later append is answered before them.
         self._answered += self._reply_to_first(frames)
         if self._answered >= REPLIES_A_TURN:
             self._answered = 0
             await self._sender.flush()
             await trio.lowlevel.checkpoint()
-
-    async def _encode(self, request_ids: Sequence[Any], replies: Sequence[AppendOutcome]) -> Buffer:
-        """The frames of the replies; long ones are encoded in turns."""
-        if not any(map(is_long, replies)):
-            return self._encode_short(request_ids, replies, self._error_counts)
-        frames = []
-        for request_id, reply in zip(request_ids, replies, strict=False):
-            count_errors(self._error_counts, reply)
-            frame: bytes | None = None
-            if not isinstance(reply, SeglogError):
-                try:
-                    frame = await encode_long_reply(request_id, reply, 0, self._turn)
-                except SeglogError as error:  # too long for a frame
-                    frame = encode_reply(request_id, error)
-            frames.append(frame or encode_reply(request_id, reply))
-        return b"".join(frames)
 
     def _reply_to_first(self, frames: Buffer) -> int:
         """Send ``frames``, the replies to the first in the queue; their number."""

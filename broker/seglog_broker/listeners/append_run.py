@@ -7,11 +7,12 @@ write, one pass of the indexes for all that go to the same partition.
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple
 
-from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi
-from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error
-from seglog_broker.listeners.serving.ready_sockets import ReadySockets
+from seglog_broker.api.broker import Broker
+from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.listeners.ready_sockets import ReadySockets, Served, Together
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
 from seglog_protocol.frame_receiver import ReceiveBuffer
 from seglog_protocol.messages import AppendRequest
@@ -20,64 +21,57 @@ BATCHES_AT_ONCE: Final = 256
 """The most batches that are written together, but for those of one more request."""
 
 
-_RequestIdT = TypeVar("_RequestIdT")
-_RequestIdT_contra = TypeVar("_RequestIdT_contra", contravariant=True)
-
-
-class Producing(Protocol[_RequestIdT_contra]):
-    """The connection of an append. What identifies a request is up to its wire protocol."""
+class Producing(Served):
+    """A connection that appends. What identifies a request is up to its wire protocol."""
 
     def answer_appends(
-        self,
-        request_ids: Sequence[_RequestIdT_contra],
-        ack: object,
-        outcome: Acknowledged | list[AppendOutcome],
-        size: int,
-        /,
+        self, request_ids: Sequence[Any], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
     ) -> None:
         """Answer appends, now or when their ack is reached; ``size`` is that of their payloads in bytes."""
-        ...
+        raise NotImplementedError
 
-    def start_soon(self, task: Callable[[], Awaitable[None]], /) -> None:
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a task that the connection's end waits for."""
-        ...
+        raise NotImplementedError
 
-    def fail(self, error: BaseException, /) -> None:
-        """End the connection with an error."""
-        ...
+    def fail(self, error: BaseException) -> None:
+        """Raise ``error`` in the connection's task."""
+        raise NotImplementedError
 
 
 class _Append(NamedTuple):
-    connection: Producing[Any]
+    connection: Producing
     request_id: Any
     request: AppendRequest
     payload: memoryview
 
 
-class _Part:
+class _Part(Acknowledged):
     """The appends of one connection among those that were written together: numbers ``begin`` to ``end``."""
 
-    __slots__ = ("_begin", "_end", "_whole", "listen")
+    __slots__ = ("_begin", "_end", "_whole")
 
     def __init__(self, whole: Acknowledged, begin: int, end: int) -> None:
         self._whole = whole
         self._begin = begin
         self._end = end
-        self.listen = whole.listen
 
     @property
     def replies(self) -> list[AppendOutcome] | None:
         replies = self._whole.replies
         return None if replies is None else replies[self._begin : self._end]
 
+    def listen(self, listener: Callable[[], None]) -> bool:
+        return self._whole.listen(listener)
+
     async def wait(self) -> list[AppendOutcome]:
         return (await self._whole.wait())[self._begin : self._end]
 
 
-class AppendRun:
+class AppendRun(Together):
     """Gathers appends until ``write``; they lie in ``buffer``, which all connections of the listener receive into."""
 
-    def __init__(self, broker: BrokerApi, ready: ReadySockets) -> None:
+    def __init__(self, broker: Broker, ready: ReadySockets) -> None:
         self.buffer = ReceiveBuffer(RECEIVE_BYTES_MAX)
         self._broker = broker
         self._ready = ready
@@ -89,10 +83,8 @@ class AppendRun:
         """Whether another connection may receive before ``clear``."""
         return self.buffer.has_room
 
-    def add(
-        self, connection: Producing[_RequestIdT], request_id: _RequestIdT, request: AppendRequest, payload: memoryview
-    ) -> None:
-        """Gather an append that is plain (``BrokerApi.is_plain``)."""
+    def add(self, connection: Producing, request_id: Any, request: AppendRequest, payload: memoryview) -> None:
+        """Gather an append that is plain (``AppendService.is_plain``)."""
         appends = self._appends
         if appends and (self._batches >= BATCHES_AT_ONCE or appends[0].request.ack != request.ack):
             self.write()

@@ -1,163 +1,150 @@
-"""One native connection from its first bytes to its last: hello, requests, replies, close.
+"""One connection, whatever protocol it speaks: from its first bytes to its last.
 
-Requests are served in turns by plain functions (``ReadySockets``). What has to wait is left to tasks in the
-connection's own nursery: one serves the request that the others have to wait for; one replies to appends that wait for
-their ack, in order; and one for each fetch that waits for something other than records. A failure of any of them ends
-the connection and nothing else.
+Requests are served in turns by plain functions (``ReadySockets``). What has to wait is left to the connection's own
+task, as a job that is done before the next turn, or to tasks in its nursery. A failure of any of them ends the
+connection and nothing else. The protocol is the ``Wire``'s.
+
+========== ======== ================ ================== ============================================================
+state      receives serves what came answers what waits then
+========== ======== ================ ================== ============================================================
+OPEN       yes      yes              when it is there   STOPPING by ``stop``, FINISHED by its peer, ENDING by an error
+STOPPING   no       yes              at once, with an   ENDING when all that came is served
+                                     error
+FINISHED   no       no               no: its peer sends closed when what was appended is answered
+                                     nothing more
+ENDING     no       no               no                 the last frame, if there is one, and an orderly close
+========== ======== ================ ================== ============================================================
+
+Appends are answered in all states. Within OPEN and STOPPING at most one of these holds up the next turn: a ``job``; a
+request that waits without a task, on a wire with ordered responses (``is_held``); a full queue of acks; or a reply that
+the peer does not take.
 """
 
-import contextlib
 import math
-import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 import trio
 
+from seglog_broker.api.broker import Broker
+from seglog_broker.api.pending_appends import Acknowledged, PendingAppends
 from seglog_broker.listeners.acks import AckQueue
-from seglog_broker.listeners.append_run import AppendRun
-from seglog_broker.listeners.broker_api import Acknowledged, BrokerApi, Pending
-from seglog_broker.listeners.fetches import Fetches
-from seglog_broker.listeners.first_bytes import hint_for
-from seglog_broker.listeners.replies import (
-    AppendOutcome,
-    append_errors,
-    as_seglog_error,
-    count_errors,
-    encode_append_replies,
-    encode_last_error,
-    encode_long_reply,
-    encode_reply,
-    is_long,
-)
-from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
-from seglog_broker.listeners.serving.intake import Intake
-from seglog_broker.listeners.serving.peer_left import wait_until_left
-from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
-from seglog_broker.listeners.serving.sender import FileShrankError, Sender
+from seglog_broker.listeners.append_run import AppendRun, Producing
+from seglog_broker.listeners.intake import Intake
+from seglog_broker.listeners.ready_sockets import Next, ReadySockets
+from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error, count_errors
+from seglog_broker.listeners.sender import FileShrankError, Sender
+from seglog_broker.listeners.transport import CLOSE_SECONDS_MAX, Transport
+from seglog_broker.listeners.wire import Wire
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.slow_readers import CutError
-from seglog_protocol.errors import (
-    InconsistentTopicIdError,
-    InvalidRequestError,
-    RemoteProtocolError,
-    RequestCancelledError,
-    SeglogError,
-)
-from seglog_protocol.frame_receiver import RECEIVE_BYTES, has_own_buffer
-from seglog_protocol.frames import Frame, FrameReader
-from seglog_protocol.messages import (
-    PROTOCOL_NAME,
-    AppendRequest,
-    CancelReply,
-    CancelRequest,
-    FetchRequest,
-    HelloReply,
-    HelloRequest,
-    JoinGroupRequest,
-    Message,
-    OffsetsRequest,
-    OpenedRequest,
-    Request,
-    SyncGroupRequest,
-    open_request,
-)
+from seglog_protocol.errors import InconsistentTopicIdError, RemoteProtocolError, SeglogError
+from seglog_protocol.frame_receiver import RECEIVE_BYTES, Buffer
+from seglog_protocol.messages import Ack, AppendRequest
 
-HELLO_SECONDS: Final = 10
-"""A connection without a valid hello after this time is closed."""
+GATHERED_COST: Final = 8
+"""Microseconds for an append of one batch that is written together with others."""
 
-HELLO_BYTES_MAX: Final = 64 * 1024
-"""Largest frame before hello. A larger size most likely comes from another protocol, and closes the connection."""
-
-HELLO_TRIES_MAX: Final = 10
-"""Hellos that may be refused before the connection is closed."""
-
-FIRST_BYTES: Final = 16
-"""First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
-
-EFFORT_A_TURN: Final = 64
-"""The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the
-turn, unless it is a plain append: such requests are seldom pipelined, and may cost far more."""
-
-EFFORT_OF_APPEND: Final = 0.25
-"""The work for an append of one batch that is written together with others."""
-
-EFFORT_OF_OTHERS: Final = 2
-"""The work for any other request that is answered at once, without that for its partitions."""
-
-HEADER_BYTES_AT_ONCE: Final = 32 * 1024
-"""A larger header, of a thousand partitions or so, is decoded in a turn of its own: 10,000 of them take milliseconds,
-and some hundredths of a second where one of them is wrong and has to be named."""
+ResultT = TypeVar("ResultT")
 
 log = structlog.get_logger()
 
 
-class Connection:
-    """Serves ``sock``, a connected non-blocking socket, and closes it."""
+class State(Enum):
+    """Where a connection is in its life; the table above says what each allows."""
 
-    def __init__(self, broker: BrokerApi, sock: socket.socket, peer: str, ready: ReadySockets, run: AppendRun) -> None:
-        """``ready`` gives it its turns, with those that share ``run``."""
-        self._broker = broker
-        self._sock = sock
-        self._ready = ready
-        self._run = run
-        self._memory = broker.request_memory
-        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=run.buffer, pool=self._memory.pool, asks=True)
-        self._intake = Intake(sock, self._reader, self._memory)
+    OPEN = "open"
+    STOPPING = "the broker is stopping"
+    FINISHED = "the peer has finished sending"
+    ENDING = "it ends"
+
+
+_FINISHED: Final = State.FINISHED
+_ENDING: Final = State.ENDING
+
+
+class Connection(Producing):
+    """Serves the peer of ``transport``, and closes it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        transport: Transport,
+        make_wire: "Callable[[Connection], Wire]",
+        ready: ReadySockets,
+        run: AppendRun,
+        **logged: str,
+    ) -> None:
+        """``ready`` gives it its turns, with those that share ``run``. ``logged`` is added to its events."""
+        self.broker = broker
+        self.transport = transport
+        self.run_of_appends = run
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
-        self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
-        self._acks = AckQueue(self._sender, broker.metrics.request_errors, encode_append_replies, broker.turn)
+        self.sender = Sender(transport, broker.offload, broker.transfers, stall_seconds)
+        self.log = log.bind(peer=transport.peer, **logged)
+        self.state = State.OPEN
+        self.job: Callable[[], Awaitable[None]] | None = None
+        """What the connection's task has to do before the next turn."""
+        self.is_held = False
+        """Whether nothing is served because a request waits without a task."""
+        self.spent = 0.0
+        """What the turn has cost so far, in microseconds (``budget``)."""
+        self._ready = ready
+        self._wire = make_wire(self)
+        self.intake = Intake(transport, self._wire.reader, broker.request_memory)
+        self._acks = AckQueue(self.sender, self._wire)
         self._acks_running = False
-        self._fetches = Fetches(broker, self._sender)
         self._nursery: trio.Nursery | None = None
         self._has_frames = True  # perhaps: none was found incomplete since bytes came
-        self._effort = 0.0  # of this turn
         self._gathered = 0  # appends of this turn in the run
-        self._gathered_size = 0  # bytes of their payloads
-        self._in_hand: tuple[OpenedRequest | None, Frame] | None = None  # to be served before any other frame
-        self._failure: BaseException | None = None  # raised when all before it is served
-        self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
-        self._is_over = False  # nothing more is read or served
-        self._stopping = False
-        self._last_frame: bytes | None = None  # sent before closing: why the connection ends
-        self._host = "/" + peer.rpartition(":")[0].strip("[]")  # as Kafka shows it
-        self._log = log.bind(peer=peer)
+        self._gathered_bytes = 0  # of their payloads
+        self._waiting_request: Any = None  # to be served before any other frame
+        self._waiting_bytes = 0  # of it, in memory that is in no share
+        self._failure: BaseException | None = None  # for its task
+        self._while_held: trio.CancelScope | None = None  # the wait of its task until ``release``
+        self._until_stop: trio.CancelScope | None = None  # of a request that a stop ends
+        self._last_frame: Buffer = b""  # sent before closing: why the connection ends
 
     async def run(self) -> None:
         """Serve until the peer leaves, breaks the protocol, or ``stop`` is called. Raises nothing but Cancelled."""
         try:
-            if await self._greet():
+            if await self._wire.greet():
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
                     try:
                         await self._serve_requests()
-                        self._fetches.end(is_stopping=False)
-                        self._acks.finish()
                     finally:
-                        self._fetches.drop()
+                        self._wire.drop()
+                    self._acks.finish()
             await self._close()
         except* OSError as lost:
-            self._log.debug("connection_lost", error=str(lost.exceptions[0]))
+            self.log.debug("connection_lost", error=str(lost.exceptions[0]))
         except* CutError as cut:
-            self._broker.metrics.connections_cut += 1
-            self._log.warning("connection_cut", reason=str(cut.exceptions[0]))
+            self.broker.metrics.connections_cut += 1
+            self.log.warning("connection_cut", reason=str(cut.exceptions[0]))
         except* FileShrankError as shrank:
-            self._log.error("fetch_cut_short", error=str(shrank.exceptions[0]))
-        except* Exception as bug:  # noqa: BLE001 - one connection must not end the others
-            self._log.error("connection_crashed", exc_info=bug)
+            self.log.error("fetch_cut_short", error=str(shrank.exceptions[0]))  # noqa: TRY400 - a file, not a bug
+        except* Exception:
+            self.log.exception("connection_crashed")
         finally:
-            self._failure = None  # its traceback holds this connection: a cycle
-            self._intake.end()
-            self._sock.close()
+            # Both refer to this connection: cycles, which only the collector would find.
+            self._wire.detach()
+            self._failure = None
+            self.intake.end()
+            self.transport.close()
 
     def stop(self) -> None:
-        """Begin to end the connection: read nothing more, answer waiting fetches at once, finish other requests."""
-        self._stopping = True
-        self._fetches.end(is_stopping=True)
-        self._intake.stop()
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RD)  # wakes whatever waits to read
+        """Begin to end the connection: read nothing more, answer what waits at once, finish other requests."""
+        if self.state is State.OPEN:
+            self.state = State.STOPPING
+        self._wire.stop()
+        if self._until_stop is not None:
+            self._until_stop.cancel()
+        self.intake.stop()
+        self.transport.stop_receiving()
 
     def stop_if_quiet(self, idle_seconds: float, stall_seconds: float) -> None:
         """Begin to end the connection if it is idle, or stalled in the middle of a request.
@@ -165,448 +152,359 @@ class Connection:
         Idle: nothing received for ``idle_seconds``, and no request open. Stalled: nothing received for
         ``stall_seconds``, or a large request that arrives too slowly while others wait for its memory.
         """
-        if self._stopping:
+        if self.state is State.STOPPING:
             return
-        reason = self._intake.why_stalled(stall_seconds)
+        reason = self.intake.why_stalled(stall_seconds)
         if reason is not None:
-            self._broker.metrics.connections_cut += 1
-            self._log.warning("connection_cut", reason=reason)
+            self.broker.metrics.connections_cut += 1
+            self.log.warning("connection_cut", reason=reason)
             self.stop()
-        elif self._intake.quiet_seconds >= idle_seconds and not (len(self._fetches) or len(self._acks)):
-            self._broker.metrics.connections_idle += 1
-            self._log.info("connection_idle", seconds=round(self._intake.quiet_seconds))
+        elif self.intake.quiet_seconds >= idle_seconds and not (self._wire.is_waiting or len(self._acks)):
+            self.broker.metrics.connections_idle += 1
+            self.log.info("connection_idle", seconds=round(self.intake.quiet_seconds))
             self.stop()
 
-    # --- Hello --------------------------------------------------------------------------------------------------------
+    async def receive_first(self) -> memoryview | None:
+        """Receive outside of a turn: a view of the new bytes, empty at the end of the connection; None if none came."""
+        self.settle()
+        self.intake.quiet_since = trio.current_time()
+        await self.transport.wait_readable()
+        self.intake.quiet_since = math.inf
+        return memoryview(b"") if self.state is State.STOPPING else self.intake.receive()
 
-    async def _greet(self) -> bool:
-        """Read up to the first valid hello and answer it; False when the connection is to end instead."""
-        first = b""
-        try:
-            with trio.move_on_after(HELLO_SECONDS):
-                for _ in range(HELLO_TRIES_MAX):
-                    while (frame := self._reader.next_frame()) is None:
-                        self._settle()
-                        self._intake.quiet_since = trio.current_time()
-                        await trio.lowlevel.wait_readable(self._sock)
-                        self._intake.quiet_since = math.inf
-                        received = self._intake.receive()
-                        if received is None:
-                            continue
-                        if not received or self._stopping:
-                            return False
-                        first += bytes(received[: FIRST_BYTES - len(first)])
-                    frame = self._kept(frame)
-                    self._settle()
-                    await self._broker.turn()  # the answer looks at every partition, and many may connect at once
-                    good = self._answer_hello(frame)
-                    await self._sender.flush()
-                    if good is not None:
-                        return good
-                return False
-        except RemoteProtocolError:
-            pass
-        hint = hint_for(first)
-        self._log.info("connection_refused", reason="not the seglog protocol", kind=hint.kind, first=first.hex(" "))
-        self._last_frame = hint.answer
-        return False
-
-    def _answer_hello(self, frame: Frame) -> bool | None:
-        """Answer what should be a hello. True: it is valid; False: end the connection; None: the peer may try again."""
-        opened = open_request(frame.packed)
-        reply: HelloReply | SeglogError
-        good: bool | None = True
-        try:
-            reply = self._hello(_first_request(opened, frame))
-            self._broker.metrics.requests[HelloRequest.api] += 1
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            reply = as_seglog_error(error, HelloRequest.api)
-            good = False if getattr(error, "field", "") in {"api", "protocol"} else None
-        self._queue_reply(opened.request_id, reply)
-        if good:
-            self._reader.frame_bytes_max = self._memory.request_bytes_max
-        return good
-
-    def _hello(self, request: HelloRequest) -> HelloReply:
-        if request.protocol != PROTOCOL_NAME:
-            raise InvalidRequestError(
-                f"this broker speaks the protocol {PROTOCOL_NAME!r}, not {request.protocol!r}", field="protocol"
-            )
-        return self._broker.hello()
+    def settle(self) -> None:
+        """Keep what is left of what was received outside of a turn."""
+        self._wire.reader.settle()
+        self.run_of_appends.buffer.clear()
 
     # --- Turns --------------------------------------------------------------------------------------------------------
 
     async def _serve_requests(self) -> None:
         """Serve requests in order of arrival; return when the peer sends no more."""
         try:
-            while not self._is_over:
+            while not self.is_over:
                 has_work = self._has_work
-                self._intake.quiet_since = math.inf if has_work else trio.current_time()
+                self.intake.quiet_since = math.inf if has_work else trio.current_time()
                 begin = Next.TURN if has_work else Next.READABLE
-                await self._ready.serve(self._sock, self, self._run, begin=begin)
-                self._intake.quiet_since = math.inf
-                while self._job is not None:
-                    job, self._job = self._job, None
+                await self._ready.serve(self.transport, self, self.run_of_appends, begin=begin)
+                self.intake.quiet_since = math.inf
+                if self._failure is not None:
+                    raise self._failure
+                while self.job is not None:
+                    job, self.job = self.job, None
                     await job()
                 self._free_unused()
-                await self._sender.flush()
+                await self.sender.flush()
                 if self._acks.is_full:
                     await self._acks.wait_shortened()
-            if self._failure is not None:
-                raise self._failure
-        except MemoryError as error:
-            self._last_frame = encode_last_error(as_seglog_error(error, "receive"))
-        except RemoteProtocolError as error:
-            self._log.warning("connection_refused", reason=error.message)
-            count_errors(self._broker.metrics.request_errors, error)
-            self._last_frame = encode_last_error(error)
+        except (MemoryError, RemoteProtocolError) as error:
+            self.end_by(error)
 
     def begin_turn(self) -> None:
         """Receive once and serve what came, or go on with what the last turn left: a bounded amount of work.
 
-        Appends are gathered, to be written together with those of other connections. Raises RemoteProtocolError for
-        invalid bytes, once the requests before them are served.
+        Appends are gathered, to be written together with those of other connections.
         """
-        if self._failure is not None:
-            raise self._failure
         if self._has_work or self._receive_more():
             self._serve_frames()
 
     @property
     def _has_work(self) -> bool:
         """Whether there is something to be done before more is received."""
-        return self._has_frames or self._in_hand is not None or self._failure is not None
+        return self._has_frames and not self.is_held
 
     def end_turn(self) -> Next:
         """Send the replies, and keep what is left of what was received. Raises MemoryError."""
-        self._gathered = self._gathered_size = 0
+        self._gathered = self._gathered_bytes = 0
         try:
-            if self._job is None and not self._intake.keep_large_part():
-                self._job = self._wait_for_memory
+            if self.job is None and not self.intake.keep_large_part():
+                self.job = self._wait_for_memory
         finally:
-            self._intake.settle(self._kept_bytes)
-        is_sent = self._sender.flush_now()
-        if self._job is not None or self._is_over or not is_sent or self._acks.is_full:
+            self.intake.settle(self._waiting_bytes)
+        is_sent = self.sender.flush_now()
+        if self.job is not None or self.is_over or not is_sent or self._acks.is_full or self._failure is not None:
             return Next.TASK
         self._free_unused()
         if self._has_work:
             return Next.TURN
-        self._intake.quiet_since = self._ready.now
+        self.intake.quiet_since = self._ready.now
         return Next.READABLE
-
-    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that the connection's end waits for."""
-        self._tasks.start_soon(task)
-
-    def fail(self, error: BaseException) -> None:
-        """Raise ``error`` in the connection's task."""
-        self._failure = error
-
-    def _settle(self) -> None:
-        """Keep what is left of what was received outside of a turn."""
-        self._reader.settle()
-        self._run.buffer.clear()
 
     def _receive_more(self) -> bool:
         """Receive what has come; False if there is nothing to be served."""
-        if self._stopping:
-            self._is_over = True
+        if self.state is State.STOPPING:
+            self.state = State.ENDING
             return False
-        if self._reader.wanted and not self._intake.take_memory():  # only now: it costs none until its bytes come
-            self._job = self._wait_for_memory
+        if self._wire.reader.wanted and not self.intake.take_memory():  # only now: it costs none until its bytes come
+            self.job = self._wait_for_memory
             return False
-        received = self._intake.receive()
+        received = self.intake.receive()
         if received is None:
             return False
-        self._intake.quiet_since = math.inf  # until it waits for bytes again
-        self._is_over = not received
-        self._has_frames = not self._is_over
-        return self._has_frames
+        self.intake.quiet_since = math.inf  # until it waits for bytes again
+        if not received:
+            self.state = State.FINISHED
+            return False
+        self._has_frames = True
+        if self.is_held:
+            self.job = self._wait_while_held
+            return False
+        return True
 
     def _serve_frames(self) -> None:
         """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
-        self._effort = 0.0
-        room, room_size = self._acks.room
-        while (
-            self._effort < EFFORT_A_TURN
-            and self._gathered < room
-            and self._gathered_size < room_size
-            and self._failure is None
-            and not self._is_blocked
-        ):
-            opened: OpenedRequest | None = None
-            if self._in_hand is not None:
-                (opened, frame), self._in_hand = self._in_hand, None
-            else:
-                try:
-                    following = self._reader.next_frame()
-                except RemoteProtocolError as error:
-                    self._failure = error
-                    break
-                if following is None:
+        self.spent = 0.0
+        room, room_bytes = self._acks.room
+        wire = self._wire
+        try:
+            while (
+                self.spent < budget.TURN
+                and self._gathered < room
+                and self._gathered_bytes < room_bytes
+                and not self.is_blocked
+            ):
+                if not wire.serve_next():
                     self._has_frames = False
                     break
-                frame = following
-            self._serve_frame(opened, frame)
+        except RemoteProtocolError as error:
+            self.write_gathered()  # what came before the bad bytes is served
+            self.end_by(error)
 
     @property
-    def _is_blocked(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether nothing more is read or served."""
+        return self.state is _FINISHED or self.state is _ENDING
+
+    @property
+    def is_blocked(self) -> bool:
         """Whether no other request may be served in this turn."""
-        return self._job is not None or self._is_over or self._acks.is_full
+        return self.job is not None or self.is_held or self.is_over or self._acks.is_full
 
-    def _serve_frame(self, opened: OpenedRequest | None, frame: Frame) -> None:
-        if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
-            try:
-                opened = open_request(frame.packed)
-            except RemoteProtocolError as error:
-                self._failure = error
-                return
-        if opened is not None and isinstance(opened.request, AppendRequest):
-            is_large = self._intake.has_share and has_own_buffer(frame.payload)
-            if not is_large and self._broker.is_plain(opened.request, frame.payload):
-                self._run.add(self, opened.request_id, opened.request, frame.payload)
-                self._gathered += 1
-                self._gathered_size += len(frame.payload)
-                count = len(opened.request.partitions)
-                self._effort += EFFORT_OF_APPEND if count == 1 else count
-                return
-        if self._gathered:  # they come first
-            self._run.write()
-            self._gathered = self._gathered_size = 0
-        if self._is_blocked:
-            self._in_hand = opened, self._kept(frame)
-        elif opened is None:
-            self._job = partial(self._open_slowly, self._kept(frame))
-        elif isinstance(opened.request, AppendRequest):
-            if self._broker.missing_topics(opened.request):
-                self._job = partial(self._append_creating, opened.request_id, opened.request, self._kept(frame))
-            else:
-                self._append(opened.request_id, opened.request, frame)
-        elif opened.api == AppendRequest.api:
-            self._effort = EFFORT_A_TURN
-            assert isinstance(opened.request, SeglogError)
-            self.answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
-        else:
-            self._serve(opened, frame)
+    def may_serve(self) -> bool:
+        """Write the appends that were gathered, which come first; whether a request behind them may be served now.
 
-    def _kept(self, frame: Frame) -> Frame:
-        """The frame in memory that stays as it is when the turn is over."""
-        if not self._run.buffer.has(frame.payload):
-            return frame
-        return Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
+        If not, pass it to ``serve_later``.
+        """
+        self.write_gathered()
+        if self._wire.is_ordered and len(self._acks) and self.job is None:
+            self.job = self._wait_for_acks
+        return not self.is_blocked
 
-    async def _open_slowly(self, frame: Frame) -> None:
-        """Decode a large header, in a turn of its own."""
-        await self._sender.flush()
-        await self._broker.turn()
-        self._in_hand = open_request(frame.packed), frame
+    def serve_later(self, request: Any, size: int) -> None:
+        """Keep a request, to be served before all others: ``take_waiting`` returns it then.
+
+        ``size`` is that of its bytes in memory that is in no share.
+        """
+        self._waiting_request, self._waiting_bytes = request, size
+        self._has_frames = True
+
+    def take_waiting(self) -> Any:
+        """The request that was passed to ``serve_later``; None if there is none."""
+        request = self._waiting_request
+        if request is not None:
+            self._waiting_request, self._waiting_bytes = None, 0
+        return request
+
+    async def _wait_for_acks(self) -> None:
+        """Wait until all appends are answered: responses have the order of requests."""
+        await self.sender.flush()
+        await self._acks.wait_empty()
+
+    # --- Requests that wait -------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Serve nothing before ``release``: a request waits, without a task, and holds up those behind it."""
+        self.is_held = True
+        if not self._wire.reader.is_idle:
+            self.job = self._wait_while_held
+
+    def release(self) -> None:
+        """Serve requests again."""
+        self.is_held = False
+        if self._while_held is not None:
+            self._while_held.cancel()
+            self._while_held = None
+
+    async def _wait_while_held(self) -> None:
+        """Wait for ``release`` in the task, because more has come that is not to be received yet."""
+        if self.is_held and not self.is_over:
+            with trio.CancelScope() as self._while_held:
+                await self.transport.wait_until_left()
+                if self.state is not State.STOPPING:  # a stop looks the same from here, and ends what waits
+                    self.state = State.FINISHED
+                    return
+                await trio.sleep_forever()
+
+    async def wait_for(self, serve: Callable[[], Awaitable[ResultT]], *, until_stop: bool = False) -> ResultT | None:
+        """What ``serve`` returns, which may take minutes. None if the peer leaves first.
+
+        With ``until_stop`` also if the broker stops first. Nothing else is read meanwhile.
+        """
+        if until_stop and self.state is not State.OPEN:
+            return None
+        waiting, watching = trio.CancelScope(), trio.CancelScope()
+        self.start_soon(partial(self._watch_peer, waiting, watching))
+        self._until_stop = waiting if until_stop else None
+        try:
+            with waiting:
+                return await serve()
+        finally:
+            self._until_stop = None
+            watching.cancel()
+        return None
+
+    async def _watch_peer(self, waiting: trio.CancelScope, watching: trio.CancelScope) -> None:
+        """Cancel ``waiting`` when the peer leaves, until ``watching`` is cancelled."""
+        with watching:
+            await self.transport.wait_until_left()
+            if self.state is not State.STOPPING:  # a stop looks the same from here
+                self.state = State.FINISHED
+                waiting.cancel()
+
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that the connection's end waits for."""
+        self.nursery.start_soon(task)
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """For tasks that the connection's end waits for."""
+        assert self._nursery is not None
+        return self._nursery
 
     # --- Memory -------------------------------------------------------------------------------------------------------
 
     async def _wait_for_memory(self) -> None:
-        await self._sender.flush()
-        await self._intake.wait_for_memory()
+        await self.sender.flush()
+        await self.intake.wait_for_memory()
 
-    @property
-    def _kept_bytes(self) -> int:
-        """Bytes of a request that is to be served later, in memory that is in no share."""
-        if self._in_hand is None or has_own_buffer(self._in_hand[1].payload):
-            return 0
-        return len(self._in_hand[1].packed) + len(self._in_hand[1].payload)
+    async def take_memory_for(self, frame: memoryview) -> None:
+        """Wait for memory for a frame that is kept while others are served, unless it is small or has some."""
+        if not self.intake.has_share and len(frame) > RECEIVE_BYTES:
+            await self.intake.take(len(frame))
 
     def _free_unused(self) -> None:
         """Give the memory back, if no request needs it any more."""
-        if self._in_hand is None:
-            self._intake.free_unused()
+        if self._waiting_request is None:
+            self.intake.free_unused()
 
     # --- Appends ------------------------------------------------------------------------------------------------------
 
-    def _append(
+    def note_gathered(self, appends: int, batches: int, size: int) -> None:
+        """``appends`` of one request were added to the run, with payloads of ``size`` bytes."""
+        self._gathered += appends
+        self._gathered_bytes += size
+        self.spent += GATHERED_COST if batches == 1 else batches * budget.BATCH
+
+    def write_gathered(self) -> None:
+        """Write what was gathered: it comes first."""
+        if self._gathered:
+            self.run_of_appends.write()
+            self._gathered = self._gathered_bytes = 0
+
+    def append(
         self,
-        request_id: int,
-        request: AppendRequest,
-        frame: Frame,
-        refused: Mapping[str, SeglogError] | None = None,
+        request_ids: Sequence[Any],
+        requests: Sequence[AppendRequest],
+        payloads: Sequence[memoryview],
+        frame: memoryview,
+        refused: dict[str, SeglogError] | None = None,
     ) -> None:
-        """Serve an append alone; ``refused`` holds the errors of topics that could not be created."""
-        size = len(frame.payload)
-        self._broker.metrics.requests[AppendRequest.api] += 1
+        """Serve the appends of one request alone. Their payloads are parts of ``frame``.
+
+        ``refused`` holds the errors of topics that could not be created.
+        """
+        ack = requests[0].ack
+        self.broker.metrics.requests[AppendRequest.api] += 1
         try:
-            pending = self._broker.append([request], [frame.payload], refused)
+            pending = self.broker.append(requests, payloads, refused)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            self._effort = EFFORT_A_TURN
-            self.answer_appends([request_id], request.ack, [as_seglog_error(error, AppendRequest.api)], size)
+            self.spent = budget.TURN
+            failed: list[AppendOutcome] = [as_seglog_error(error, AppendRequest.api)] * len(request_ids)
+            self.answer_appends(request_ids, ack, failed, len(frame))
         else:
-            self._effort += pending.effort
+            self.spent += pending.effort * budget.BATCH
             if not pending.is_written:
-                if self._run.buffer.has(frame.payload):
+                if self.run_of_appends.buffer.has(frame):
                     pending.keep_payloads()
-                self._job = partial(self._finish_append, request_id, request, frame, pending)
+                self.job = partial(self._finish_append, request_ids, ack, frame, pending)
                 return
-            self.answer_appends([request_id], request.ack, pending, size)
-        self._intake.give_back(frame.payload)
+            self.answer_appends(request_ids, ack, pending, len(frame))
+        self.intake.give_back(frame)
 
-    async def _append_creating(self, request_id: int, request: AppendRequest, frame: Frame) -> None:
-        """Serve an append for which topics have to be created first."""
-        if not has_own_buffer(frame.payload) and len(frame.payload) > RECEIVE_BYTES:
-            await self._intake.take(len(frame.payload))
-        await self._sender.flush()
-        try:
-            refused = await self._broker.create_missing(request)
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
-        self._append(request_id, request, frame, refused)
-
-    async def _finish_append(self, request_id: int, request: AppendRequest, frame: Frame, pending: Pending) -> None:
-        """Write the rest of an append that takes several turns of the loop, or a worker process.
+    async def _finish_append(
+        self, request_ids: Sequence[Any], ack: Ack, frame: memoryview, pending: PendingAppends
+    ) -> None:
+        """Write the rest of appends that take several turns of the loop, or a worker process.
 
         Nothing else is read meanwhile, so that appends keep their order.
         """
-        if not self._intake.has_share and len(frame.payload) > RECEIVE_BYTES:
-            await self._intake.take(len(frame.payload))
-        await self._sender.flush()
+        await self.take_memory_for(frame)
+        await self.sender.flush()
         outcome: Acknowledged | list[AppendOutcome] = pending
         try:
             await pending.write_rest()
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            outcome = [as_seglog_error(error, AppendRequest.api)]
-        self.answer_appends([request_id], request.ack, outcome, len(frame.payload))
-        self._intake.give_back(frame.payload)
+            outcome = [as_seglog_error(error, AppendRequest.api)] * len(request_ids)
+        self.answer_appends(request_ids, ack, outcome, len(frame))
+        self.intake.give_back(frame)
 
     def answer_appends(
-        self, request_ids: Sequence[int], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
+        self, request_ids: Sequence[Any], ack: object, outcome: Acknowledged | list[AppendOutcome], size: int
     ) -> None:
         """Answer appends now, or queue them. One with ack ``none`` that failed ends the connection."""
         replies = outcome if isinstance(outcome, list) else outcome.replies
         if ack == "none":
             assert replies is not None, "an ack that is not sent is not waited for"
-            self._is_over |= self._failed_unanswered(replies)
-        elif replies is not None and not len(self._acks) and not any(map(is_long, replies)):
-            self._sender.queue(encode_append_replies(request_ids, replies, self._broker.metrics.request_errors))
-        else:
-            if not self._acks_running:
-                self._acks_running = True
-                self._tasks.start_soon(self._acks.run)
-            self._acks.add(request_ids, outcome if replies is None else replies, size)
+            self._note_unanswered(replies)
+            return
+        if replies is not None and not len(self._acks):
+            frames = self._wire.encode_appended(request_ids, replies)
+            if frames is not None:
+                self.sender.queue(frames)
+                return
+        if not self._acks_running:
+            self._acks_running = True
+            self.start_soon(self._acks.run)
+        self._acks.add(request_ids, outcome if replies is None else replies, size)
 
-    def _failed_unanswered(self, replies: Sequence[AppendOutcome]) -> bool:
-        """Whether an append with ack ``none`` failed: its sender can only be informed by ending the connection."""
+    def _note_unanswered(self, replies: Sequence[AppendOutcome]) -> None:
+        """End the connection if appends with ack ``none`` failed: their sender can only be informed by that."""
         errors = append_errors(replies)
         if errors:
-            self._broker.metrics.request_errors.update(error.code for error in errors)
-            self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
+            self.broker.metrics.request_errors.update(error.code for error in errors)
+            self.log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
             another = next((error for error in errors if isinstance(error, InconsistentTopicIdError)), None)
-            if another is not None:  # else the sender reconnects and fails again
-                self._last_frame = encode_last_error(another)
-        return bool(errors)
+            self.end(b"" if another is None else self._wire.last_frame(another))  # else it reconnects and fails again
 
-    # --- Other requests -----------------------------------------------------------------------------------------------
+    # --- The end ------------------------------------------------------------------------------------------------------
 
-    @property
-    def _tasks(self) -> trio.Nursery:
-        assert self._nursery is not None
-        return self._nursery
+    def fail(self, error: BaseException) -> None:
+        """Raise ``error`` in the connection's task."""
+        self._failure = error
 
-    def _serve(self, opened: OpenedRequest, frame: Frame) -> None:
-        """Serve anything but an append: at once if possible, else it is a job of the task."""
-        try:
-            request = _without_payload(opened, frame)
-            self._broker.metrics.requests[request.api] += 1
-            if isinstance(request, FetchRequest):
-                reply = None
-            else:
-                reply = self._answer_now(request)
-                self._effort += EFFORT_A_TURN if reply is None else EFFORT_OF_OTHERS
-                if isinstance(request, OffsetsRequest):
-                    self._effort += len(request.partitions)
-                elif isinstance(request, HelloRequest):  # it looks at every partition
-                    self._effort = EFFORT_A_TURN
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            self._effort = EFFORT_A_TURN
-            self._queue_reply(opened.request_id, as_seglog_error(error, str(opened.api)))
-            return
-        if isinstance(request, FetchRequest):
-            self._sender.flush_now()
-            self._effort += EFFORT_OF_OTHERS + len(request.partitions)
-            outcome = self._fetches.answer(opened.request_id, request, self._tasks)
-            if outcome.has_errors:
-                self._effort = EFFORT_A_TURN
-            self._job = outcome.rest
-        elif reply is None:
-            self._job = partial(self._serve_slowly, opened.request_id, request)
+    def end(self, last_frame: Buffer = b"") -> None:
+        """Read and serve nothing more, and close when what was served is answered, with ``last_frame`` behind it."""
+        if self.state is not State.FINISHED:
+            self.state = State.ENDING
+        self._last_frame = self._last_frame or last_frame
+
+    def end_by(self, error: MemoryError | RemoteProtocolError) -> None:
+        """End because of bytes that are not of the protocol, or that have no room."""
+        if isinstance(error, RemoteProtocolError):
+            failure: SeglogError = error
+            self.log.warning("connection_refused", reason=error.message)
+            count_errors(self.broker.metrics.request_errors, error)
         else:
-            self._queue_reply(opened.request_id, reply)
-
-    async def _serve_slowly(self, request_id: int, request: Request) -> None:
-        await self._sender.flush()
-        try:
-            reply, payload = await self._answer(request)
-            long = await encode_long_reply(request_id, reply, len(payload), self._broker.turn)
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            self._queue_reply(request_id, as_seglog_error(error, request.api))
-            return
-        if long is None:
-            self._queue_reply(request_id, reply, payload)
-        else:
-            count_errors(self._broker.metrics.request_errors, reply)
-            self._sender.queue(long + payload)
-
-    async def _answer(self, request: Request) -> tuple[Message, bytes]:
-        """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
-        if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
-            return await self._broker.answer(request, self._host)
-        waiting, watching = trio.CancelScope(), trio.CancelScope()
-        self.start_soon(partial(self._watch_peer, waiting, watching))
-        try:
-            with waiting:
-                return await self._broker.answer(request, self._host)
-        finally:
-            watching.cancel()
-        self._is_over = True
-        raise RequestCancelledError("the peer has left")
-
-    async def _watch_peer(self, waiting: trio.CancelScope, watching: trio.CancelScope) -> None:
-        """Cancel ``waiting`` when the peer leaves, until ``watching`` is cancelled."""
-        with watching:
-            await wait_until_left(self._sock)
-            waiting.cancel()
-
-    def _answer_now(self, request: Request) -> Message | None:
-        """The reply, if it waits for nothing."""
-        if isinstance(request, HelloRequest):
-            return self._hello(request)
-        if isinstance(request, CancelRequest):
-            return CancelReply(self._fetches.cancel(request.target))
-        return self._broker.answer_now(request)
-
-    def _queue_reply(self, request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> None:
-        count_errors(self._broker.metrics.request_errors, reply)
-        self._sender.queue(encode_reply(request_id, reply, payload))
-
-    # --- Closing ------------------------------------------------------------------------------------------------------
+            failure = as_seglog_error(error, "receive")
+        self.end(self._wire.last_frame(failure))
 
     async def _close(self) -> None:
         """Send what is left and the last frame, and close so that they arrive."""
-        if self._last_frame is None and not self._stopping:
-            await self._sender.flush()
-            return
-        if self._last_frame is not None:
-            self._sender.queue(self._last_frame)
+        if self._last_frame:
+            self.sender.queue(self._last_frame)
             with trio.move_on_after(CLOSE_SECONDS_MAX):
-                await self._sender.flush()
-        await close_gracefully(self._sock)
-
-
-def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest:
-    if opened.api != HelloRequest.api:
-        raise InvalidRequestError(f"the first request of a connection must be hello, not {opened.api!r}", field="api")
-    request = _without_payload(opened, frame)
-    assert isinstance(request, HelloRequest)
-    return request
-
-
-def _without_payload(opened: OpenedRequest, frame: Frame) -> Request:
-    request = opened.accepted()
-    if len(frame.payload):
-        raise InvalidRequestError(f"a request to {request.api} carries no payload", field="")
-    return request
+                await self.sender.flush()
+        else:
+            await self.sender.flush()
+        if self.state is not State.FINISHED:
+            await self.transport.finish()

@@ -9,9 +9,9 @@ from typing import Any, Self
 import trio
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.native import serve_native
-from seglog_broker.listeners.serving.acceptor import open_listeners
-from seglog_broker.listeners.serving.ready_sockets import ReadySockets
+from seglog_broker.listeners.acceptor import open_listeners
+from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -12,12 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
+from seglog_broker.api.pending_appends import Acknowledged
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
-from seglog_broker.listeners.replies import RESULTS_A_TURN, AppendOutcome, encode_append_replies
-from seglog_broker.listeners.serving.sender import Sender
+from seglog_broker.listeners.native.replies import (
+    RESULTS_A_TURN,
+    encode_append_replies,
+    encode_long_append_replies,
+)
+from seglog_broker.listeners.request_errors import AppendOutcome
+from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.wire import Wire
 from seglog_protocol.errors import UnknownTopicError
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import FrameReader
-from seglog_protocol.messages import Ack, AppendReply, AppendResult, headers
+from seglog_protocol.messages import AppendReply, AppendResult, headers
 
 
 class Recorder:
@@ -51,6 +59,20 @@ class Recorder:
             self._queued.clear()
 
 
+class NativeReplies(Wire):
+    """Encodes as the native protocol does."""
+
+    def encode_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
+        return encode_append_replies(request_ids, outcomes, Counter())
+
+    async def encode_long_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Buffer:
+        return await encode_long_append_replies(request_ids, outcomes, Counter(), trio.lowlevel.checkpoint)
+
+
+def queue_of(sender: Recorder) -> AckQueue:
+    return AckQueue(cast("Sender", sender), NativeReplies())
+
+
 def _request_ids(frames: bytes) -> list[int]:
     reader = FrameReader(1 << 20)
     reader.receive_data(frames)
@@ -78,12 +100,8 @@ class Disk:
             listener()
 
 
-class Waiting:
+class Waiting(Acknowledged):
     """Appends that are acknowledged when the disk has reached their offset."""
-
-    ack: Final[Ack] = "disk"
-    is_written: Final = True
-    effort: Final = 1.0
 
     def __init__(self, disk: Disk, offset: int, results: int = 1, requests: int = 1) -> None:
         self._disk = disk
@@ -95,12 +113,6 @@ class Waiting:
     def replies(self) -> list[AppendOutcome] | None:
         result = AppendResult("t", 0, base_offset=self._offset, timestamp=-1, ack="disk", duplicate=False)
         return [AppendReply([result] * self._results)] * self._requests if self._disk.end > self._offset else None
-
-    def keep_payloads(self) -> int:
-        raise NotImplementedError
-
-    async def write_rest(self) -> None:
-        raise NotImplementedError
 
     def listen(self, listener: Callable[[], None]) -> bool:
         if self._disk.has_leader:
@@ -117,7 +129,7 @@ class Waiting:
 async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(has_leader: bool) -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = has_leader
-    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
+    acks = queue_of(sender)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         for number in range(10):
@@ -134,7 +146,7 @@ async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(h
 
 async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
     disk, sender = Disk(), Recorder()
-    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
+    acks = queue_of(sender)
     turns = 0
 
     async def work() -> None:
@@ -158,7 +170,7 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
 async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = has_leader
-    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
+    acks = queue_of(sender)
     encoded = most = 0
     encoder = headers._encoder
 
@@ -196,7 +208,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
 async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = True
-    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
+    acks = queue_of(sender)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         await wait_all_tasks_blocked()
@@ -226,7 +238,7 @@ _STEPS: Final = st.lists(
 @given(_STEPS)
 def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(steps: list[Step]) -> None:
     disk, sender = Disk(), Recorder()
-    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
+    acks = queue_of(sender)
     added = 0
     begins: list[int] = []  # of those that came together
 
@@ -263,7 +275,7 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
 async def test_an_append_that_listens_when_the_queue_is_finished_is_answered_once() -> None:
     first, second, sender = Disk(), Disk(), Recorder()
     first.has_leader = second.has_leader = True
-    acks = AckQueue(cast("Sender", sender), Counter(), encode_append_replies)
+    acks = queue_of(sender)
     acks.add(list(range(REPLIES_A_TURN)), Waiting(second, -1, requests=REPLIES_A_TURN), 100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)

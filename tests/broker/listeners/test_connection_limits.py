@@ -8,8 +8,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.listeners.serving import acceptor
-from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX
+from seglog_broker.listeners import acceptor
+from seglog_broker.listeners.transport import CLOSE_SECONDS_MAX
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.frames import encode_frame

@@ -2,15 +2,19 @@
 
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config import load_config
 from seglog_broker.listeners.append_run import AppendRun
-from seglog_broker.listeners.connection import EFFORT_A_TURN, Connection
-from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
+from seglog_broker.listeners.connection import Connection, State
+from seglog_broker.listeners.native.wire import NativeWire
+from seglog_broker.listeners.ready_sockets import Next, ReadySockets
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
@@ -31,7 +35,14 @@ from tests.logs import ManualClock
 pytestmark = pytest.mark.trio
 
 PARTITIONS = 8
+LOOKED_UP = EFFORT_A_TURN
 BATCH = encode_batch([(-1, None, b"value", ())])
+
+
+class PairTransport(Transport):
+    """One end of a pair of sockets, which have no addresses."""
+
+    peer = "a peer"
 
 
 class ByHand:
@@ -43,9 +54,10 @@ class ByHand:
         self.run = AppendRun(broker, ready)
         sock, self.other = socket.socketpair()
         sock.setblocking(False)
-        self.connection = Connection(broker, sock, "a peer", ready, self.run)
+        self.transport = PairTransport(sock)
+        self.connection = Connection(broker, self.transport, partial(NativeWire, broker), ready, self.run)
         self.connection._has_frames = False
-        self.connection._reader.frame_bytes_max = FRAME_BYTES_MAX
+        self.connection._wire.reader.frame_bytes_max = FRAME_BYTES_MAX
 
     def send(self, *requests: tuple[Request, bytes]) -> None:
         frames = (encode_frame(request_header(n, request), [data]) for n, (request, data) in enumerate(requests))
@@ -58,8 +70,12 @@ class ByHand:
         self.run.clear()
         return wanted
 
+    @property
+    def is_stopping(self) -> bool:
+        return self.connection.state is State.STOPPING
+
     def close(self) -> None:
-        self.connection._sock.close()
+        self.transport.close()
         self.other.close()
 
 
@@ -76,19 +92,19 @@ async def by_hand() -> AsyncIterator[ByHand]:
 
 async def test_a_connection_with_work_left_is_neither_idle_nor_stalled(by_hand: ByHand) -> None:
     connection = by_hand.connection
-    connection._intake.quiet_since = trio.current_time() - 100  # nothing came for a while
+    connection.intake.quiet_since = trio.current_time() - 100  # nothing came for a while
     append = AppendRequest([AppendPartition("t", 0, len(BATCH))], "os")
     by_hand.send(*[(append, BATCH)] * 1_000)
     assert by_hand.turn() is Next.TURN
     connection.stop_if_quiet(60, 60)
-    assert not connection._stopping
+    assert not by_hand.is_stopping
     while by_hand.turn() is Next.TURN:
         connection.stop_if_quiet(60, 60)
-    assert not connection._stopping
+    assert not by_hand.is_stopping
     assert by_hand.broker.partitions["t", 0].log.log_end_offset == 1_000
-    connection._intake.quiet_since = trio.current_time() - 100
+    connection.intake.quiet_since = trio.current_time() - 100
     connection.stop_if_quiet(60, 60)
-    assert connection._stopping
+    assert by_hand.is_stopping
 
 
 async def test_the_work_of_a_turn_counts_partitions(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +117,10 @@ async def test_the_work_of_a_turn_counts_partitions(by_hand: ByHand, monkeypatch
         return find(topic, number)
 
     monkeypatch.setattr(by_hand.broker.partitions, "find_readable", counted)
-    many = OffsetsRequest([OffsetsPartition("t", number % PARTITIONS) for number in range(EFFORT_A_TURN)])
+    many = OffsetsRequest([OffsetsPartition("t", number % PARTITIONS) for number in range(LOOKED_UP)])
     by_hand.send(*[(many, b"")] * 20)
     assert by_hand.turn() is Next.TURN
-    assert looked_up <= 2 * EFFORT_A_TURN
+    assert looked_up <= 2 * LOOKED_UP
 
 
 async def test_a_hello_on_a_greeted_connection_ends_the_turn(by_hand: ByHand) -> None:
@@ -116,7 +132,7 @@ async def test_appends_to_many_partitions_are_fewer_in_a_turn(by_hand: ByHand) -
     places = [AppendPartition("t", number, len(BATCH)) for number in range(PARTITIONS)]
     by_hand.send(*[(AppendRequest(places, "os"), BATCH * PARTITIONS)] * 100)
     assert by_hand.turn() is Next.TURN
-    assert by_hand.broker.metrics.appends["os"] <= 2 * EFFORT_A_TURN
+    assert by_hand.broker.metrics.appends["os"] <= 2 * LOOKED_UP
     while by_hand.turn() is Next.TURN:
         pass
     assert by_hand.broker.metrics.appends["os"] == 100 * PARTITIONS

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import pytest
 import trio
@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.listeners import acks, append_run, connection, fetches
-from seglog_broker.listeners.first_bytes import hint_for
-from seglog_broker.listeners.native import serve_native
-from seglog_broker.listeners.replies import RESULTS_A_TURN
-from seglog_broker.listeners.serving import acceptor, sender
-from seglog_broker.listeners.serving.acceptor import ListenError, addresses_of, open_all_listeners, open_listeners
-from seglog_broker.listeners.serving.ready_sockets import ReadySockets
-from seglog_broker.listeners.serving.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners import acceptor, acks, append_run, connection
+from seglog_broker.listeners.acceptor import ListenError, addresses_of, open_all_listeners, open_listeners
+from seglog_broker.listeners.native import fetches, wire
+from seglog_broker.listeners.native.first_bytes import hint_for
+from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.native.replies import RESULTS_A_TURN
+from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES, SLICES_A_STEP
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -435,8 +437,8 @@ async def test_long_requests_of_many_connections_are_decoded_one_a_turn(monkeypa
         return open_request(packed)
 
     broker.turn = turn  # type: ignore[method-assign]
-    monkeypatch.setattr(connection, "open_request", opened)
-    long = OffsetsRequest([OffsetsPartition("commits", 0)] * (connection.HEADER_BYTES_AT_ONCE // 25))
+    monkeypatch.setattr(wire, "open_request", opened)
+    long = OffsetsRequest([OffsetsPartition("commits", 0)] * (wire.HEADER_BYTES_AT_ONCE // 25))
     async with serving(broker) as served:
         peers = [await served.greeted() for _ in range(5)]
         for peer in peers:
@@ -664,7 +666,7 @@ async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: 
 async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = stored(tmp_path, b"0123456789")
     file = FakeFile(b"0123456789", True, real)
-    send_file, most, now = sender._send_file, 0, 0
+    send_file, most, now = Transport.send_file, 0, 0
 
     def counted(*arguments: Any) -> int | None:
         nonlocal most, now
@@ -678,7 +680,7 @@ async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path, monkeypatc
             now = 0
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(sender, "_send_file", counted)
+    monkeypatch.setattr(Transport, "send_file", counted)
     broker = FakeBroker()
     broker.answers.append(answer_of(*[FakeSlice(file, number % 9, 2) for number in range(5_000)]))
     async with serving(broker) as served, trio.open_nursery() as nursery:
@@ -689,7 +691,7 @@ async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path, monkeypatc
         assert bytes(frame.payload) == b"".join(b"0123456789"[n % 9 : n % 9 + 2] for n in range(5_000))
         nursery.cancel_scope.cancel()
     real.close()
-    assert most <= 2 * sender.SLICES_A_STEP
+    assert most <= 2 * SLICES_A_STEP
 
 
 @pytest.mark.trio
@@ -889,7 +891,7 @@ async def test_stopping_before_anything_has_begun_ends_at_once() -> None:
     listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
     with trio.CancelScope() as scope:
         scope.cancel()
-        await serve_native(FakeBroker(), listeners, ReadySockets())
+        await serve_native(cast("Broker", FakeBroker()), listeners, ReadySockets())
     assert scope.cancelled_caught
     assert listeners[0].socket.fileno() == -1
 

@@ -22,8 +22,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.listeners import connection
-from seglog_broker.listeners.serving import ready_sockets
+from seglog_broker.listeners import connection, ready_sockets
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload

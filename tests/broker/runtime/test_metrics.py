@@ -9,7 +9,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.listeners.replies import count_errors
+from seglog_broker.listeners.request_errors import count_errors
 from seglog_broker.runtime import metrics
 from seglog_broker.runtime.metrics import Metrics, StallWatch
 from seglog_broker.runtime.offload import Offload

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from seglog_broker.listeners.replies import as_seglog_error
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol import errors
 from seglog_protocol.kafka.error_codes import ErrorCode
 

@@ -1,17 +1,19 @@
 """The Kafka listener: connections that speak Kafka's wire protocol."""
 
-import socket
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, join_address, split_listener
+from seglog_broker.listeners.acceptor import Acceptor
 from seglog_broker.listeners.append_run import AppendRun
-from seglog_broker.listeners.kafka.connection import KafkaConnection
+from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.context import Endpoint
-from seglog_broker.listeners.serving.acceptor import Acceptor
-from seglog_broker.listeners.serving.ready_sockets import ReadySockets
+from seglog_broker.listeners.kafka.wire import KafkaWire
+from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.transport import Transport
 from seglog_protocol.errors import SeglogError
 
 
@@ -21,7 +23,7 @@ def kafka_addresses(config: BrokerConfig) -> list[tuple[str, str]]:
 
 
 def advertised(config: BrokerConfig, port: int) -> Endpoint | None:
-    """The address that clients of our ``port`` are told to use; None for the one that each of them has reached."""
+    """The advertised listener of our ``port``; None for the address that each client has reached."""
     addresses = config.advertised_listeners
     if not addresses:
         return None
@@ -31,7 +33,7 @@ def advertised(config: BrokerConfig, port: int) -> Endpoint | None:
 
 
 async def serve_kafka(
-    engine: Broker,
+    broker: Broker,
     listeners: Sequence[trio.SocketListener],
     ready: ReadySockets,
     *,
@@ -44,22 +46,13 @@ async def serve_kafka(
     if not listeners:
         task_status.started([])
         return
-    run = AppendRun(engine, ready)
-    acceptor = Acceptor(
-        lambda: engine.config,
-        engine.metrics,
-        lambda sock, peer: KafkaConnection(engine, sock, peer, ready, run, advertised(engine.config, _own_port(sock))),
-        _no_refusal,
-    )
-    await acceptor.run(listeners, task_status)
+    run = AppendRun(broker, ready)
 
+    def connect(transport: Transport) -> Connection:
+        endpoint = advertised(broker.config, transport.local[1]) or Endpoint(*transport.local)
+        return Connection(broker, transport, partial(KafkaWire, broker, endpoint), ready, run, listener="kafka")
 
-def _own_port(sock: socket.socket) -> int:
-    """The port that a client has reached; 0 if its connection is gone."""
-    try:
-        return int(sock.getsockname()[1])
-    except OSError:
-        return 0
+    await Acceptor(lambda: broker.config, broker.metrics, connect, _no_refusal).run(listeners, task_status)
 
 
 def _no_refusal(_error: SeglogError) -> bytes:

@@ -3,7 +3,6 @@
 Sources: Kafka's SocketServer and RequestContext, and what its clients do.
 """
 
-import gc
 import os
 import socket
 import struct
@@ -17,10 +16,10 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.pending_appends import PendingAppends
+from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
-from seglog_broker.listeners.kafka.connection import KafkaConnection
 from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX, Part
-from seglog_broker.listeners.serving import acceptor
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime import response_memory
 from seglog_protocol.errors import StorageError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
@@ -64,24 +63,6 @@ async def is_alive(served: KafkaServed) -> None:
 
 def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
     return [entry["reason"] for entry in logged if entry["event"] == event]
-
-
-async def test_a_connection_that_ends_with_bad_bytes_is_freed_without_the_collector() -> None:
-    async with kafka() as served:
-        gc.collect()
-        gc.disable()
-        try:
-            for bad in (raw(999, 0, b""), raw(18, 3, b"\xff" * 20), raw(3, 12, b"\xff", length=-5)):
-                peer = await served.connect()
-                await peer.stream.send_all(bad)
-                while await peer.stream.receive_some():
-                    pass
-                await peer.stream.aclose()
-            await wait_all_tasks_blocked()
-            left = [found for found in gc.get_objects() if type(found) is KafkaConnection]
-            assert len(left) <= 1, "the latest is held by those that gave it its turn"
-        finally:
-            gc.enable()
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
@@ -322,14 +303,13 @@ async def test_a_peer_that_takes_nothing_of_a_large_response_is_cut_off_for_one_
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr(response_memory, "LARGE_MAX", 1)
-    plain_socket = acceptor._plain_socket
+    of_stream = Transport.of_stream
 
-    def with_small_buffer(stream: trio.SocketStream) -> socket.socket:
-        sock = plain_socket(stream)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        return sock
+    def with_small_buffer(stream: trio.SocketStream) -> Transport:
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return of_stream(stream)
 
-    monkeypatch.setattr(acceptor, "_plain_socket", with_small_buffer)
+    monkeypatch.setattr(Transport, "of_stream", with_small_buffer)
     names = [messages.MetadataRequest.MetadataRequestTopic(name=f"unknown-{number}") for number in range(4_000)]
     request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
     async with kafka() as served:
@@ -431,72 +411,6 @@ async def test_a_request_for_very_much_lets_others_have_their_turns(request_: An
 # --- Peers that leave, rest, or hold something up; and the stop of the broker -----------------------------------------
 
 
-@pytest.mark.parametrize("more", [0, 1])  # requests that wait behind it
-async def test_a_fetch_that_waits_ends_when_its_peer_leaves(more: int) -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(fetch(("plain", 0, 0), max_wait_ms=2**31 - 1), 12)
-        for _ in range(more):
-            await peer.send(latest("plain", 0), 5)
-        while not served.broker.partitions["plain", 0].waiters:
-            await wait_all_tasks_blocked()
-        await peer.stream.aclose()
-        while served.broker.partitions["plain", 0].waiters or served.broker.metrics.connections_open:
-            await wait_all_tasks_blocked()
-
-
-async def test_a_stop_answers_a_long_poll_at_once_and_what_was_sent_before_it() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(produce(("plain", 0, BATCH)), 9)
-        await peer.send(fetch(("plain", 0, 1), max_wait_ms=60_000), 12)
-        while not served.broker.partitions["plain", 0].waiters:
-            await wait_all_tasks_blocked()
-        served.stop()
-        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-        assert found(await peer.receive(FETCHED)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0)]
-        assert await peer.rest() == b""
-        await served.ended.wait()
-
-
-async def test_an_idle_connection_is_closed_and_one_that_waits_for_records_is_not(autojump_clock: MockClock) -> None:
-    async with kafka("connections.max.idle.ms=10000") as served:
-        idle, waiting = await served.connect(), await served.connect()
-        await waiting.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
-        with capture_logs() as logged:
-            assert await idle.rest() == b""
-        assert [entry["event"] for entry in logged].count("connection_idle") == 1
-        assert 10 <= trio.current_time() < 20
-        assert found(await waiting.receive(FETCHED)) == [(0, 0, 0)]
-
-
-async def test_a_peer_that_stalls_in_the_middle_of_a_request_is_cut(autojump_clock: MockClock) -> None:
-    async with kafka("seglog.connections.max.stall.ms=5000") as served:
-        peer = await served.connect()
-        await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9)[:30])
-        with capture_logs() as logged:
-            assert await peer.rest() == b""
-        [reason] = reasons(logged, "connection_cut")
-        assert reason.startswith("it sent half a request")
-
-
-async def test_a_peer_that_reads_nothing_is_cut_and_gives_back_what_it_was_to_get(
-    autojump_clock: MockClock,
-) -> None:
-    async with kafka("seglog.connections.max.stall.ms=5000") as served:
-        peer = await served.connect()
-        for _ in range(20):
-            await peer.send(produce(("plain", 0, batch(bytes(900_000)))), 9)
-            assert results(await peer.receive(PRODUCED))[0][0] == 0
-        with capture_logs() as logged:
-            more = fetch(("plain", 0, 0))
-            more.max_bytes = more.topics[0].partitions[0].partition_max_bytes = 50_000_000
-            await peer.send(more, 12)
-            while served.broker.metrics.connections_open:  # noqa: ASYNC110 - the broker has no event for it
-                await trio.sleep(1)
-        assert reasons(logged, "connection_cut") == ["it read nothing for 5 s"]
-
-
 # --- What fails inside ------------------------------------------------------------------------------------------------
 
 
@@ -586,19 +500,27 @@ async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(vers
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("name", ["fetch_now", "fetch"])
+@pytest.mark.parametrize("when", ["at once", "when it is retried", "in a task"])
 async def test_a_fetch_that_fails_is_answered(
-    error: Callable[[], Exception], name: str, monkeypatch: pytest.MonkeyPatch
+    error: Callable[[], Exception], when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = failing(error)
 
     async def fail(*_: object) -> Any:
         failed()
 
+    def fail_again(_request: object, waiter: object = None) -> None:
+        if waiter is not None:
+            failed()
+
     async with kafka() as served:
         peer = await served.connect()
         with monkeypatch.context() as patch, capture_logs():
-            patch.setattr(served.broker, name, failed if name == "fetch_now" else fail)
+            patch.setattr(served.broker, "fetch", fail)
+            if when != "in a task":
+                patch.setattr(served.broker, "fetch_now", failed if when == "at once" else fail_again)
+            else:
+                patch.setattr(served.broker, "wait_for", lambda *_: False)
             await peer.send(fetch(("plain", 0, 0), max_wait_ms=10), 12)
             [(code, high_watermark, size)] = found(await peer.receive(FETCHED))
         assert code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -645,13 +567,13 @@ async def test_a_response_that_cannot_be_written_becomes_an_error(monkeypatch: p
 async def test_frames_are_not_kept_until_their_ack(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred mebibytes may wait for an fsync, and their buffers are wanted for other requests."""
     kept: list[list[Any]] = []
-    plain = KafkaConnection.answer_appends
+    plain = Connection.answer_appends
 
-    def look(self: KafkaConnection, parts: Sequence[Part], ack: object, outcome: PendingAppends, size: int) -> None:
+    def look(self: Connection, parts: Sequence[Part], ack: object, outcome: PendingAppends, size: int) -> None:
         kept.append([parts[0].produce.take_appends(), outcome._payloads])
         plain(self, parts, ack, outcome, size)
 
-    monkeypatch.setattr(KafkaConnection, "answer_appends", look)
+    monkeypatch.setattr(Connection, "answer_appends", look)
     async with kafka() as served:
         peer = await served.connect()
         for size in (10, 300_000):

@@ -22,9 +22,9 @@ from typing import Final
 
 import trio
 
-from seglog_broker.listeners.broker_api import Answer
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
+from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.kafka import messages
@@ -146,7 +146,7 @@ class Fetch:
         """Wait before a response of nothing but errors."""
         await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
 
-    def found(self, answer: Answer) -> Iterator[None]:
+    def found(self, answer: FetchAnswer) -> Iterator[None]:
         """Take what the engine found into ``response``; yields where other tasks may run."""
         payload, slices = answer.payload, iter(answer.slices)
         for number, (data, result) in enumerate(zip(self._places, answer.reply.partitions, strict=True), start=1):

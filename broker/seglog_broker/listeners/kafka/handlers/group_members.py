@@ -52,7 +52,7 @@ from seglog_broker.coordinators.groups.membership import (
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
 from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, in_turns
-from seglog_broker.listeners.replies import as_seglog_error
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     InconsistentGroupProtocolError,

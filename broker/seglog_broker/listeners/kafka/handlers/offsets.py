@@ -28,7 +28,7 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
 from seglog_broker.listeners.kafka.handlers.fetch import epoch_error, isolation_of
-from seglog_broker.listeners.replies import as_seglog_error
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.partitions.partition import Partition
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages

@@ -21,7 +21,7 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
-from seglog_broker.listeners.replies import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_response

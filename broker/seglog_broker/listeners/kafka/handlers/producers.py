@@ -25,7 +25,7 @@ from seglog_broker.coordinators.groups.client_patterns import ClientPattern, Pat
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
-from seglog_broker.listeners.replies import as_seglog_error
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError

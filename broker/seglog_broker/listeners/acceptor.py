@@ -1,18 +1,17 @@
 """Accepts connections, limits their number, ends those that are idle, and closes all of them in order."""
 
-import contextlib
 import errno
 import math
 import os
-import socket
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 import trio
 
-from seglog_broker.config import BrokerConfig, join_address, split_address
-from seglog_broker.listeners.serving.graceful_close import close_gracefully
+from seglog_broker.config import BrokerConfig, split_address
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.transport import Transport, address_of
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.metrics import Metrics
 from seglog_protocol.errors import PolicyViolationError, SeglogError
@@ -36,22 +35,6 @@ log = structlog.get_logger()
 
 class ListenError(SeglogError):
     """The broker cannot listen on the address. Never on the wire: the daemon does not start."""
-
-
-class ServedConnection(Protocol):
-    """One connection of a protocol; it owns its socket."""
-
-    async def run(self) -> None:
-        """Serve until the peer leaves or ``stop`` is called, and close the socket. Raises nothing but Cancelled."""
-        ...
-
-    def stop(self) -> None:
-        """Begin to end the connection: read nothing more, answer what is under way."""
-        ...
-
-    def stop_if_quiet(self, idle_seconds: float, stall_seconds: float, /) -> None:
-        """Begin to end the connection if it is idle, or stalled in the middle of a request."""
-        ...
 
 
 async def open_listeners(address: str, key: str) -> list[trio.SocketListener]:
@@ -91,7 +74,7 @@ async def open_all_listeners(addresses: Sequence[tuple[str, str]]) -> list[list[
 
 def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
     """``HOST:PORT`` of each, with the port that the system chose where 0 was asked for."""
-    return [_address(listener.socket.getsockname()) for listener in listeners]
+    return [address_of(listener.socket.getsockname()) for listener in listeners]
 
 
 class Acceptor:
@@ -101,10 +84,10 @@ class Acceptor:
         self,
         config: Callable[[], BrokerConfig],
         metrics: Metrics,
-        connect: Callable[[socket.socket, str], ServedConnection],
+        connect: Callable[[Transport], Connection],
         encode_refusal: Callable[[SeglogError], bytes],
     ) -> None:
-        """``connect`` makes the connection of an accepted socket and the name of its peer.
+        """``connect`` makes the connection of an accepted stream.
 
         ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many.
         """
@@ -112,7 +95,7 @@ class Acceptor:
         self._metrics = metrics
         self._connect = connect
         self._encode_refusal = encode_refusal
-        self._connections: set[ServedConnection] = set()
+        self._connections: set[Connection] = set()
         self._refusals = 0
         self._ready = trio.Event()
         self._closing = trio.Event()
@@ -178,68 +161,40 @@ class Acceptor:
                 log.warning("accept_failed", error=os.strerror(error.errno), retry_seconds=ACCEPT_RETRY_SECONDS)
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            sock = _plain_socket(stream)
+            transport = Transport.of_stream(stream)
             if self._metrics.connections_open < limit:  # of all listeners
-                connection = self._connect(sock, _peer(sock))
+                connection = self._connect(transport)
                 self._connections.add(connection)
                 self._metrics.connections_total += 1
                 self._metrics.connections_open += 1
                 self._handlers.start_soon(self._serve, connection)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
-                self._handlers.start_soon(self._refuse, sock, limit)
+                self._handlers.start_soon(self._refuse, transport, limit)
             else:
-                sock.close()
+                transport.close()
 
-    async def _serve(self, connection: ServedConnection) -> None:
+    async def _serve(self, connection: Connection) -> None:
         try:
             await connection.run()
         finally:
             self._connections.discard(connection)
             self._metrics.connections_open -= 1
 
-    async def _refuse(self, sock: socket.socket, limit: int) -> None:
+    async def _refuse(self, transport: Transport, limit: int) -> None:
         """Send a retriable error to a connection beyond the limit, and close it."""
         error = PolicyViolationError(
             f"the broker has {limit} connections, which is its limit (seglog.connections.max); try again later",
             limit=limit,
         )
         error.retriable = True
-        log.warning("connection_refused", peer=_peer(sock), reason="too many connections", limit=limit)
+        log.warning("connection_refused", peer=transport.peer, reason="too many connections", limit=limit)
         self._metrics.request_errors[error.code] += 1
         try:
-            sock.send(self._encode_refusal(error))
-            await close_gracefully(sock)
+            transport.send(self._encode_refusal(error))
+            await transport.finish()
         except OSError:
             pass  # the peer has closed
         finally:
-            sock.close()
+            transport.close()
             self._refusals -= 1
-
-
-def _plain_socket(stream: trio.SocketStream) -> socket.socket:
-    """The same connection as a plain non-blocking socket, set up for our frames.
-
-    Every send on a trio stream is a checkpoint; ``Sender`` yields to the loop only when it has to wait.
-    """
-    sock = socket.socket(fileno=stream.socket.detach())
-    sock.setblocking(False)
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers that vanished
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            # Back from trio's 16 KiB to the system's own: we send a fetch as fast as the peer takes it.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
-    return sock
-
-
-def _peer(sock: socket.socket) -> str:
-    try:
-        return _address(sock.getpeername())
-    except OSError:
-        return "gone"
-
-
-def _address(name: tuple[object, ...]) -> str:
-    host, port = name[:2]
-    return join_address(str(host), str(port))

@@ -9,14 +9,15 @@ to wait.
 import os
 import select
 import selectors
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 import trio
+
+from seglog_broker.listeners.transport import Transport
 
 ALONE_SECONDS: Final = 0.05
 """A connection is alone when no other has had a turn for so long."""
@@ -45,42 +46,42 @@ class Next(Enum):
     TASK = "its own task"
 
 
-class Served(Protocol):
+class Served:
     """A connection whose turns are taken here. A turn is a bounded amount of work, without waiting."""
 
     def begin_turn(self) -> None:
         """Receive, and serve what is not done together with other connections."""
-        ...
+        raise NotImplementedError
 
     def end_turn(self) -> Next:
         """Send the replies. What was received is not used any more."""
-        ...
+        raise NotImplementedError
 
 
-class Together(Protocol):
+class Together:
     """What the connections of a listener do together in their turns."""
 
     @property
     def has_room(self) -> bool:
         """Whether another connection may begin its turn."""
-        ...
+        raise NotImplementedError
 
     def write(self) -> None:
         """Write what they have received. An error ends all that are in their turns."""
-        ...
+        raise NotImplementedError
 
     def clear(self) -> None:
         """All their turns have ended: what was received is not used any more."""
-        ...
+        raise NotImplementedError
 
 
 class _Entry:
     """A connection in ``serve``; ``task`` is None when it has left."""
 
-    __slots__ = ("error", "is_queued", "served", "sock", "task", "together")
+    __slots__ = ("error", "is_queued", "served", "task", "together", "transport")
 
-    def __init__(self, sock: socket.socket, served: Served, together: Together) -> None:
-        self.sock = sock
+    def __init__(self, transport: Transport, served: Served, together: Together) -> None:
+        self.transport = transport
         self.served = served
         self.together = together
         self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
@@ -124,14 +125,14 @@ class ReadySockets:
         self._latest_since = 0.0  # since when no other had one
 
     async def serve(
-        self, sock: socket.socket, served: Served, together: Together, *, begin: Next = Next.READABLE
+        self, transport: Transport, served: Served, together: Together, *, begin: Next = Next.READABLE
     ) -> None:
-        """Give ``served`` a turn whenever ``sock`` is readable, or it wants another; return when it wants its task.
+        """Give ``served`` a turn when ``transport`` is readable, or it wants another; return when it wants its task.
 
         ``together`` is that of its listener. Raises what the turn raises, and OSError once ``run`` has ended. May be
         cancelled.
         """
-        entry = _Entry(sock, served, together)
+        entry = _Entry(transport, served, together)
         while begin is Next.TURN:
             await trio.lowlevel.checkpoint()
             self.now = trio.current_time()
@@ -141,7 +142,7 @@ class ReadySockets:
         if begin is Next.READABLE:
             if self._is_closed:
                 raise _closed()
-            self._selector.register(sock, selectors.EVENT_READ, entry)
+            self._selector.register(transport, selectors.EVENT_READ, entry)
 
             def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
                 self._remove(entry)
@@ -279,7 +280,7 @@ class ReadySockets:
             self._latest = None  # and not kept alive
         task, entry.task = entry.task, None
         assert task is not None
-        self._selector.unregister(entry.sock)
+        self._selector.unregister(entry.transport)
         return task
 
 

@@ -1,24 +1,18 @@
-"""Replies as bytes: the frames of results, and the errors that stand for exceptions."""
+"""Replies of the native protocol as bytes."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import structlog
-
-from seglog_broker.storage.io.os_errors import storage_error, why
-from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError, without_frames
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
 from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
     AppendRequest,
     FetchReply,
-    FlushReply,
     Message,
-    OffsetsReply,
-    TopicsReply,
-    TruncateReply,
     pack_fields,
     pack_long_fields,
     pack_reply,
@@ -26,8 +20,6 @@ from seglog_protocol.messages import (
     pack_reply_into,
     reply_header,
 )
-
-log = structlog.get_logger()
 
 NO_ID: Final = None
 """The id in a reply to no request: the peer's bytes could not be decoded, and the connection ends."""
@@ -41,25 +33,12 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
         return encode_packed_prefix(pack_reply(request_id, as_seglog_error(error, type(reply).__name__)), 0)
 
 
-AppendOutcome = AppendReply | SeglogError
-"""The reply to an append: the results of its batches, or the error of the request as a whole."""
-
-
-def append_errors(outcomes: Sequence[AppendOutcome]) -> list[SeglogError]:
-    """The errors in the outcomes of appends."""
-    errors: list[SeglogError] = []
-    for outcome in outcomes:
-        if isinstance(outcome, SeglogError):
-            errors.append(outcome)
-        else:
-            errors += [result.error for result in outcome.partitions if result.error is not None]
-    return errors
-
-
 def encode_append_replies(
     request_ids: Sequence[int], replies: Sequence[AppendOutcome], error_counts: Counter[str]
-) -> Buffer:
-    """The frames of the short replies to appends; their errors are added to ``error_counts``, by code."""
+) -> Buffer | None:
+    """The frames of replies to appends, None if one is long; errors are added to ``error_counts``, by code."""
+    if any(map(is_long, replies)):
+        return None
     frames = bytearray()
     for request_id, reply in zip(request_ids, replies, strict=False):
         count_errors(error_counts, reply)
@@ -110,7 +89,25 @@ async def encode_long_reply(
         return encode_packed_prefix(pack_reply_header(request_id, done.value), payload_size)
 
 
-_WITH_RESULTS: Final = (AppendReply, FetchReply, FlushReply, OffsetsReply, TruncateReply)
+async def encode_long_append_replies(
+    request_ids: Sequence[int],
+    replies: Sequence[AppendOutcome],
+    error_counts: Counter[str],
+    turn: Callable[[], Awaitable[None]],
+) -> Buffer:
+    """As ``encode_append_replies``, for replies of which some are long."""
+    frames = []
+    for request_id, reply in zip(request_ids, replies, strict=False):
+        count_errors(error_counts, reply)
+        frame: bytes | None = None
+        if not isinstance(reply, SeglogError):
+            try:
+                frame = await encode_long_reply(request_id, reply, 0, turn)
+            except SeglogError as error:  # too long for a frame
+                frame = encode_reply(request_id, error)
+        frames.append(frame or encode_reply(request_id, reply))
+    return b"".join(frames)
+
 
 _latest_fields: tuple[FetchReply | None, bytes] = None, b""
 """The fetch reply that was encoded last: one append often wakes many fetches that get the same reply."""
@@ -129,29 +126,3 @@ def encode_fetch_prefix(request_id: int, reply: FetchReply, payload_size: int) -
 def encode_last_error(error: SeglogError) -> bytes:
     """The last frame of a connection: an error without a request id."""
     return encode_frame(reply_header(0, error) | {"id": NO_ID})
-
-
-def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
-    """Count every error in ``reply``, by code: that of the whole request, or those of its partitions."""
-    if isinstance(reply, SeglogError):
-        counts[reply.code] += 1
-    elif isinstance(reply, _WITH_RESULTS):
-        for result in reply.partitions:
-            if result.error is not None:
-                counts[result.error.code] += 1
-    elif isinstance(reply, TopicsReply):
-        counts.update(error.code for error in reply.unknown)
-
-
-def as_seglog_error(error: Exception, api: str) -> SeglogError:
-    """The error reply for ``error``, raised while serving ``api``; logged here unless the client is at fault."""
-    if isinstance(error, SeglogError):
-        return without_frames(error)
-    if isinstance(error, OSError):
-        log.error("request_failed", api=api, error=why(error))
-        return storage_error(f"disk error on the broker: {error.strerror or type(error).__name__}", error)
-    if isinstance(error, MemoryError):
-        log.error("request_failed", api=api, error="out of memory")
-        return OutOfResourcesError("the broker is out of memory for this request; try again later")
-    log.error("request_crashed", api=api, exc_info=error)
-    return UnknownServerError(f"internal error while handling {api}; see the broker log")

@@ -1,19 +1,21 @@
 """The native listener: connections that speak the protocol of docs/PROTOCOL.md."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.acceptor import Acceptor
 from seglog_broker.listeners.append_run import AppendRun
-from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.replies import encode_last_error
-from seglog_broker.listeners.serving.acceptor import Acceptor
-from seglog_broker.listeners.serving.ready_sockets import ReadySockets
+from seglog_broker.listeners.native.replies import encode_last_error
+from seglog_broker.listeners.native.wire import NativeWire
+from seglog_broker.listeners.ready_sockets import ReadySockets
 
 
 async def serve_native(
-    broker: BrokerApi,
+    broker: Broker,
     listeners: Sequence[trio.SocketListener],
     ready: ReadySockets,
     *,
@@ -28,7 +30,7 @@ async def serve_native(
     acceptor = Acceptor(
         lambda: broker.config,
         broker.metrics,
-        lambda sock, peer: Connection(broker, sock, peer, ready, run),
+        lambda transport: Connection(broker, transport, partial(NativeWire, broker), ready, run),
         encode_last_error,
     )
     await acceptor.run(listeners, task_status)

@@ -1,10 +1,10 @@
 """What one connection receives: its bytes, the memory for its large requests, and how long nothing has come."""
 
 import math
-import socket
 
 import trio
 
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.request_memory import RequestMemory, Share
 from seglog_protocol.frame_receiver import RECEIVE_BYTES, FrameReceiver, has_own_buffer
 
@@ -15,8 +15,8 @@ class Intake:
     ``end`` it with the connection.
     """
 
-    def __init__(self, sock: socket.socket, reader: FrameReceiver, memory: RequestMemory) -> None:
-        self._sock = sock
+    def __init__(self, transport: Transport, reader: FrameReceiver, memory: RequestMemory) -> None:
+        self._transport = transport
         self._reader = reader
         self._memory = memory
         self._share: Share | None = None  # of the memory, for the large request being received or served
@@ -30,7 +30,7 @@ class Intake:
         """Receive once. Returns a view of the new bytes, empty at the end of the connection; None if there are none."""
         buffer = self._reader.get_buffer()[: self._memory.receive_bytes_max]
         try:
-            size = self._sock.recv_into(buffer)
+            size = self._transport.receive_into(buffer)
         except BlockingIOError:
             self._reader.received(0)
             return None

@@ -10,16 +10,12 @@ from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.listeners.broker_api import Answer, BrokerApi
-from seglog_broker.listeners.replies import (
-    as_seglog_error,
-    count_errors,
-    encode_fetch_prefix,
-    encode_long_reply,
-    encode_reply,
-)
-from seglog_broker.listeners.serving.sender import Sender
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.native.replies import encode_fetch_prefix, encode_long_reply, encode_reply
+from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
+from seglog_broker.listeners.sender import Sender
 from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_protocol.errors import BrokerStoppingError, InvalidRequestError, RequestCancelledError, SeglogError
 from seglog_protocol.messages import FetchRequest
 
@@ -48,7 +44,7 @@ _FAILED: Final = Outcome(None, has_errors=True)
 class Fetches:
     """Answers fetches with ``sender``. Its length is the number of those that wait."""
 
-    def __init__(self, broker: BrokerApi, sender: Sender) -> None:
+    def __init__(self, broker: Broker, sender: Sender) -> None:
         self._broker = broker
         self._sender = sender
         self._count = 0
@@ -79,7 +75,7 @@ class Fetches:
             return _FAILED
         return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
 
-    def _begin(self, request_id: int, answer: Answer) -> Sending | None:
+    def _begin(self, request_id: int, answer: FetchAnswer) -> Sending | None:
         """Send what the socket takes of an answer now; what a task has to do to end it, None if nothing.
 
         Closes the answer after an error, and when it is sent.
@@ -148,7 +144,7 @@ class Fetches:
 
     async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
         """Wait for the answer to a fetch and send it."""
-        answer: Answer | None = None
+        answer: FetchAnswer | None = None
         failure: SeglogError | None = None
         try:
             try:
@@ -187,21 +183,22 @@ class Fetches:
         waiter.end()
         return True
 
-    def end(self, *, is_stopping: bool) -> None:
-        """End all waiting fetches: with an error if the broker is stopping, else their client has left."""
-        self._is_stopping |= is_stopping
+    def stop(self) -> None:
+        """End all that wait, with an error: the broker is stopping."""
+        self._is_stopping = True
         for waiter in self._waiting.values():
             waiter.end()
 
     def drop(self) -> None:
-        """Drop all fetches that wait without a task; they get no reply."""
+        """End all that wait; they get no reply."""
         for waiter in self._waiting.values():
-            waiter.unwatch()
+            waiter.unwatch()  # else those without a task would get one
+            waiter.end()
         self._waiting.clear()
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
-    async def _send_answer(self, request_id: int, answer: Answer) -> None:
+    async def _send_answer(self, request_id: int, answer: FetchAnswer) -> None:
         """Send the answer to a fetch and close it."""
         with answer:
             try:
@@ -213,17 +210,17 @@ class Fetches:
             else:
                 await self._sender.send_frame([prefix, *answer.slices])
 
-    async def _send_encoded(self, answer: Answer, prefix: bytes) -> None:
+    async def _send_encoded(self, answer: FetchAnswer, prefix: bytes) -> None:
         """Send an answer whose frame is encoded up to its slices, and close it."""
         with answer:
             await self._sender.send_frame([prefix, *answer.slices])
 
-    async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
+    async def _end_answer(self, answer: FetchAnswer, prefix: bytes, left: int) -> None:
         """Send the last ``left`` bytes of an answer and close it."""
         with answer:
             await self._sender.end_frame([prefix, *answer.slices], left)
 
-    def _encode_answer(self, request_id: int, answer: Answer, prefix: bytes | None = None) -> bytes:
+    def _encode_answer(self, request_id: int, answer: FetchAnswer, prefix: bytes | None = None) -> bytes:
         """The frame of an answer without its slices of files, added to the metrics.
 
         ``prefix`` is the frame up to the payload, where it is encoded already.

@@ -15,14 +15,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.listeners.serving import ready_sockets
-from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
+from seglog_broker.listeners import ready_sockets
+from seglog_broker.listeners.ready_sockets import Next, ReadySockets, Served, Together
+from seglog_broker.listeners.transport import Transport
 
 pytestmark = pytest.mark.trio
 
 
 @dataclass
-class Shared:
+class Shared(Together):
     """What the connections of a test do together; ``room`` of them at a time."""
 
     room: int = 1_000
@@ -44,7 +45,7 @@ class Shared:
         self.begun = 0
 
 
-class Peer:
+class Peer(Served):
     """A connection that reads what comes, and answers to a turn as ``wants`` says."""
 
     def __init__(self, name: str, shared: Shared, wants: Next = Next.READABLE) -> None:
@@ -70,7 +71,7 @@ class Peer:
         return self.wants
 
     async def serve(self, ready: ReadySockets, begin: Next = Next.READABLE) -> None:
-        await ready.serve(self.sock, self, self.shared, begin=begin)
+        await ready.serve(Transport(self.sock), self, self.shared, begin=begin)
         self.has_ended = True
 
     def close(self) -> None:

@@ -1,21 +1,19 @@
-"""The sending half of one native connection: whole frames, one after the other.
+"""The sending half of one connection: whole frames, one after the other.
 
 Small replies are queued and sent together by one system call, from the task that made them: while the socket takes
 them there is no task switch. Payloads of fetches go from file to socket with ``sendfile``.
 """
 
-import os
-import socket
-import sys
 from collections.abc import Sequence
 from typing import Final
 
 import trio
 
-from seglog_broker.listeners.broker_api import Slice
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import CutError, Transfers
 from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 256 * 1024
@@ -27,14 +25,7 @@ SLICES_A_STEP: Final = 128
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Bytes read ahead where pages are not in memory, so that the disk has no pauses."""
 
-_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-"""Lets header and payload share packets, where the system supports it."""
-
-_HAS_SENDFILE: Final = sys.platform == "linux"
-"""macOS does not report whether a page is in memory: all reads are on a thread there, so sendfile gains nothing."""
-
-
-Chunk = Buffer | Slice
+Chunk = Buffer | LogSlice
 """A part of a frame: bytes in memory, or a range of a file."""
 
 
@@ -43,7 +34,7 @@ class FileShrankError(StorageError):
 
 
 class Sender:
-    """Sends frames on a non-blocking ``sock``, which the owner closes.
+    """Sends frames on ``transport``, which the owner closes.
 
     Any number of tasks may call ``queue``, ``flush`` and ``send_frame``; frames never mix. Errors of the socket are
     raised as OSError, and CutError when the peer took nothing for ``stall_seconds``, or reads so slowly that it holds
@@ -51,8 +42,8 @@ class Sender:
     peer would take the next byte for the rest of that frame.
     """
 
-    def __init__(self, sock: socket.socket, offload: Offload, transfers: Transfers, stall_seconds: float) -> None:
-        self._sock = sock
+    def __init__(self, transport: Transport, offload: Offload, transfers: Transfers, stall_seconds: float) -> None:
+        self._transport = transport
         self._offload = offload
         self._transfers = transfers
         self._stall_seconds = stall_seconds
@@ -123,11 +114,11 @@ class Sender:
             for number, chunk in enumerate(chunks):
                 if isinstance(chunk, bytes | bytearray | memoryview):
                     # Without anything behind it the flag would keep it in the kernel for 200 ms.
-                    sent = self._sock.send(chunk, _MSG_MORE if number < last else 0)
+                    sent = self._transport.send(chunk, more=number < last)
                 elif chunk.size <= room and slices:
                     room -= chunk.size
                     slices -= 1
-                    sent = _send_file(self._sock, chunk.file, chunk.position, chunk.size) or 0
+                    sent = self._transport.send_file(chunk.file, chunk.position, chunk.size) or 0
                 else:
                     break
                 left -= sent
@@ -153,7 +144,7 @@ class Sender:
                     if sent >= len(chunk):
                         sent -= len(chunk)
                     elif isinstance(chunk, bytes | bytearray | memoryview):
-                        await self._send_all(memoryview(chunk)[sent:], _MSG_MORE if number < last else 0)
+                        await self._send_all(memoryview(chunk)[sent:], more=number < last)
                         sent = 0
                     else:
                         await self._send_slice(chunk, sent)
@@ -174,7 +165,7 @@ class Sender:
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         outgoing.clear()
         try:
-            sent = self._sock.send(data)
+            sent = self._transport.send(data)
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -197,11 +188,11 @@ class Sender:
                 raise
         self._check()
 
-    async def _send_all(self, data: Buffer, flags: int = 0) -> None:
+    async def _send_all(self, data: Buffer, *, more: bool = False) -> None:
         left = memoryview(data)
         while left:
             try:
-                sent = self._sock.send(left, flags)
+                sent = self._transport.send(left, more=more)
                 self.taken += sent
                 left = left[sent:]
             except BlockingIOError:
@@ -209,17 +200,17 @@ class Sender:
 
     async def _wait_writable(self) -> None:
         with trio.move_on_after(self._stall_seconds) as scope:
-            await trio.lowlevel.wait_writable(self._sock)
+            await self._transport.wait_writable()
         if scope.cancelled_caught:
             raise CutError(f"it read nothing for {self._stall_seconds:g} s")
 
-    async def _send_slice(self, piece: Slice, sent: int) -> None:
+    async def _send_slice(self, piece: LogSlice, sent: int) -> None:
         """Send the slice without its first ``sent`` bytes."""
         file, position, end = piece.file, piece.position + sent, piece.position + piece.size
         while position < end:
             step = min(end - position, SEND_STEP_BYTES)
             try:
-                count = _send_file(self._sock, file, position, step)
+                count = self._transport.send_file(file, position, step)
             except BlockingIOError:
                 await self._wait_writable()
                 continue
@@ -243,19 +234,8 @@ class Sender:
             raise BrokenPipeError("an earlier frame was cut short")
 
 
-def _slices(chunks: Sequence[Chunk]) -> list[Slice]:
+def _slices(chunks: Sequence[Chunk]) -> list[LogSlice]:
     return [chunk for chunk in chunks if not isinstance(chunk, bytes | bytearray | memoryview)]
-
-
-def _send_file(sock: socket.socket, file: File, position: int, size: int) -> int | None:
-    """Bytes sent from the file, 0 at its end; None when they have to be read from the disk first."""
-    if not _HAS_SENDFILE:
-        return None
-    try:
-        descriptor = file.fileno()
-    except OSError:  # a file in memory
-        return None
-    return os.sendfile(sock.fileno(), descriptor, position, size) if file.is_cached(position, size) else None
 
 
 def _read_in(file: File, size: int, position: int) -> bytes:

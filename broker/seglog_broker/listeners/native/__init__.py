@@ -1,0 +1,1 @@
+"""The native listener: the protocol of docs/PROTOCOL.md."""

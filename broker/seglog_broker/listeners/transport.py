@@ -1,0 +1,159 @@
+"""The byte stream between a connection and its peer: the only module that touches the socket of a connection.
+
+``Transport`` is a plain one. One with TLS is a subclass of it, and no other module changes.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import sys
+from typing import Final
+
+import trio
+
+from seglog_broker.config import join_address
+from seglog_broker.storage.io.filesystem import Buffer, File
+
+CLOSE_SECONDS_MAX: Final = 1
+CLOSE_BYTES_MAX: Final = 256 * 1024
+"""Time, and bytes, that the peer may go on sending while its connection is closed; the bytes are discarded."""
+
+CHECK_SECONDS: Final = 1
+"""The pause between two looks at a peer whose next requests wait to be read: its socket is readable all the time."""
+
+_READ_HANGUP: Final = getattr(select, "POLLRDHUP", 0)
+"""On Linux it is reported when no more will come, whatever waits to be read. Elsewhere only a reset is noticed."""
+
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+"""Lets header and payload share packets, where the system supports it."""
+
+_HAS_SENDFILE: Final = sys.platform == "linux"
+"""macOS does not report whether a page is in memory: all reads are on a thread there, so sendfile gains nothing."""
+
+
+class Transport:
+    """One connected TCP stream. Its errors are OSError; BlockingIOError where a call would have to wait."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """``sock`` is connected and non-blocking; ``close`` closes it."""
+        self._sock = sock
+
+    @classmethod
+    def of_stream(cls, stream: trio.SocketStream) -> "Transport":
+        """Take over an accepted connection, and set it up for frames.
+
+        Every send on a trio stream is a checkpoint; ``Sender`` yields to the loop only when it has to wait.
+        """
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers that vanished
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                # Back from trio's 16 KiB to the system's own: we send a fetch as fast as the peer takes it.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
+        return cls(sock)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on; -1 once it is closed."""
+        return self._sock.fileno()
+
+    @property
+    def peer(self) -> str:
+        """``HOST:PORT`` of the other end; ``gone`` if it has left already."""
+        try:
+            return address_of(self._sock.getpeername())
+        except OSError:
+            return "gone"
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """Host and port that the peer has connected to; empty and 0 if it has left already."""
+        try:
+            host, port = self._sock.getsockname()[:2]
+        except OSError:
+            return "", 0
+        return str(host), int(port)
+
+    # --- Receiving ----------------------------------------------------------------------------------------------------
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Receive into ``buffer``; the number of bytes, 0 when the peer has finished sending."""
+        return self._sock.recv_into(buffer)
+
+    async def wait_readable(self) -> None:
+        """Return when there are bytes to receive, or the peer has finished sending."""
+        await trio.lowlevel.wait_readable(self._sock)
+
+    async def wait_until_left(self) -> None:
+        """Return when the peer has finished sending, or is lost. Receives nothing."""
+        while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            if self._has_left():
+                return
+            await trio.sleep(CHECK_SECONDS)
+
+    def _has_left(self) -> bool:
+        events = select.poll()
+        events.register(self._sock, _READ_HANGUP)
+        if events.poll(0):
+            return True
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def stop_receiving(self) -> None:
+        """Receive nothing more; it wakes whatever waits for bytes."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RD)
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, data: Buffer, *, more: bool = False) -> int:
+        """Send ``data``, or the first part of it; the number of bytes. ``more`` is to follow at once."""
+        return self._sock.send(data, _MSG_MORE if more else 0)
+
+    def send_file(self, file: File, position: int, size: int) -> int | None:
+        """Send bytes of a file; their number, 0 at its end. None when they have to be read from the disk first."""
+        if not _HAS_SENDFILE:
+            return None
+        try:
+            descriptor = file.fileno()
+        except OSError:  # a file in memory
+            return None
+        return os.sendfile(self._sock.fileno(), descriptor, position, size) if file.is_cached(position, size) else None
+
+    async def wait_writable(self) -> None:
+        """Return when the socket takes more."""
+        await trio.lowlevel.wait_writable(self._sock)
+
+    # --- Closing ------------------------------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Send no more, and receive until the peer closes or a limit is reached, so that what was sent arrives.
+
+        Closing a socket that holds unread bytes resets the connection, and the last reply may be lost with it.
+        """
+        with trio.move_on_after(CLOSE_SECONDS_MAX), contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+            taken = 0
+            while taken < CLOSE_BYTES_MAX:
+                await trio.lowlevel.wait_readable(self._sock)
+                size = len(self._sock.recv(64 * 1024))
+                if size == 0:
+                    return
+                taken += size
+
+    def close(self) -> None:
+        """Close the socket. A second call does nothing."""
+        self._sock.close()
+
+
+def address_of(name: tuple[object, ...]) -> str:
+    """``HOST:PORT`` of a socket's name."""
+    host, port = name[:2]
+    return join_address(str(host), str(port))

@@ -1,0 +1,61 @@
+"""What a wire protocol gives to the connections that speak it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from seglog_broker.listeners.request_errors import AppendOutcome
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.frame_receiver import Buffer, FrameReceiver
+
+
+class Wire:
+    """The protocol of one connection: it finds requests in bytes, serves them, and encodes what they are answered.
+
+    ``Connection`` receives, gives turns, bounds what is done in one, waits for acks and memory, and ends. The wire of a
+    connection uses it for that, and is used by it alone.
+    """
+
+    is_ordered = False
+    """Whether responses have the order of requests: then a request is served when those before it are answered, and one
+    that waits holds up those behind it. Only appends are served before that, and answered in their order."""
+
+    reader: FrameReceiver
+    """Finds whole frames in the bytes that come."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request waits without a task, so that the connection is not idle."""
+        return False
+
+    async def greet(self) -> bool:
+        """Exchange what comes before all requests; False if the connection is to end instead."""
+        return True
+
+    def serve_next(self) -> bool:
+        """Serve the next whole frame, or begin to; False if none has come. Raises RemoteProtocolError for bad bytes."""
+        raise NotImplementedError
+
+    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
+        """The frames that answer appends. None if they are so long that ``encode_long_appended`` has to do it.
+
+        Errors are added to the metrics.
+        """
+        raise NotImplementedError
+
+    async def encode_long_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer:
+        """As ``encode_appended``, for any length: other tasks run in between."""
+        raise NotImplementedError
+
+    def last_frame(self, error: SeglogError) -> Buffer:
+        """The frame that is sent before a connection ends by ``error``; empty if the protocol has none."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The broker is stopping: answer at once what waits."""
+
+    def drop(self) -> None:
+        """The peer reads no more, or the connection is lost: what waits is dropped."""
+
+    def detach(self) -> None:
+        """The connection has ended: refer to it no more, because the two would be a cycle."""
+        raise NotImplementedError
