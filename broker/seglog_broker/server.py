@@ -33,7 +33,6 @@ from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.directory_watch import run_directory_watch
 from seglog_broker.tasks.flush import run_background_flushes
 from seglog_broker.tasks.free_space import run_free_space
-from seglog_broker.tasks.groups import run_groups
 from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.idle_writers import run_idle_writers
 from seglog_broker.tasks.imports import run_imports
@@ -59,7 +58,6 @@ TASKS: Final = (
     run_idle_writers,
     run_scrubs,
     run_producer_expiry,
-    run_groups,
 )
 """Background tasks. Each runs until it is cancelled; the first three also end when their work is done."""
 
@@ -199,5 +197,6 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
             await nursery.start(broker.purgatory.run)
             for task in TASKS:
                 nursery.start_soon(task, broker)
+            nursery.start_soon(broker.groups.run)
             nursery.start_soon(logs.sums.run)
             running.set()

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.tasks.recovery import run_recovery
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem

@@ -38,7 +38,7 @@ class Deadlines:
                 self._rebuild()
 
     def discard(self, key: str) -> None:
-        """Have no deadline for ``key``, if there is one."""
+        """Remove the deadline of ``key``, if there is one."""
         self._due.pop(key, None)
 
     def earliest(self) -> int | None:

@@ -74,7 +74,7 @@ class Runtime(Generic[MachineT]):
         """
         self.machines: dict[str, MachineT] = {}
         self.decision = Decision()
-        """What all of them decide into."""
+        """Shared by all of them."""
         self._topic = topic
         self._clock = clock
         self._reads = reads

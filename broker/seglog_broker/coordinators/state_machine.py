@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class Decision:
-    """What state machines have decided and the runtime has not taken yet.
+    """The decisions of state machines that the runtime has not taken yet.
 
     ``records`` are written together; ``replies``, each a result with where it goes, are sent when they are durable.
     """

@@ -56,7 +56,7 @@ class Sweep:
         self._wanted = trio.Event()
 
     def want(self) -> None:
-        """Have ``run`` sweep once more."""
+        """Wake ``run`` for another sweep."""
         self._wanted.set()
 
     async def run(self) -> None:

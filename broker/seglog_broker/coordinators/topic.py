@@ -50,7 +50,7 @@ class TopicSettings(NamedTuple):
 
     name: str
     noun: str
-    """What it has records of, in words: a group."""
+    """The noun for its keys in errors: a group."""
     partitions: int
     config: Mapping[str, str]
 
@@ -92,7 +92,7 @@ class StateTopic:
         self._queue: deque[_Write] = deque()
         self._wanted = trio.Event()
         self._encoded_bytes = 0
-        """Since other tasks ran."""
+        """Encoded since other tasks ran."""
 
     @property
     def partitions(self) -> int:

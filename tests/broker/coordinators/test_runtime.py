@@ -1,6 +1,6 @@
 """The runtime of coordinators, with state machines that are no groups."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from seglog_broker.coordinators.runtime import Runtime, Waiting
-from seglog_broker.coordinators.state_machine import Record
-from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
-from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
+from seglog_protocol.errors import CoordinatorNotAvailableError
 from tests.broker.coordinators.groups.service.running import NOW, open_broker
+from tests.broker.coordinators.held_topic import FAILED, HeldTopic
 from tests.broker.coordinators.register import LIFE_MS, Register, Registers
 from tests.logs import ManualClock
 
@@ -92,19 +92,6 @@ async def test_requests_that_wait_are_answered_when_the_broker_stops() -> None:
 # --- Writes that fail -------------------------------------------------------------------------------------------------
 
 
-class HeldTopic:
-    """Keeps what is to be appended until the test says what becomes of it."""
-
-    def __init__(self) -> None:
-        self.writes: list[Callable[[SeglogError | None], None]] = []
-
-    def append(self, key: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]) -> None:
-        self.writes.append(then)
-
-    def end(self, error: SeglogError | None = None) -> None:
-        self.writes.pop(0)(error)
-
-
 class Held:
     """A register whose writes the test ends."""
 
@@ -128,9 +115,6 @@ async def outcome(answer: Waiting[Any]) -> str:
     except CoordinatorNotAvailableError:
         return "failed"
     return "done"
-
-
-FAILED = CoordinatorNotAvailableError("the disk")
 
 
 async def test_what_was_decided_on_top_of_a_failed_write_is_not_answered_as_durable() -> None:

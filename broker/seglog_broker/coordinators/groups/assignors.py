@@ -1,4 +1,4 @@
-"""The assignors of groups of the consumer protocol: which member is to have which partitions.
+"""The assignors of groups of the consumer protocol, which make target assignments.
 
 Both give every partition of a topic to exactly one of the topic's subscribers, and answer equal input with equal
 output, whatever the order in which members and topics come. Time is proportional to what goes in, but for a logarithm,
@@ -18,7 +18,7 @@ NOTHING: Final[Assignment] = {}
 
 
 def merged(one: Assignment, other: Assignment) -> Assignment:
-    """What either of the two has."""
+    """The partitions of either assignment."""
     return {topic: one.get(topic, frozenset()) | other.get(topic, frozenset()) for topic in (*one, *other)}
 
 
@@ -34,7 +34,7 @@ class Subscriber(NamedTuple):
     topics: frozenset[bytes]
     """Ids of the topics that it reads."""
     assigned: Assignment = NOTHING
-    """What the last assignment gave it."""
+    """Its last target assignment."""
     instance_id: str | None = None
 
 
@@ -114,7 +114,7 @@ class _Uniform:
         """Partitions that are not assigned, ascending, by topic, of topics that have some."""
 
     def keep(self, subscribers: Mapping[str, Subscriber]) -> Steps[None]:
-        """Have each member keep what it had and still reads."""
+        """Keep partitions with their members, of topics that these still read."""
         in_order = [subscribers[member] for member in self.members]
         self.readers = yield from _readers(range(len(self.members)), dict(enumerate(in_order)), self.partitions)
         taken: set[tuple[bytes, int]] = set()
@@ -149,7 +149,7 @@ class _Uniform:
         return self.owned[member][topic].pop()
 
     def assignments(self) -> Steps[dict[str, Assignment]]:
-        """What each member has now."""
+        """The target assignment of each member."""
         made: dict[str, Assignment] = {}
         pace = Pace()
         for member, owned in zip(self.members, self.owned, strict=True):

@@ -37,7 +37,7 @@ from seglog_protocol.kafka.messages import GroupMetadataValue
 from seglog_protocol.steps import Steps
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""How long a new member may wait for its first generation. It sends no heartbeats yet, so nothing else ends it."""
+"""Time that a new member may wait for its first generation. It sends no heartbeats yet, so nothing else ends it."""
 
 
 class ClassicGroup(StateMachine):
@@ -85,7 +85,7 @@ class ClassicGroup(StateMachine):
 
     @property
     def state(self) -> ClassicState:
-        """What it does."""
+        """The phase of its rebalance."""
         return self._phases.state
 
     @property
@@ -110,7 +110,7 @@ class ClassicGroup(StateMachine):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, and no rebalance under way."""
+        """True if it has no members, and no rebalance under way."""
         return self._phases.state is ClassicState.EMPTY
 
     @property
@@ -120,12 +120,12 @@ class ClassicGroup(StateMachine):
 
     @property
     def empty_since_ms(self) -> int | None:
-        """Since when it has no members, ms of the wall clock; None if it has some, or it is not known."""
+        """Wall time (ms) at which it became empty; None while it has members, or if that is not known."""
         return self._phases.state_since_ms if self.is_empty and self._phases.state_since_ms >= 0 else None
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members of the last generation read; None if they do not say so in a format that is known."""
+        """The topics that the members of the last generation read; None if their metadata is of an unknown format."""
         return self._phases.subscribed_topics
 
     @property
@@ -194,7 +194,7 @@ class ClassicGroup(StateMachine):
             self._phases.reply(answer, SyncResult(error=error))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
-        """Note that a member lives. Raises the GroupError that tells it what to do."""
+        """Restart a member's session timer. Raises the GroupError that tells it what to do."""
         member = self._find(member_id, generation, instance_id)
         self._phases.note_life(member, now)
         if self._phases.state is ClassicState.PREPARING_REBALANCE:
@@ -220,7 +220,8 @@ class ClassicGroup(StateMachine):
     def check_commit(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> CommitCheck | None:
         """Raise the GroupError for a commit that is not the group's, and count it as a heartbeat if it is.
 
-        Who is no member (``generation`` below 0) may commit while the group is empty. None: for all partitions.
+        A client that is no member (``generation`` below 0) may commit while the group is empty. Returns None: for all
+        partitions.
         """
         if generation < 0 and self.is_empty:
             return None
@@ -251,11 +252,11 @@ class ClassicGroup(StateMachine):
         self._phases.advance(now)
 
     def write_failed(self, now: Now) -> None:
-        """Have the members join again: the last generation, its assignments or its members are not durable."""
+        """As ``StateMachine.write_failed``: members have to rejoin."""
         self._phases.write_failed(now)
 
     def refuse_waits(self) -> None:
-        """Have all whose requests wait join again."""
+        """Answer all requests that wait: their members have to rejoin."""
         for member in self._phases.members:
             self._phases.refuse_waits(member, self._phases.rebalance_in_progress())
 

@@ -39,7 +39,7 @@ class ClassicMember:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request of it waits, so that no heartbeat is expected."""
+        """True if a request of it waits, so that no heartbeat is expected."""
         return self.join_answer is not None or self.sync_answer is not None
 
     @property
@@ -49,7 +49,7 @@ class ClassicMember:
         return MEMBER_BYTES + len(self.member_id) + len(self.client_id) + said + len(self.assignment)
 
     def supports_only(self, protocols: Mapping[str, bytes]) -> bool:
-        """Whether these are its protocols, with the same metadata and in the same order of preference."""
+        """True if these are its protocols, with the same metadata and in the same order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
 
@@ -75,7 +75,7 @@ class ClassicMembers:
         self.by_id: dict[str, ClassicMember] = {}
         self.id_of_instance: dict[str, str] = {}
         self.joined = 0
-        """How many wait for the next generation."""
+        """The number of members that wait for the next generation."""
         self.size = 0
         """Bytes that they take of the budget for members."""
 
@@ -131,7 +131,7 @@ class ClassicMembers:
         return None if member_id is None else self.by_id[member_id]
 
     def add(self, member: ClassicMember) -> None:
-        """Take a member, whose id and instance id nobody has."""
+        """Add a member, whose id and instance id are new."""
         assert member.member_id not in self.by_id
         assert member.instance_id not in self.id_of_instance
         self.by_id[member.member_id] = member
@@ -142,7 +142,7 @@ class ClassicMembers:
         self.size += member.size
 
     def remove(self, member: ClassicMember) -> None:
-        """Have it no more. It does not wait any longer."""
+        """Remove a member, which has no request that waits."""
         assert not member.is_waiting
         del self.by_id[member.member_id]
         self.size -= member.size
@@ -151,7 +151,7 @@ class ClassicMembers:
         self._forget_protocols(member)
 
     def set_protocols(self, member: ClassicMember, protocols: Mapping[str, bytes]) -> None:
-        """Have it vote for these from now on."""
+        """Replace the protocols of a member."""
         self._forget_protocols(member)
         self.size -= member.size
         member.protocols = protocols
@@ -159,18 +159,18 @@ class ClassicMembers:
         self._supporters.update(protocols.keys())
 
     def set_assignment(self, member: ClassicMember, assignment: bytes) -> None:
-        """Have it get ``assignment``."""
+        """Replace the assignment of a member."""
         self.size += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
     def set_join_answer(self, member: ClassicMember, answer: Answer | None) -> Answer | None:
-        """Let ``answer`` wait for the next generation, or none; the answer that did until now."""
+        """Let ``answer`` wait for the next generation, or none. Returns the answer that did before."""
         before, member.join_answer = member.join_answer, answer
         self.joined += (answer is not None) - (before is not None)
         return before
 
     def share_one_of(self, protocols: Mapping[str, bytes]) -> bool:
-        """Whether all members have one of these protocols."""
+        """True if all members have one of these protocols."""
         count = len(self.by_id)
         return any(self._supporters[name] == count for name in protocols)
 

@@ -1,4 +1,4 @@
-"""The phases of a classic group: what follows from members that come, go and assign, and from the time.
+"""The phases of a classic group's rebalances, as members join, sync and leave, and time passes.
 
 Empty -> PreparingRebalance, while members join -> CompletingRebalance, while the leader assigns -> Stable; and back
 whenever members or their metadata change.
@@ -29,7 +29,7 @@ from seglog_protocol.errors import GroupError, RebalanceInProgressError, Unknown
 from seglog_protocol.kafka.messages import GroupMetadataValue
 
 _NOBODY_JOINED_PAUSE_MIN_MS: Final = 1_000
-"""Before the next look whether anybody has joined, where only static members are left and none has."""
+"""Before the next look for joined members, where only static members are left and none has joined."""
 
 
 class ClassicState(StrEnum):
@@ -64,15 +64,15 @@ class ClassicPhases:
         self.pending: set[str] = set()
         """Ids that were given to consumers, which have not joined with them yet."""
         self.unsynced: set[str] = set()
-        """Members that have their generation and did not ask for its assignment."""
+        """Members that have joined the generation and did not sync yet."""
         self.sessions = Deadlines()
         """Of members that do not wait, of new ones, and of pending ids."""
         self.newcomers = False
-        """Whether new members came since the initial delay began, or was prolonged."""
+        """True if new members came since the initial delay began, or was prolonged."""
         self.subscribed_topics: frozenset[str] | None = frozenset()
         self._subscribed_size = 0
         self._join_deadline_ms: int | None = None
-        self._sync_deadline_ms = 0  # counts while somebody is unsynced
+        self._sync_deadline_ms = 0  # counts while a member is unsynced
         self._initial_delay_end_ms: int | None = None  # while a group that was empty waits for more members
 
     def replay(self, value: GroupMetadataValue) -> None:
@@ -121,7 +121,7 @@ class ClassicPhases:
             self.prepare_rebalance(now)  # those who join too late are turned away
 
     def adopt(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
-        """Take members that are of ``generation``, with their assignments, and have them join again."""
+        """Take over members of ``generation``, with their assignments, and begin a rebalance."""
         self.protocol_type = CONSUMER_PROTOCOL_TYPE
         for member in members:
             self.members.add(member)
@@ -143,14 +143,14 @@ class ClassicPhases:
     # --- A rebalance --------------------------------------------------------------------------------------------------
 
     def rebalance_or_complete(self, now: Now) -> None:
-        """Members have changed: begin a rebalance, or end the one under way if it waits for nobody any longer."""
+        """Members have changed: begin a rebalance, or end the join phase if it waits for no member any longer."""
         if self.state is ClassicState.PREPARING_REBALANCE:
             self.complete_join_if_all(now)
         else:
             self.prepare_rebalance(now)
 
     def prepare_rebalance(self, now: Now) -> None:
-        """Have all members join. Those who wait for an assignment are told."""
+        """Begin a rebalance: all members have to rejoin. Those that wait for an assignment are answered with that."""
         was_empty = self.state is ClassicState.EMPTY
         if self.state is ClassicState.COMPLETING_REBALANCE:
             for member in self.members:
@@ -182,7 +182,7 @@ class ClassicPhases:
             self._join_deadline_ms = self._initial_delay_end_ms = None
 
     def complete_join_if_all(self, now: Now) -> None:
-        """End the phase in which members join if it waits for nobody, nor for the end of the initial delay."""
+        """End the join phase if it waits for no member, nor for the end of the initial delay."""
         if self.state is not ClassicState.PREPARING_REBALANCE or self._initial_delay_end_ms is not None:
             return
         count = len(self.members)
@@ -245,7 +245,7 @@ class ClassicPhases:
         self.remove(member, self.gone(what, member.member_id))
 
     def write_failed(self, now: Now) -> None:
-        """Have the members join again: the last generation, its assignments or its members are not durable."""
+        """Begin a rebalance: the last generation, its assignments or its members are not durable."""
         if self.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             for member in self.members:
                 self.members.set_assignment(member, b"")
@@ -292,21 +292,21 @@ class ClassicPhases:
         return self._sync_deadline_ms if self.unsynced else None
 
     def note_life(self, member: ClassicMember, now: Now) -> None:
-        """A request of the member came in place of a heartbeat."""
+        """Restart the session timer of a member, unless a request of it waits."""
         if member.is_waiting:
             member.last_seen_ms = now.monotonic_ms
         else:
             self.end_wait(member, now)
 
     def end_wait(self, member: ClassicMember, now: Now) -> None:
-        """From now on the member has its session timeout for its next request."""
+        """Restart the member's session timer."""
         member.last_seen_ms = now.monotonic_ms
         self.sessions.set(member.member_id, now.monotonic_ms + member.session_timeout_ms)
 
     # --- Members that go, and requests that wait ----------------------------------------------------------------------
 
     def remove(self, member: ClassicMember, error: GroupError) -> None:
-        """Have the member no more; if it waits it gets ``error``. A new leader is chosen from those who join next."""
+        """Remove a member; requests of it that wait get ``error``. A new leader is chosen from those that join next."""
         self.refuse_waits(member, error)
         self.members.remove(member)
         self.sessions.discard(member.member_id)
@@ -354,7 +354,7 @@ class ClassicPhases:
         self.sessions.discard(member_id)
 
     def refuse_waits(self, member: ClassicMember, error: GroupError) -> None:
-        """Answer what waits of the member with ``error``."""
+        """Answer the requests of a member that wait with ``error``."""
         join_answer = self.members.set_join_answer(member, None)
         if join_answer is not None:
             self.reply(join_answer, JoinResult(member.member_id, error=error))
@@ -391,5 +391,5 @@ class ClassicPhases:
         self._subscribed_size = sum(len(name) + NAME_BYTES for name in self.subscribed_topics or ())
 
     def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
-        """Have a request answered as soon as all that is written before is durable."""
+        """Decide the reply to a request."""
         self._decision.replies.append((answer, result))

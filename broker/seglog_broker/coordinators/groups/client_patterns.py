@@ -15,7 +15,7 @@ MEMORY_MAX: Final = 192 * 1024
 """Of an expression as RE2 has it, bytes. It bounds the time for one name, too: some 25 ms at worst."""
 
 TEXT_BYTES_MAX: Final = 32_767
-"""What a string in Kafka's records can have."""
+"""The limit of a string in Kafka's records."""
 
 _CLASSES_MAX: Final = 3_000
 """Classes of characters. One of Unicode's counts as twenty, which is what it costs to read."""
@@ -32,11 +32,11 @@ _ANY_CASE: Final = re.compile(r"\(\?[a-zA-Z]*i")
 
 
 class PatternError(ValueError):
-    """Why an expression is not taken, as the end of a sentence."""
+    """Why an expression is invalid, as the end of a sentence."""
 
 
 class ClientPattern:
-    """A regular expression that has to match a whole name. Raises PatternError where RE2 does not take it."""
+    """A regular expression that has to match a whole name. Raises PatternError if it is invalid."""
 
     def __init__(self, text: str) -> None:
         self.text: Final = text

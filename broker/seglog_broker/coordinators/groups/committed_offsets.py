@@ -1,14 +1,54 @@
-"""What groups have committed, and when it is to be forgotten."""
+"""Offsets as they are committed, kept and answered, and when they expire."""
 
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, OFFSET_BYTES
+from seglog_broker.coordinators.groups.membership import NO_GENERATION
 
 NO_EXPIRY: Final = -1
 
 NO_TOPIC: Final = "-"
 """The topic id of a commit for a topic that did not exist at the start. It is no id of a topic."""
+
+
+class Committer(NamedTuple):
+    """The member that commits or looks up offsets, with its generation or member epoch; by default no member."""
+
+    member_id: str = ""
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+
+
+class OffsetToCommit(NamedTuple):
+    """The offset of the next record to be read in a partition; ``leader_epoch`` is -1 if unknown.
+
+    ``topic_id`` is that of the topic that was read, "" for any that has the name.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    topic_id: str = ""
+
+
+class Committed(NamedTuple):
+    """A committed offset as it is answered; ``offset`` is -1 where there is none. Times are ms of the wall clock.
+
+    ``expires_ms`` is when it expires as things stand; None: not as long as the group has members that read the topic.
+    ``is_unstable``: an open transaction has committed another one.
+    """
+
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_ms: int = -1
+    expires_ms: int | None = None
+    is_unstable: bool = False
 
 
 class CommittedOffset(NamedTuple):
@@ -48,18 +88,18 @@ class CommittedOffsets:
         return group in self._by_group
 
     def __iter__(self) -> Iterator[str]:
-        """The groups that have committed something, also where all of it is forgotten and the group has not ended."""
+        """The groups with committed offsets, and those whose last one was removed and that have not ended."""
         return iter(self._by_group)
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
 
     def of(self, group: str) -> dict[Key, CommittedOffset]:
-        """What a group has committed; not to be changed."""
+        """The committed offsets of a group; not to be changed."""
         return self._by_group.get(group, _NOTHING)
 
     def is_unstable(self, group: str, key: Key) -> bool:
-        """Whether a transaction is open that has committed something here, which may or may not come to count."""
+        """True if an open transaction has committed an offset here, which may or may not come to count."""
         return (group, key) in self._unstable
 
     def note_unstable(self, group: str, key: Key) -> None:
@@ -79,12 +119,12 @@ class CommittedOffsets:
         self.size += loaded.size
 
     def drop(self, group: str, key: Key) -> None:
-        """Forget a commit, if there is one, and what an open transaction has committed. The group stays."""
+        """Remove a committed offset, if there is one, also that of an open transaction. The group stays."""
         self._unstable.discard((group, key))
         self._remove(group, key)
 
     def end(self, group: str) -> None:
-        """Forget a group, unless it has committed something."""
+        """Remove a group that has no committed offset."""
         if self._by_group.get(group) == _NOTHING:
             del self._by_group[group]
             self.size -= GROUP_BYTES + len(group)
@@ -99,7 +139,7 @@ _NOTHING: Final[dict[Key, CommittedOffset]] = {}
 
 
 class Retention(NamedTuple):
-    """What decides when the offsets of a group are forgotten, by Kafka's rules.
+    """Decides when the committed offsets of a group expire, by Kafka's rules.
 
     While a group has members, offsets of topics that they read stay, and so do all while it is not known what they
     read. An empty group keeps its offsets for ``retention_ms`` from when it became empty; those of a group that never
@@ -114,11 +154,11 @@ class Retention(NamedTuple):
     """The topics that members read; None: not known."""
 
     def may_be_read(self, topic: str) -> bool:
-        """Whether there are members that read the topic, as far as it is known what they read."""
+        """True if members read the topic, or if it is not known what they read."""
         return not self.is_empty and (self.read_topics is None or topic in self.read_topics)
 
     def expires_ms(self, topic: str, committed: CommittedOffset) -> int | None:
-        """When an offset is to be forgotten, ms of the wall clock; None: not as things stand."""
+        """When an offset expires, ms of the wall clock; None: not as things stand."""
         if self.may_be_read(topic):
             return None
         if committed.expires_ms != NO_EXPIRY:

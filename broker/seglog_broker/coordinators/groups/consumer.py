@@ -1,8 +1,8 @@
 """A group of the consumer protocol (KIP-848): the broker assigns partitions, members follow with their heartbeats.
 
-Whenever members, their subscriptions or topics change the group epoch grows, and the next heartbeat makes the
-assignment of that epoch. Each member goes towards it by itself: it is told to give partitions up, says that it has,
-and only then others get them. A member epoch is that of the assignment which the member has reached.
+Whenever members, their subscriptions or topics change the group epoch grows, and the next heartbeat makes the target
+assignment of that epoch. Each member is reconciled towards it by itself: it is told to revoke partitions, reports that
+it has, and only then others get them. A member epoch is that of the target assignment which the member has reached.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -40,13 +40,13 @@ DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
 
 
 class GroupState(StrEnum):
-    """Kafka's words for how far a group is."""
+    """Kafka's words for the state of a group."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """The group epoch has no assignment yet."""
+    """The group epoch has no target assignment yet."""
     RECONCILING = "Reconciling"
-    """A member has not reached the assignment yet."""
+    """A member has not reached the target assignment yet."""
     STABLE = "Stable"
 
 
@@ -107,7 +107,7 @@ class ConsumerGroup(StateMachine):
 
     @property
     def state(self) -> GroupState:
-        """How far it is."""
+        """Kafka's word for its state."""
         state = self._state
         if not state.members:
             return GroupState.EMPTY
@@ -119,19 +119,19 @@ class ConsumerGroup(StateMachine):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """True if it has no members."""
         return not self._state.members
 
     @property
     def is_unused(self) -> bool:
-        """Whether it never had any."""
+        """True if it never had members."""
         return self.is_empty and self._state.group_epoch == 0
 
     @property
     def empty_since_ms(self) -> int | None:
-        """Since when it has no members, ms of the wall clock; None if it has some, or never had.
+        """Wall time (ms) at which it became empty; None while it has members, or if it never had any.
 
-        Records do not say so: a group that is restored without members has none since then.
+        No record carries it: a group that is restored without members is empty since then.
         """
         return self._core.empty_since_ms if self.is_empty else None
 
@@ -162,7 +162,7 @@ class ConsumerGroup(StateMachine):
 
     @property
     def may_be_classic(self) -> bool:
-        """Whether there are members, all use the classic protocol, and the configuration lets the group become that."""
+        """True if there are members, all use the classic protocol, and the configuration allows a downgrade."""
         count, limits = self._state.classic_count, self._core.limits()
         return (
             0 < count == len(self._state.members) <= limits.max_size
@@ -183,7 +183,7 @@ class ConsumerGroup(StateMachine):
     # --- Requests of members ------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
-        """Note that a member lives, joins, leaves, or subscribes to something else; tell it what it is to have.
+        """A member's heartbeat, by which it also joins, leaves and subscribes; the result may carry its assignment.
 
         Raises the GroupError that tells it what to do, or InvalidRequestError.
         """
@@ -263,9 +263,9 @@ class ConsumerGroup(StateMachine):
     ) -> CommitCheck | None:
         """Raise the GroupError for a commit of no member, or with an epoch that is not there yet.
 
-        A member that has not heard of its epoch may commit for the partitions that it has had since the epoch with
-        which it comes (KIP-1251): what is returned decides that; None: all of them. Who is no member (``epoch`` below
-        0) may commit while the group is empty.
+        A member that does not know its epoch yet may commit for the partitions that it has owned since the epoch in its
+        request (KIP-1251): the result decides that; None: all of them. A client that is no member (``epoch`` below 0)
+        may commit while the group is empty.
         """
         if epoch < 0 and self.is_empty:
             return None
@@ -313,7 +313,7 @@ class ConsumerGroup(StateMachine):
     # --- Time, and what goes on outside -------------------------------------------------------------------------------
 
     def advance(self, now: Now) -> None:
-        """Do what is due: sessions that end, and members that did not give partitions up in time."""
+        """Remove members whose session has ended, or that did not revoke partitions in time."""
         gone: dict[str, None] = {}
         while (key := self._core.deadlines.pop_due(now.monotonic_ms)) is not None:
             gone[key.partition(" ")[2]] = None
@@ -322,7 +322,7 @@ class ConsumerGroup(StateMachine):
             self._state.journal.append()
 
     def write_failed(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
-        """Have what is not durable written again with what is written next."""
+        """As ``StateMachine.write_failed``: records that are not durable are written again with the next ones."""
         self._state.journal.write_failed()
 
     def replay(self, record: Record) -> Steps[None]:
@@ -341,7 +341,7 @@ class ConsumerGroup(StateMachine):
 
 
 def _updated(subscription: Subscription, request: ConsumerHeartbeat) -> Subscription:
-    """What a member has said, with what it says now."""
+    """A member's subscription with the changes of a request."""
     said, before = request, subscription
     return Subscription(
         before.instance_id if said.instance_id is None else said.instance_id,

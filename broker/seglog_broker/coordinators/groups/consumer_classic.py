@@ -1,7 +1,7 @@
 """Members of a group of the consumer protocol that use the classic one: a group changes over one consumer at a time.
 
-The broker assigns to them, too. A heartbeat tells such a member to join again when there is something to give up or to
-get, and it is never the leader. Its generation is its member epoch.
+The broker assigns to them, too. A heartbeat tells such a member to rejoin when it has partitions to revoke or to get.
+It is never the leader. Its generation is its member epoch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from seglog_protocol.steps import Steps
 
 
 class ClassicMembership:
-    """What a ClassicGroup is asked, for the classic members of a group of the consumer protocol."""
+    """The requests of a ClassicGroup, for the classic members of a group of the consumer protocol."""
 
     def __init__(self, core: ConsumerCore, decision: Decision, new_id: Callable[[], str]) -> None:
         self._core: Final = core
@@ -41,7 +41,7 @@ class ClassicMembership:
         self._new_id: Final = new_id
 
     def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
-        """Make a consumer a member, or have a member go on towards its assignment; ``answer`` gets a JoinResult."""
+        """Add a member, or reconcile one towards its target assignment; ``answer`` gets a JoinResult."""
         try:
             result = yield from self._join(request, now)
         except GroupError as error:
@@ -50,7 +50,7 @@ class ClassicMembership:
         self._decision.replies.append((answer, result))
 
     def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
-        """Give a member what it is to have now; ``answer`` gets a SyncResult."""
+        """Answer with the member's current assignment: ``answer`` gets a SyncResult."""
         try:
             result = yield from self._sync(request, now)
         except GroupError as error:
@@ -58,7 +58,7 @@ class ClassicMembership:
         self._decision.replies.append((answer, result))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
-        """Note that a member lives. Raises the GroupError that tells it what to do."""
+        """Restart a member's session timer. Raises the GroupError that tells it what to do."""
         member = self._find(member_id, generation, instance_id)
         self._core.live_on(member, now)
         self._core.look_at_topics()
@@ -127,7 +127,7 @@ class ClassicMembership:
         return core.make_or_replace(member_id or request.new_member_id(self._new_id()), instance_id)
 
     def _read(self, protocol_type: str, protocols: Mapping[str, bytes]) -> Steps[ClassicSubscription]:
-        """What the consumer reads; it says the same to each assignor, but for what that alone understands."""
+        """The consumer's subscription, which is the same for each assignor but for its user data."""
         said = None
         if protocols and protocol_type == CONSUMER_PROTOCOL_TYPE:
             said = yield from read_subscription(next(iter(protocols.values())))
@@ -166,7 +166,7 @@ class ClassicMembership:
                 f" assignor {protocol}, and came with others: join again",
                 group=core.group_id,
             )
-        # A member that has partitions to give up learns here which it keeps, and joins again when it has done so.
+        # A member that has partitions to revoke learns here which it keeps, and rejoins when it has revoked the others.
         if core.state.group_epoch > member.epoch and member.progress.state is not MemberState.UNREVOKED_PARTITIONS:
             raise self._join_again(member, now)
         core.deadlines.discard(SYNC + member.member_id)
@@ -175,7 +175,7 @@ class ClassicMembership:
         return SyncResult(assignment, CONSUMER_PROTOCOL_TYPE, protocol)
 
     def _join_again(self, member: Member, now: Now) -> GroupError:
-        """What tells a member to join again, for which it has its rebalance timeout from the first time on."""
+        """Tells a member to rejoin, for which it has its rebalance timeout from the first time on."""
         key = JOIN + member.member_id
         if key not in self._core.deadlines:
             self._core.deadlines.set(key, now.monotonic_ms + member.subscription.rebalance_timeout_ms)

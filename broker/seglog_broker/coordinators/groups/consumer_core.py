@@ -1,4 +1,4 @@
-"""What a group of the consumer protocol does with its members, whichever protocol these speak."""
+"""The core of a group of the consumer protocol: members of either protocol, target assignment, reconciliation."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ SESSION: Final = "session "
 REVOCATION: Final = "revocation "
 JOIN: Final = "join "
 SYNC: Final = "sync "
-"""What the deadlines of a member are for: the beginnings of their keys, before its id."""
+"""The kinds of a member's deadlines: prefixes of their keys, before its id."""
 
 
 class ConsumerCore:
@@ -54,13 +54,13 @@ class ConsumerCore:
         self.regexes: Final = TopicRegexes(self.state)
         self.deadlines: Final = Deadlines()
         self.last_seen: Final[dict[str, int]] = {}
-        """When there was a request of each member, by its id, ms of the monotonic clock."""
+        """Last heartbeat by member id, monotonic ms."""
         self.empty_since_ms: int | None = None
-        """Since when there are no members, of the wall clock; it says nothing while there are some."""
+        """Wall time (ms) at which the group became empty; undefined while it has members."""
         self._topics_version = -1
         """Of the topics that were looked at last."""
         self._is_hash_due = False
-        """Whether the group epoch has begun without another look at the topics."""
+        """True if the group epoch has begun without another look at the topics."""
         self._assigning: Steps[None] | None = None
         """The work on the assignment that all wait for, and do a step of whenever they have their turn."""
 
@@ -103,7 +103,7 @@ class ConsumerCore:
         return owner
 
     def make_or_replace(self, member_id: str, instance_id: str | None) -> tuple[Member, Member | None]:
-        """A member that is not part of the group yet; and the static member whose place it is to take, if there is one.
+        """A member that is not in the group yet; and the static member that it replaces, if there is one.
 
         Raises UnreleasedInstanceError, GroupMaxSizeError.
         """
@@ -132,7 +132,7 @@ class ConsumerCore:
             )
 
     def replace(self, old: Member, new: Member) -> None:
-        """Have ``new`` take the place of a static member: what that had, and was to have."""
+        """Replace a static member; ``new`` gets its target assignment."""
         target = self.state.targets.get(old.member_id, NOTHING)
         self._assigning = None  # it knows the old one
         self._forget(old.member_id)
@@ -140,7 +140,7 @@ class ConsumerCore:
         self.state.set_target(new.member_id, target)
 
     def adopt(self, members: Iterable[Member], epoch: int, now: Now) -> None:
-        """Take members with what they have, which is their assignment of ``epoch``."""
+        """Take over members; their current assignment is also their target assignment, of ``epoch``."""
         for member in members:
             self.state.put_member(member)
             self.state.set_target(member.member_id, member.progress.assigned)
@@ -150,7 +150,7 @@ class ConsumerCore:
         self.empty_since_ms = now.wall_ms
 
     def remove(self, member_ids: Iterable[str], now: Now) -> None:
-        """Have these members no more."""
+        """Remove members."""
         regexes = set()
         for member_id in member_ids:
             regexes.add(self.state.members[member_id].subscription.regex)
@@ -161,12 +161,12 @@ class ConsumerCore:
             self.empty_since_ms = now.wall_ms
 
     def live_on(self, member: Member, now: Now) -> None:
-        """From now on the member has its session timeout for its next request."""
+        """Restart the member's session timer."""
         self.last_seen[member.member_id] = now.monotonic_ms
         self.deadlines.set(SESSION + member.member_id, now.monotonic_ms + self.session_timeout_ms(member))
 
     def session_timeout_ms(self, member: Member) -> int:
-        """A member of the classic protocol says its own."""
+        """The group's, or that of a member of the classic protocol, which has its own."""
         classic = member.classic
         return self.limits().consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
 
@@ -181,7 +181,7 @@ class ConsumerCore:
     def settle(
         self, member: Member, subscription: Subscription, topics_differ: bool, owned: Assignment | None, now: Now
     ) -> Steps[Member]:
-        """Have ``member`` say ``subscription``, make an assignment if one is due, and let it go towards that.
+        """Subscribe ``member``, make a target assignment if one is due, and reconcile the member towards it.
 
         ``topics_differ`` if the group reads other topics for another reason; ``owned``: as in Reconciliation. Raises
         UnknownMemberError, and CoordinatorNotAvailableError to one of two requests that came at the same time.
@@ -221,7 +221,7 @@ class ConsumerCore:
         return min(asked)[1] if asked else self.limits().consumer_assignors[0]
 
     def await_revocation(self, member: Member, now: Now) -> None:
-        """Give a member of the consumer protocol its rebalance timeout to give up what it has to, if it has to."""
+        """Start the rebalance timer of a member of the consumer protocol that has partitions to revoke."""
         key = REVOCATION + member.member_id
         if member.classic is None and member.progress.state is MemberState.UNREVOKED_PARTITIONS:
             self.deadlines.set(key, now.monotonic_ms + member.subscription.rebalance_timeout_ms)
@@ -229,7 +229,7 @@ class ConsumerCore:
             self.deadlines.discard(key)
 
     def is_behind(self, member: Member) -> bool:
-        """Whether a member of the classic protocol has to join again, to give partitions up or to get its own."""
+        """True if a member of the classic protocol has to rejoin, to revoke partitions or to get its own."""
         if member.epoch < self.state.group_epoch:
             return True
         match member.progress.state:
@@ -280,7 +280,7 @@ class ConsumerCore:
         return found
 
     def _assigned(self, now: Now) -> Steps[None]:
-        """Have the assignment of the group epoch, for topics as they are now or later."""
+        """Wait for the target assignment of the group epoch, for topics as they are now or later."""
         state, version = self.state, self.topics.version
         while self._is_hash_due or self._topics_version < version or state.group_epoch > state.assignment_epoch:
             if self._assigning is None:

@@ -28,7 +28,7 @@ class PartitionsOfTopic(NamedTuple):
 class ConsumerMemberDescription(NamedTuple):
     """A member. Topics that are gone do not stand in its assignments.
 
-    What it has to give up is among ``assigned`` until it says that it has.
+    Partitions that it must revoke are among ``assigned`` until it reports that it has.
     """
 
     member_id: str
@@ -43,7 +43,7 @@ class ConsumerMemberDescription(NamedTuple):
     assigned: Sequence[PartitionsOfTopic]
     target: Sequence[PartitionsOfTopic]
     is_classic: bool
-    """Whether it takes part by the classic protocol."""
+    """True if it uses the classic protocol."""
     session_timeout_ms: int
     quiet_ms: int
     """Since its last heartbeat, or request in place of one."""

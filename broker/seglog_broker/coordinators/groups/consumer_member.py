@@ -1,4 +1,4 @@
-"""A member of a group of the consumer protocol, and how it comes to have what its group's assignment gives it."""
+"""A member of a group of the consumer protocol, and its reconciliation towards its target assignment."""
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -12,7 +12,7 @@ JOINING_EPOCH: Final = 0
 """Of a member that has no partitions yet."""
 
 LEFT_EPOCH: Final = -1
-"""Of whoever is no member (any more)."""
+"""Of a member that leaves, and in records of one that has left."""
 
 AWAY_EPOCH: Final = -2
 """Of a static member that has left and keeps its place up to the end of its session."""
@@ -25,11 +25,11 @@ class MemberState(IntEnum):
     """Kafka's numbers for how far a member is."""
 
     STABLE = 0
-    """It has what the assignment of its epoch gives it."""
+    """Its current assignment is the target assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It has been asked to give partitions up, and did not say yet that it has."""
+    """It must revoke partitions, and did not report yet that it has."""
     UNRELEASED_PARTITIONS = 2
-    """It is to have partitions that other members have not given up yet."""
+    """It waits for partitions that other members must revoke first."""
     UNKNOWN = 127
     """A state of a newer broker."""
 
@@ -39,7 +39,7 @@ class MemberState(IntEnum):
 
 
 class ClassicProtocols(NamedTuple):
-    """What a member says that takes part by JoinGroup, SyncGroup and Heartbeat."""
+    """The part of a subscription that only members of the classic protocol have."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -52,7 +52,7 @@ class ClassicProtocols(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a member has said of itself."""
+    """A member's subscription, with its client and instance."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -69,7 +69,7 @@ class Subscription(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a member has been told to have."""
+    """A member's current assignment."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = LEFT_EPOCH
@@ -77,9 +77,9 @@ class Progress(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Assignment = NOTHING
     revoking: Assignment = NOTHING
-    """What it has to give up. It is its own until it says that it has."""
+    """Partitions that it must revoke. They are its own until it reports that it has."""
     since: Mapping[tuple[bytes, int], int] = MappingProxyType({})
-    """The member epoch with which it got each partition that it has, or has to give up."""
+    """The member epoch with which it got each partition that it owns, or must revoke."""
 
     def following(self, before: "Progress") -> "Steps[Progress]":
         """This one as what comes after ``before``: what it had then, it has since then."""
@@ -117,31 +117,31 @@ class Member(NamedTuple):
         return self.subscription.classic
 
     def is_at(self, assignment_epoch: int) -> bool:
-        """Whether it has all that the assignment of that epoch gives it."""
+        """True if its current assignment is the target assignment of that epoch."""
         return self.progress.state is MemberState.STABLE and self.epoch == assignment_epoch
 
 
 def has_only(owned: Assignment | None, assigned: Assignment) -> bool:
-    """Whether a member that says it has ``owned`` has nothing but what it is assigned; None: it does not say."""
+    """True if a member reports partitions, and none but assigned ones; None: it reports nothing."""
     return owned is not None and all(owned[topic] <= assigned.get(topic, frozenset()) for topic in owned)
 
 
 class Reconciliation(NamedTuple):
-    """What decides about the next progress of a member. Partitions are revoked before others are assigned."""
+    """Computes a member's next current assignment. Partitions are revoked before others are assigned."""
 
     target_epoch: int
     target: Assignment
     is_read: Callable[[bytes], bool]
-    """Whether the member subscribes to a topic id. Partitions of other topics are revoked at once."""
+    """True for the ids of topics to which the member subscribes. Partitions of others are revoked at once."""
     subscription_changed: bool
     """By the request that is being served."""
     owned: Assignment | None
-    """What the member says it has; None: it does not say, so it may have all that it ever had."""
+    """The partitions that the member reports; None: it reports nothing, so it may have all that it ever had."""
     is_taken: Callable[[bytes, int], bool]
-    """Whether another member has a partition."""
+    """True if another member owns a partition."""
 
     def next(self, progress: Progress) -> Steps[Progress]:
-        """What the member has now; the same if it has to wait. Nothing is known of an UNKNOWN state but that."""
+        """The next current assignment; the same if the member has to wait."""
         match progress.state:
             case MemberState.STABLE:
                 if progress.epoch != self.target_epoch:
@@ -180,7 +180,7 @@ class Reconciliation(NamedTuple):
         return (yield from after.following(progress))
 
     def _without_unsubscribed(self, progress: Progress) -> Steps[Progress]:
-        """Have it give up what it does not read any more, even though there is no new assignment."""
+        """Revoke partitions of topics to which it does not subscribe any more, though there is no new target."""
         assigned: dict[bytes, frozenset[int]] = {}
         revoking = dict(progress.revoking)
         pace = Pace()
@@ -200,7 +200,7 @@ class Reconciliation(NamedTuple):
         return (yield from after.following(progress))
 
     def _still_has(self, revoking: Assignment) -> bool:
-        """Whether the member may have any of these."""
+        """True if the member may still own any of these."""
         if not revoking:
             return False
         return self.owned is None or any(

@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol exchange through their group: subscriptions and assignments, as bytes.
+"""The subscriptions and assignments that consumers of the classic protocol exchange through their group, as bytes.
 
 Each is a message of Kafka's ConsumerProtocol with its version before it. Every version begins with the fields of
 version 0, so that is how it is read where later fields do not matter.

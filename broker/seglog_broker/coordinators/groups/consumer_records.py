@@ -159,7 +159,7 @@ def read_record(record: Record) -> Steps[tuple[RecordKey, Value] | None]:
 
 
 def subscription_value(subscription: Subscription, names: list[str]) -> messages.ConsumerGroupMemberMetadataValue:
-    """What a member has said of itself; ``names`` are those of its topics, sorted."""
+    """A member's subscription; ``names`` are those of its topics, sorted."""
     classic = subscription.classic
     return messages.ConsumerGroupMemberMetadataValue(
         instance_id=subscription.instance_id,
@@ -182,7 +182,7 @@ def subscription_value(subscription: Subscription, names: list[str]) -> messages
 
 
 def read_subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subscription:
-    """The contrary of ``subscription_value``."""
+    """The inverse of ``subscription_value``."""
     classic = value.classic_member_metadata
     return Subscription(
         instance_id=value.instance_id,
@@ -203,7 +203,7 @@ def read_subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subsc
 
 
 def progress_value(progress: Progress) -> messages.ConsumerGroupCurrentMemberAssignmentValue:
-    """What a member has been told to have."""
+    """A member's current assignment."""
 
     def topics(assignment: Assignment) -> list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
         def of(topic: bytes) -> messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions:
@@ -231,7 +231,7 @@ def _each(assignment: Assignment, of: Callable[[bytes], MadeT]) -> list[MadeT]:
 
 
 def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Progress]:
-    """The contrary of ``progress_value``."""
+    """The inverse of ``progress_value``."""
     since: dict[tuple[bytes, int], int] = {}
     pace = Pace()
     for topics in (value.assigned_partitions, value.partitions_pending_revocation):
@@ -253,7 +253,7 @@ def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> 
 def _with_epochs(
     topic: messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions, member_epoch: int
 ) -> Iterable[tuple[int, int]]:
-    """Partitions, each with the epoch when it was assigned. Until Kafka 4.2 records do not say: the member's, then."""
+    """Partitions, each with the epoch when it was assigned: the member's in records before Kafka 4.2, which lack it."""
     epochs = topic.assignment_epochs
     if epochs is None or len(epochs) != len(topic.partitions):
         epochs = [member_epoch] * len(topic.partitions)
@@ -261,7 +261,7 @@ def _with_epochs(
 
 
 def topics_in(record: Record) -> int:
-    """How many topics a record names."""
+    """The number of topics in a record."""
     match record.value:
         case messages.ConsumerGroupMemberMetadataValue(subscribed_topic_names=topics):
             return len(topics)
@@ -277,7 +277,7 @@ def topics_in(record: Record) -> int:
 
 
 def target_value(assignment: Assignment) -> messages.ConsumerGroupTargetAssignmentMemberValue:
-    """What a member is to have."""
+    """A member's target assignment."""
     return messages.ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=_each(
             assignment,
@@ -295,7 +295,7 @@ def _assignment(topics: Iterable[Any]) -> Assignment:
 class RecordJournal:
     """Collects changes and appends their records to ``decision``, in one go and in an order that Kafka can read.
 
-    What was appended is not forgotten before it is durable, of which a reply of its own in ``decision`` tells it. Where
+    Appended records are kept until they are durable, which it learns by a reply of its own in ``decision``. Where
     it could not be written, it is appended again, as it is then, with whatever is appended next.
     """
 
@@ -314,10 +314,6 @@ class RecordJournal:
         """As ``note``, for several."""
         self._changed.update(keys)
 
-    def forget(self) -> None:
-        """Note nothing of what changed: it comes from the log."""
-        self._changed.clear()
-
     def append(self) -> None:
         """Append the records that changed, if any did."""
         if not self._changed:
@@ -332,7 +328,7 @@ class RecordJournal:
         self._decision.replies.append((self._note_durable, self._rounds))
 
     def write_failed(self) -> None:
-        """Have everything that is not known to be durable written again."""
+        """Append all records that are not known to be durable again with the next ones."""
         self._changed.update(self._not_durable)
 
     def _note_durable(self, result: Any, /) -> None:

@@ -15,7 +15,7 @@ Matching = frozenset[str] | PatternError
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat. What is None is as it was in the member's last one.
+    """A ConsumerGroupHeartbeat. Fields that are None are unchanged since the member's last one.
 
     ``member_epoch`` is 0 of a member that joins, -1 of one that leaves, -2 of a static one that will be back.
     """
@@ -31,15 +31,15 @@ class ConsumerHeartbeat(NamedTuple):
     regex: str | None = None
     assignor: str | None = None
     owned: Assignment | None = None
-    """What the member has."""
+    """The member's partitions, as it reports them."""
     client_id: str = ""
     client_host: str = ""
     matching: Matching | None = None
-    """What ``regex`` matches, if the group has no member with that expression yet."""
+    """The topics that ``regex`` matches, if the group has no member with that expression yet."""
 
     @property
     def size(self) -> int:
-        """Bytes that it takes of the budget for members; 0 if it says nothing that is kept."""
+        """Bytes that it takes of the budget for members; 0 if it changes no subscription."""
         if self.topics is None and self.regex is None:
             return 0
         matched = self.matching if isinstance(self.matching, frozenset) else ()
@@ -49,7 +49,7 @@ class ConsumerHeartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as a member does that joins, or lost an answer, so that it is told everything."""
+        """True for a full request, of a member that joins or lost a response: it gets its full assignment."""
         subscribes = self.topics is not None or self.regex is not None
         return self.member_epoch == 0 or (self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None)
 
@@ -97,4 +97,4 @@ class ConsumerHeartbeatResult(NamedTuple):
     member_epoch: int
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
-    """All that the member is to have now; None: what it has been told before."""
+    """The member's whole current assignment; None: unchanged."""

@@ -120,7 +120,7 @@ class ConsumerState:
         self.has_partition_metadata = False
         """True if a record of key version 4 must get a tombstone."""
         self.classic_count = 0
-        """How many members use the classic protocol."""
+        """The number of members that use the classic protocol."""
         self.name_sets: Final = _NameSets()
         self.moves = 0
         """Counts changes of members' current assignments."""
@@ -140,7 +140,7 @@ class ConsumerState:
         return None if instance_id is None else self.members.get(self.id_of_instance.get(instance_id, ""))
 
     def owner(self, topic: bytes, partition: int) -> str | None:
-        """The id of the member that has a partition, even if it has been asked to give it up."""
+        """The id of the member that owns a partition, even if it must revoke it."""
         return self._owners.get((topic, partition))
 
     def topics_of(self, member: Member) -> AbstractSet[str]:
@@ -154,7 +154,7 @@ class ConsumerState:
         return self.name_sets.all_names
 
     def is_used(self, regex: str) -> bool:
-        """Whether a member subscribes by this expression."""
+        """True if a member subscribes by this expression."""
         return any(member.subscription.regex == regex for member in self.members.values())
 
     # --- Decisions: records, which change the state as they do when they come from the log ----------------------------

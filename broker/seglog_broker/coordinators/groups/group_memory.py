@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class Budget:
-    """What groups take of the value of one configuration key, by group. What is there already never is refused."""
+    """A budget of one configuration key, used by groups. Those that are there already are refused last."""
 
     def __init__(self, key: str, what: str, limit: Callable[[], int]) -> None:
         """``what`` fills it, in words, for errors."""
@@ -41,7 +41,7 @@ class Budget:
         """Bytes."""
 
     def note(self, group: str, size: int) -> None:
-        """Have a group take ``size`` bytes from now on; 0: it is gone."""
+        """Note that a group takes ``size`` bytes; 0: it is gone."""
         self.used += size - self._sizes.get(group, 0)
         if size:
             self._sizes[group] = size

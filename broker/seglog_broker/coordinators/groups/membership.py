@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """A consumer wants to be a member, or a member says that it takes part in the next generation."""
+    """JoinGroup: a consumer becomes a member, or a member takes part in the next generation."""
 
     member_id: str
     """Empty: the consumer is no member yet."""
@@ -48,14 +48,14 @@ class JoinRequest(NamedTuple):
     protocols: Sequence[tuple[str, bytes]]
     """Names of assignors and the metadata for each, the preferred one first."""
     needs_known_member_id: bool = True
-    """Whether a new dynamic member is told its id first and has to ask again with it (JoinGroup from version 4 on)."""
+    """True if a new dynamic member gets its id first and has to join again with it (JoinGroup from version 4 on)."""
     may_skip_assignment: bool = False
-    """Whether the leader understands ``skip_assignment`` (from version 9 on)."""
+    """True if the leader understands ``skip_assignment`` (from version 9 on)."""
     reason: str | None = None
 
     @property
     def join_timeout_ms(self) -> int:
-        """How long others wait for it: not at all below 0, as in Kafka."""
+        """Time that a rebalance waits for it: none if below 0, as in Kafka."""
         return max(0, self.rebalance_timeout_ms)
 
     @property
@@ -86,7 +86,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader learns of it."""
+    """A member in the leader's JoinGroup response."""
 
     member_id: str
     instance_id: str | None
@@ -145,7 +145,7 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveResult(NamedTuple):
-    """What became of one LeavingMember."""
+    """The result for one LeavingMember."""
 
     member_id: str
     instance_id: str | None
@@ -214,3 +214,20 @@ class GroupDescription(NamedTuple):
     """The assignor."""
     leader: str
     members: Sequence[MemberDescription]
+
+
+class ListedGroup(NamedTuple):
+    """A group in a list of all. A group that has only offsets has an empty ``protocol_type`` and no members."""
+
+    group: str
+    kind: str
+    """``classic`` or ``consumer``."""
+    state: str
+    protocol_type: str
+    members: int
+    partitions: int
+    """With a committed offset."""
+    empty_since_ms: int | None = None
+    """Wall time (ms) at which it became empty; None while it has members, or if it never had any."""
+    expires_ms: int | None = None
+    """Wall time (ms) at which its last offset expires if no member joins; None while it has members."""

@@ -72,7 +72,7 @@ def downgraded(group: ConsumerGroup, made: ClassicGroup, topics: Topics, now: No
 
 
 def _as_it_is(group: ClassicGroup) -> tuple[object, ...]:
-    """What decides about the members of the group that it becomes."""
+    """The state on which the members of its successor depend."""
     members = group.members.values()
     return group.generation, group.protocol, [(member, member.protocols, member.assignment) for member in members]
 
@@ -93,7 +93,7 @@ def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics:
             raise _not_upgraded(group.key, reason)
         if member.is_new:
             continue
-        # A cooperative member that joins has kept what it says, whatever the generation under way assigns to it.
+        # A cooperative member that joins owns what it reports, whatever the generation under way assigns to it.
         has: dict[bytes, frozenset[int]] = {}
         for partitions in (had, said.owned):
             yield from _take((yield from by_id(partitions, topics)), taken, has)

@@ -64,7 +64,7 @@ def _commit_key(group: str, key: Key) -> bytes:
 
 
 class GroupReplay(Replay):
-    """What the records read so far add up to: committed offsets, and the last record of each key of a group."""
+    """The replayed part of ``__consumer_offsets``: committed offsets, and the last record of each key of a group."""
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
         """``topic_ids``, by name: which topic a commit is for that does not say it, as old versions of Kafka wrote."""

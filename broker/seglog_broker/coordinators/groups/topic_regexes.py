@@ -16,7 +16,7 @@ REFRESH_PAUSE_MS: Final = 10_000
 
 
 class TopicRegexes:
-    """What each expression matches. The matching itself, which takes time, comes from outside."""
+    """The topics that each expression matches. The matching itself, which takes time, is the service's."""
 
     def __init__(self, state: ConsumerState) -> None:
         self._state: Final = state
@@ -48,7 +48,7 @@ class TopicRegexes:
         return True
 
     def restored(self) -> None:
-        """Have every expression of a member; Kafka matches them after it has written their members."""
+        """Add expressions of members that have no record: Kafka matches them after it has written their members."""
         for member in self._state.members.values():
             regex = member.subscription.regex
             if regex and regex not in self._state.matched:
@@ -71,14 +71,17 @@ class TopicRegexes:
             self._pending.pop(regex, None)
 
     def drop_unused(self, regexes: Iterable[str]) -> None:
-        """Forget those of ``regexes`` that no member has any more."""
+        """Remove those of ``regexes`` by which no member subscribes any more."""
         for regex in regexes:
             if regex in self._state.matched and not self._state.is_used(regex):
                 self._state.set_matched(regex, None)
                 self._pending.pop(regex, None)
 
     def refresh(self, now: Now) -> bool:
-        """Have members read what their expressions match now, at most every ten seconds; whether that differs."""
+        """Subscribe members to the topics that their expressions match now, at most every ten seconds.
+
+        Returns True if these differ.
+        """
         if not self._pending:
             return False
         if self._refreshed_ms is not None and now.monotonic_ms < self._refreshed_ms + REFRESH_PAUSE_MS:

@@ -83,11 +83,3 @@ def test_an_error_in_place_of_the_reply_does_not_make_records_durable() -> None:
     run.journal.write_failed()
     run.journal.append()
     assert run.appended() == [(5, "a", True)]
-
-
-def test_what_comes_from_the_log_is_not_written_to_it() -> None:
-    run = Run()
-    run.journal.note(MEMBER_A)
-    run.journal.forget()
-    run.journal.append()
-    assert run.appended() == []

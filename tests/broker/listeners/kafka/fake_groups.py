@@ -5,15 +5,16 @@ from typing import Any
 
 import trio
 
+from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import (
     GroupDescription,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
+    ListedGroup,
     SyncRequest,
     SyncResult,
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID
 from seglog_broker.runtime import response_memory
 from seglog_protocol import errors

@@ -1,4 +1,4 @@
-"""What members of groups ask, by either protocol."""
+"""Requests of members of groups, by either protocol."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -33,7 +33,10 @@ ResultT = TypeVar("ResultT")
 
 
 class MemberService:
-    """Members join, live and leave."""
+    """Serves members: they join, send heartbeats and leave.
+
+    A caller may be cancelled while it waits; what is decided stays.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class MemberService:
     # --- The classic protocol -----------------------------------------------------------------------------------------
 
     async def join(self, group: str, request: JoinRequest) -> JoinResult:
-        """As ``Groups.join``."""
+        """Wait for the next generation. Errors stand in the result, those for the group as a whole too."""
         waiting: Waiting[JoinResult] = Waiting()
         try:
             self._check(group)
@@ -76,7 +79,7 @@ class MemberService:
             raise
 
     def _check_memory(self, group: str, member_id: str, size: int) -> None:
-        """Raise CoordinatorNotAvailableError if there is no room for what a member says, who may be a new one."""
+        """Raise CoordinatorNotAvailableError if there is no memory for a member, which may be a new one."""
         known = self._runtime.machines.get(group)
         before = None if known is None else known.size_of(member_id)
         self._machines.memory.check(group, size - (before or 0), is_new=before is None)
@@ -95,7 +98,7 @@ class MemberService:
         return made
 
     async def sync(self, group: str, request: SyncRequest) -> SyncResult:
-        """As ``Groups.sync``."""
+        """Wait for the leader's assignments. Errors stand in the result."""
         try:
             self._check(group)
             waiting: Waiting[SyncResult] = Waiting()
@@ -111,7 +114,7 @@ class MemberService:
             return SyncResult(error=error)
 
     def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """As ``Groups.heartbeat``."""
+        """Restart a member's session timer. Raises the GroupError that tells it what to do."""
         self._check(group)
         try:
             self._find(group, member_id).heartbeat(member_id, generation, instance_id, self._runtime.now())
@@ -119,7 +122,7 @@ class MemberService:
             self._runtime.carry_out(group)
 
     async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """As ``Groups.leave``."""
+        """End memberships; one result per member, in order."""
         self._check(group)
         known = self._runtime.machines.get(group)
         if known is None:
@@ -132,7 +135,7 @@ class MemberService:
         return results
 
     def _find(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
-        """What members of the classic protocol ask in a group. Raises UnknownMemberError where there is none."""
+        """What serves members of the classic protocol in a group. Raises UnknownMemberError if there is none."""
         known = self._runtime.machines.get(group)
         if known is None:
             raise _unknown_member(group, member_id)
@@ -141,7 +144,10 @@ class MemberService:
     # --- The consumer protocol ----------------------------------------------------------------------------------------
 
     async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-        """As ``Groups.consumer_heartbeat``."""
+        """A heartbeat of the consumer protocol, by which members also join and leave; returns when it is durable.
+
+        Raises the GroupError that tells the member what to do, or InvalidRequestError.
+        """
         self._check(group)
         if request.regex and not self._has(group, request.regex):
             self._check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
@@ -153,7 +159,7 @@ class MemberService:
         return result
 
     def _has(self, group: str, regex: str) -> bool:
-        """Whether a member subscribes by this expression."""
+        """True if a member subscribes by this expression."""
         known = self._runtime.machines.get(group)
         return isinstance(known, ConsumerGroup) and regex in known.regexes
 

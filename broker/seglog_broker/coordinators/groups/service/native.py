@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
-from seglog_broker.coordinators.groups.groups_api import Committed, Committer, Groups, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
     NO_GENERATION,
@@ -13,40 +13,9 @@ from seglog_broker.coordinators.groups.membership import (
     MemberDescription,
     SyncRequest,
 )
+from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.storage.io.clock import Clock
-from seglog_protocol.messages import (
-    CommitOffsetResult,
-    CommitOffsetsReply,
-    CommitOffsetsRequest,
-    CommittedOffset,
-    CommittedOffsetsReply,
-    CommittedOffsetsRequest,
-    DeletedGroup,
-    DeletedOffset,
-    DeleteGroupsReply,
-    DeleteGroupsRequest,
-    DeleteOffsetsReply,
-    DeleteOffsetsRequest,
-    DescribedMember,
-    DescribedPartitions,
-    DescribeGroupReply,
-    DescribeGroupRequest,
-    GroupHeartbeatReply,
-    GroupHeartbeatRequest,
-    JoinGroupMember,
-    JoinGroupReply,
-    JoinGroupRequest,
-    LeaveGroupReply,
-    LeaveGroupRequest,
-    LeaveGroupResult,
-    ListedGroup,
-    ListGroupsReply,
-    ListGroupsRequest,
-    Message,
-    Request,
-    SyncGroupReply,
-    SyncGroupRequest,
-)
+from seglog_protocol import messages
 
 OFFSETS_A_TURN: Final = 250
 """Committed offsets that are looked up before other tasks run."""
@@ -60,45 +29,47 @@ DEFAULT_CLIENT_ID: Final = "seglog"
 class NativeGroups:
     """Answers native requests about groups."""
 
-    def __init__(self, groups: Groups, clock: Clock, turn: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, groups: GroupService, clock: Clock, turn: Callable[[], Awaitable[None]]) -> None:
         self._groups = groups
         self._clock = clock
         self._turn = turn
 
-    async def answer(self, request: Request, host: str) -> Message | None:
+    async def answer(self, request: messages.Request, host: str) -> messages.Message | None:
         """The reply to a request about groups from ``host``; None to any other. Raises GroupError."""
         match request:
-            case CommitOffsetsRequest():
+            case messages.CommitOffsetsRequest():
                 return await self._commit(request)
-            case CommittedOffsetsRequest():
+            case messages.CommittedOffsetsRequest():
                 return await self._committed(request)
-            case JoinGroupRequest():
+            case messages.JoinGroupRequest():
                 return await self._join(request, host)
-            case SyncGroupRequest():
+            case messages.SyncGroupRequest():
                 return await self._sync(request)
-            case GroupHeartbeatRequest():
+            case messages.GroupHeartbeatRequest():
                 self._groups.heartbeat(request.group, request.member_id, request.generation, request.instance_id)
-                return GroupHeartbeatReply()
-            case LeaveGroupRequest():
+                return messages.GroupHeartbeatReply()
+            case messages.LeaveGroupRequest():
                 return await self._leave(request)
-            case ListGroupsRequest():
+            case messages.ListGroupsRequest():
                 return await self._list(request)
-            case DescribeGroupRequest():
+            case messages.DescribeGroupRequest():
                 return self._describe(request)
-            case DeleteGroupsRequest():
+            case messages.DeleteGroupsRequest():
                 errors = await self._groups.delete(request.groups)
-                return DeleteGroupsReply(
-                    [DeletedGroup(group, error) for group, error in zip(request.groups, errors, strict=True)]
+                return messages.DeleteGroupsReply(
+                    [messages.DeletedGroup(group, error) for group, error in zip(request.groups, errors, strict=True)]
                 )
-            case DeleteOffsetsRequest():
+            case messages.DeleteOffsetsRequest():
                 keys = [(item.topic, item.partition) for item in request.partitions]
                 errors = await self._groups.delete_offsets(request.group, keys)
-                return DeleteOffsetsReply([DeletedOffset(*key, error) for key, error in zip(keys, errors, strict=True)])
+                return messages.DeleteOffsetsReply(
+                    [messages.DeletedOffset(*key, error) for key, error in zip(keys, errors, strict=True)]
+                )
         return None
 
     # --- Membership ---------------------------------------------------------------------------------------------------
 
-    async def _join(self, request: JoinGroupRequest, host: str) -> JoinGroupReply:
+    async def _join(self, request: messages.JoinGroupRequest, host: str) -> messages.JoinGroupReply:
         result = await self._groups.join(
             request.group,
             JoinRequest(
@@ -117,18 +88,21 @@ class NativeGroups:
         if result.error is not None:
             raise result.error
         is_leader = result.leader == result.member_id
-        return JoinGroupReply(
+        return messages.JoinGroupReply(
             result.member_id,
             result.generation,
             result.protocol or "",
             result.leader,
-            [JoinGroupMember(member.member_id, member.metadata, member.instance_id) for member in result.members]
+            [
+                messages.JoinGroupMember(member.member_id, member.metadata, member.instance_id)
+                for member in result.members
+            ]
             if is_leader
             else None,
             True if result.skip_assignment else None,
         )
 
-    async def _sync(self, request: SyncGroupRequest) -> SyncGroupReply:
+    async def _sync(self, request: messages.SyncGroupRequest) -> messages.SyncGroupReply:
         result = await self._groups.sync(
             request.group,
             SyncRequest(
@@ -140,18 +114,18 @@ class NativeGroups:
         )
         if result.error is not None:
             raise result.error
-        return SyncGroupReply(result.assignment)
+        return messages.SyncGroupReply(result.assignment)
 
-    async def _leave(self, request: LeaveGroupRequest) -> LeaveGroupReply:
+    async def _leave(self, request: messages.LeaveGroupRequest) -> messages.LeaveGroupReply:
         members = [LeavingMember(item.member_id or "", item.instance_id, item.reason) for item in request.members]
         results = await self._groups.leave(request.group, members)
-        return LeaveGroupReply(
-            [LeaveGroupResult(result.member_id, result.instance_id, result.error) for result in results]
+        return messages.LeaveGroupReply(
+            [messages.LeaveGroupResult(result.member_id, result.instance_id, result.error) for result in results]
         )
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
-    async def _commit(self, request: CommitOffsetsRequest) -> CommitOffsetsReply:
+    async def _commit(self, request: messages.CommitOffsetsRequest) -> messages.CommitOffsetsReply:
         committer = Committer(
             request.member_id or "",
             NO_GENERATION if request.generation is None else request.generation,
@@ -173,35 +147,35 @@ class NativeGroups:
                 for item in request.offsets
             ],
         )
-        return CommitOffsetsReply(
+        return messages.CommitOffsetsReply(
             [
-                CommitOffsetResult(item.topic, item.partition, error)
+                messages.CommitOffsetResult(item.topic, item.partition, error)
                 for item, error in zip(request.offsets, errors, strict=True)
             ]
         )
 
-    async def _committed(self, request: CommittedOffsetsRequest) -> CommittedOffsetsReply:
+    async def _committed(self, request: messages.CommittedOffsetsRequest) -> messages.CommittedOffsetsReply:
         if request.partitions is None:
             known = self._groups.committed_topics(request.group)
             asked = [(topic, number) for topic, numbers in known.items() for number in numbers]
         else:
             asked = [(item.topic, item.partition) for item in request.partitions]
-        found: list[CommittedOffset] = []
+        found: list[messages.CommittedOffset] = []
         for begin in range(0, max(1, len(asked)), OFFSETS_A_TURN):
             if begin:
                 await self._turn()
             some = self._groups.committed(request.group, asked[begin : begin + OFFSETS_A_TURN])
             found += [_committed(one) for one in some if one.offset >= 0 or request.partitions is not None]
-        return CommittedOffsetsReply(found, self._clock.now_ms())
+        return messages.CommittedOffsetsReply(found, self._clock.now_ms())
 
     # --- For people ---------------------------------------------------------------------------------------------------
 
-    async def _list(self, request: ListGroupsRequest) -> ListGroupsReply:
+    async def _list(self, request: messages.ListGroupsRequest) -> messages.ListGroupsReply:
         limit = min(LISTED_MAX, LISTED_MAX if request.limit is None else request.limit)
         found = await self._groups.list_groups(request.after, limit + 1)
-        return ListGroupsReply(
+        return messages.ListGroupsReply(
             [
-                ListedGroup(
+                messages.ListedGroup(
                     group.group,
                     group.kind,
                     group.state,
@@ -216,10 +190,10 @@ class NativeGroups:
             more=len(found) > limit,
         )
 
-    def _describe(self, request: DescribeGroupRequest) -> DescribeGroupReply:
+    def _describe(self, request: messages.DescribeGroupRequest) -> messages.DescribeGroupReply:
         described, listed = self._groups.describe(request.group)
         is_consumer = described.protocol_type == CONSUMER_PROTOCOL_TYPE
-        return DescribeGroupReply(
+        return messages.DescribeGroupReply(
             described.group,
             described.kind,
             described.state,
@@ -234,10 +208,10 @@ class NativeGroups:
         )
 
 
-def _committed(one: Committed) -> CommittedOffset:
+def _committed(one: Committed) -> messages.CommittedOffset:
     if one.offset < 0:
-        return CommittedOffset(one.topic, one.partition)
-    return CommittedOffset(
+        return messages.CommittedOffset(one.topic, one.partition)
+    return messages.CommittedOffset(
         one.topic,
         one.partition,
         one.offset,
@@ -248,10 +222,10 @@ def _committed(one: Committed) -> CommittedOffset:
     )
 
 
-def _member(member: MemberDescription, *, is_consumer: bool) -> DescribedMember:
+def _member(member: MemberDescription, *, is_consumer: bool) -> messages.DescribedMember:
     assigned = assigned_partitions(member.assignment) if is_consumer else None
     topics = subscribed_topics([member.metadata]) if is_consumer else None
-    return DescribedMember(
+    return messages.DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
@@ -261,5 +235,5 @@ def _member(member: MemberDescription, *, is_consumer: bool) -> DescribedMember:
         None if topics is None else sorted(topics),
         None
         if assigned is None
-        else [DescribedPartitions(topic, numbers) for topic, numbers in sorted(assigned.items())],
+        else [messages.DescribedPartitions(topic, numbers) for topic, numbers in sorted(assigned.items())],
     )

@@ -1,7 +1,7 @@
-"""Committed offsets: stored, looked up, deleted."""
+"""Requests about committed offsets: they are stored, looked up and deleted."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -9,10 +9,17 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Retention
+from seglog_broker.coordinators.groups.committed_offsets import (
+    Committed,
+    CommittedOffset,
+    CommittedOffsets,
+    Committer,
+    Key,
+    OffsetToCommit,
+    Retention,
+)
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import Budget
-from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
@@ -51,8 +58,15 @@ class OffsetService:
     """The committed offsets of all groups."""
 
     def __init__(
-        self, runtime: Runtime[Group], topic: StateTopic, table: PartitionTable, config: LiveConfig, reads: ColdReads
+        self,
+        runtime: Runtime[Group],
+        topic: StateTopic,
+        table: PartitionTable,
+        config: LiveConfig,
+        reads: ColdReads,
+        check: Callable[[str], None],
     ) -> None:
+        """``check`` raises the error of any request about a group at the moment."""
         self.committed = CommittedOffsets()
         self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
         """By group: offsets that are not answered yet. The logs of some are being recovered, and may end before them;
@@ -66,6 +80,7 @@ class OffsetService:
         self._table = table
         self._config = config
         self._reads = reads
+        self._check_group = check
         self._warned: set[tuple[str, Key]] = set()  # of commits beyond the log end
         self._warned_from = 0.0  # loop time
 
@@ -74,7 +89,11 @@ class OffsetService:
     async def commit(
         self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
     ) -> list[SeglogError | None]:
-        """Store offsets; as ``Groups.commit``, for a group that is loaded."""
+        """Store offsets; returns when they are durable, with an error or None for each, in order.
+
+        Raises UnknownMemberError, IllegalGenerationError and their like for all of them.
+        """
+        self._check_group(group)
         self._check_committer(group, committer, offsets)
         results: list[SeglogError | None] = [None] * len(offsets)
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
@@ -213,8 +232,9 @@ class OffsetService:
 
     # --- Looked up ----------------------------------------------------------------------------------------------------
 
-    def topics_of(self, group: str, committer: Committer | None) -> dict[str, list[int]]:
-        """As ``Groups.committed_topics``, for a group that is loaded."""
+    def topics_of(self, group: str, committer: Committer | None = None) -> dict[str, list[int]]:
+        """The partitions that may have a committed offset, ascending, by topic; ``look_up`` tells."""
+        self._check_group(group)
         self._check_fetch(group, committer)
         numbers: dict[str, list[int]] = {}
         for topic, number in self.committed.of(group):
@@ -227,9 +247,13 @@ class OffsetService:
             known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
 
     def look_up(
-        self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None
+        self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None = None
     ) -> list[Committed]:
-        """What is committed; as ``Groups.committed``, for a group that is loaded."""
+        """The committed offsets of partitions, in their order; None: of all, by topic and number.
+
+        ``committer`` is checked if there is one. An unknown group has committed nothing.
+        """
+        self._check_group(group)
         self._check_fetch(group, committer)
         kept = self.committed.of(group)
         unsettled = self.unsettled.get(group, _NOTHING)
@@ -263,16 +287,16 @@ class OffsetService:
         return found
 
     def is_under_way(self, group: str, key: Key) -> bool:
-        """Whether a commit is being written, behind which nothing may be written that forgets the one before."""
+        """True while a commit is being written: a tombstone of the offset before must not be written behind it."""
         return (group, key) in self._under_way
 
     def is_gone(self, topic: str, committed: CommittedOffset) -> bool:
-        """Whether the topic was deleted since, also where another one has its name now."""
+        """True if the topic was deleted since, also where another one has its name now."""
         known = self._table.find_topic(topic)
         return known is None or committed.topic_id not in {"", known.id}
 
     def retention(self, group: str) -> Retention:
-        """What decides when the offsets of ``group`` are forgotten."""
+        """Decides when the offsets of ``group`` expire."""
         known = self._runtime.machines.get(group)
         retention_ms = self._config.current.offsets_retention_minutes * 60_000
         if known is None:
@@ -285,7 +309,7 @@ class OffsetService:
         )
 
     def expires_ms(self, group: str) -> int | None:
-        """When the last offset of a group is forgotten, as things stand; None: not, or there is none."""
+        """When the last offset of a group expires, as things stand; None: not, or there is none."""
         retention = self.retention(group)
         moments = [retention.expires_ms(topic, stored) for (topic, _), stored in self.committed.of(group).items()]
         known = [moment for moment in moments if moment is not None]
@@ -294,7 +318,7 @@ class OffsetService:
     # --- Deleted ------------------------------------------------------------------------------------------------------
 
     async def delete(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
-        """Forget offsets; as ``Groups.delete_offsets``, for a group that is loaded and known."""
+        """As ``GroupService.delete_offsets``, for a group that is loaded and known."""
         read = self.retention(group)
         results: list[SeglogError | None] = []
         forgotten: dict[Key, None] = {}

@@ -1,4 +1,4 @@
-"""Consumer groups: what listeners ask of them (``groups.groups_api.Groups``), and the tasks that groups need."""
+"""The group coordinator: the requests that listeners serve about groups, and the tasks behind them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,8 +11,7 @@ from seglog_broker.api.topics import TopicService
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic
-from seglog_broker.coordinators.groups.groups_api import Committed, Committer, ListedGroup, OffsetToCommit
-from seglog_broker.coordinators.groups.membership import GroupDescription, LeaveResult, LeavingMember
+from seglog_broker.coordinators.groups.membership import GroupDescription, LeaveResult, LeavingMember, ListedGroup
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.service.cleanup import OffsetClamp, OffsetExpiry, OrphanedOffsets
 from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines, RegistryTopics
@@ -69,7 +68,15 @@ def offsets_topic_settings(config: BrokerConfig) -> TopicSettings:
 
 
 class GroupService:
-    """All groups of a broker."""
+    """All groups of a broker.
+
+    Every method may raise a GroupError for the group as a whole: InvalidGroupIdError for an id that is too long,
+    CoordinatorLoadingError while the state of the group is loaded, CoordinatorNotAvailableError where it cannot be
+    written.
+
+    The group with the empty id has offsets but no members, as in Kafka, where old consumers commit for it. It is
+    committed for, looked up, described, listed and deleted; all other methods raise InvalidGroupIdError.
+    """
 
     def __init__(
         self,
@@ -101,7 +108,10 @@ class GroupService:
         self._runtime = self._machines.runtime
         self.memory = self._machines.memory
         self._matching = TopicMatching(self._runtime.machines, self._topics, reads)
-        self._offsets = OffsetService(self._runtime, self._topic, table, config, reads)
+        self._offsets = OffsetService(self._runtime, self._topic, table, config, reads, self.check)
+        self.commit = self._offsets.commit
+        self.committed = self._offsets.look_up
+        self.committed_topics = self._offsets.topics_of
         self._orphans = OrphanedOffsets(self._offsets, self._topic, reads)
         self._clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, reads)
         self._expiry = OffsetExpiry(self._runtime, self._offsets, config, clock_trust, reads)
@@ -156,7 +166,7 @@ class GroupService:
         await self._clamp.settle(replay.offsets)
 
     def check(self, group: str) -> None:
-        """As ``Groups.check``."""
+        """Raise the error of any request about ``group`` at the moment."""
         if len(group) * 3 > GROUP_BYTES_MAX and len(group.encode()) > GROUP_BYTES_MAX:
             raise InvalidGroupIdError(
                 f"the group id is longer than {GROUP_BYTES_MAX:,} bytes: give the group a shorter one",
@@ -177,37 +187,21 @@ class GroupService:
             raise InvalidGroupIdError("the group id is empty: give the group a name", group=group)
         self.check(group)
 
-    # --- Offsets ------------------------------------------------------------------------------------------------------
-
-    async def commit(
-        self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
-    ) -> list[SeglogError | None]:
-        """As ``Groups.commit``."""
-        self.check(group)
-        return await self._offsets.commit(group, committer, offsets)
+    # --- Members, offsets and topics ---------------------------------------------------------------------------------
 
     async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """As ``Groups.leave``."""
+        """End memberships; one result per member, in order."""
         results = await self._leave(group, members[:MEMBERS_A_TURN])
         for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
             await self._reads.turn()
             results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
         return results
 
-    def committed_topics(self, group: str, committer: Committer | None = None) -> dict[str, list[int]]:
-        """As ``Groups.committed_topics``."""
-        self.check(group)
-        return self._offsets.topics_of(group, committer)
-
-    def committed(
-        self, group: str, partitions: Sequence[tuple[str, int]] | None, committer: Committer | None = None
-    ) -> list[Committed]:
-        """As ``Groups.committed``."""
-        self.check(group)
-        return self._offsets.look_up(group, partitions, committer)
-
     async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
-        """As ``Groups.delete_offsets``."""
+        """Delete offsets; an error or None for each, in order: GroupSubscribedError for a topic that members read.
+
+        Raises UnknownGroupError; NonEmptyGroupError for a group with members of another protocol type.
+        """
         self._check_named(group)
         self._known(group)
         return await self._offsets.delete(group, partitions)
@@ -222,7 +216,7 @@ class GroupService:
     # --- Groups as a whole --------------------------------------------------------------------------------------------
 
     async def list_groups(self, after: str | None = None, limit: int | None = None) -> list[ListedGroup]:
-        """As ``Groups.list_groups``."""
+        """Groups by name, those after ``after``, at most ``limit`` of them."""
         if self._loader.is_loading:
             raise CoordinatorLoadingError(
                 "the broker has just started and still reads what groups there are: ask again"
@@ -241,7 +235,7 @@ class GroupService:
         return listed
 
     def describe(self, group: str) -> tuple[GroupDescription, ListedGroup]:
-        """As ``Groups.describe``."""
+        """A group; one of the consumer protocol as if its members used the classic one. Raises UnknownGroupError."""
         self.check(group)
         known = self._known(group)
         if isinstance(known, ConsumerGroup):
@@ -251,7 +245,7 @@ class GroupService:
         return GroupDescription(group, "classic", "Empty", 0, "", "", "", ()), self._listed(group)
 
     def describe_consumer(self, group: str) -> ConsumerGroupDescription:
-        """As ``Groups.describe_consumer``."""
+        """A group of the consumer protocol. Raises UnknownGroupError, for a classic one, too."""
         self._check_named(group)
         known = self._known(group)
         if isinstance(known, ConsumerGroup):
@@ -282,7 +276,10 @@ class GroupService:
         )
 
     async def delete(self, groups: Sequence[str]) -> list[SeglogError | None]:
-        """As ``Groups.delete``. What deletes them is written together."""
+        """Delete groups without members and their offsets; an error or None for each, in order.
+
+        Their tombstones are written together.
+        """
         errors: dict[str, SeglogError] = {}
 
         async def delete_one(group: str) -> None:

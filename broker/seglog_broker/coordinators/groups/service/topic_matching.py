@@ -40,7 +40,7 @@ class TopicMatching:
         self._wanted = trio.Event()
 
     async def match_all(self, regex: str) -> Matching:
-        """The names that an expression matches when this returns, or why it is not taken."""
+        """The names that an expression matches when this returns, or why it is invalid."""
         seen: set[str] = set()
         found: set[str] = set()
         try:
@@ -53,12 +53,12 @@ class TopicMatching:
         return frozenset(found.intersection(self._topics.names()))
 
     def note_topic(self, topic: str) -> None:
-        """Have a topic matched that was created or deleted."""
+        """Match a topic that was created or deleted, soon."""
         self._changed.add(topic)
         self._wanted.set()
 
     def note_restored(self, group: str) -> None:
-        """Have all topics matched for a group that comes from the log."""
+        """Match all topics for a group that comes from the log, soon."""
         self._restored.add(group)
         self._wanted.set()
 
@@ -75,10 +75,10 @@ class TopicMatching:
                     await self._reads.turn()
                 group = self._groups.get(name)
                 if isinstance(group, ConsumerGroup):
-                    await self._tell(group, changed, found, is_restored=name in restored)
+                    await self._match_group(group, changed, found, is_restored=name in restored)
             await trio.sleep(PAUSE_SECONDS)
 
-    async def _tell(
+    async def _match_group(
         self, group: ConsumerGroup, changed: set[str], found: dict[str, frozenset[str]], *, is_restored: bool
     ) -> None:
         if not changed and not is_restored:

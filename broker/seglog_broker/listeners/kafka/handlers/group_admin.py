@@ -19,8 +19,7 @@ DeleteGroups
 
 from typing import Final
 
-from seglog_broker.coordinators.groups.groups_api import ListedGroup
-from seglog_broker.coordinators.groups.membership import MemberDescription
+from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDescription
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers.cluster import group_operations

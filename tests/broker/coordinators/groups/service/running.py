@@ -8,7 +8,7 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, SyncRequest
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload

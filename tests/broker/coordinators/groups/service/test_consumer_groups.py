@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem

@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
-from seglog_broker.coordinators.groups.groups_api import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import LeavingMember, SyncRequest
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors

@@ -1,6 +1,6 @@
 """Groups that change their protocol: what they were is deleted with what they are."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import cast
 
@@ -11,36 +11,13 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.steps import finished
 from tests.broker.coordinators.groups.consumer_coordinator import Topics
+from tests.broker.coordinators.held_topic import FAILED, HeldTopic, encode
 from tests.logs import ManualClock
-
-FAILED = CoordinatorNotAvailableError("the disk")
-
-
-def encode(records: Iterable[Encoded | Record]) -> list[Encoded]:
-    return [finished(encode_record(record)) if isinstance(record, Record) else record for record in records]
-
-
-class HeldTopic:
-    """Keeps what is to be appended until the test says what becomes of it."""
-
-    def __init__(self) -> None:
-        self.writes: list[Callable[[SeglogError | None], None]] = []
-        self.records: list[list[Encoded]] = []
-        """Of every write."""
-
-    def append(self, key: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]) -> None:
-        self.writes.append(then)
-        self.records.append(encode(records))
-
-    def end(self, error: SeglogError | None = None) -> None:
-        self.writes.pop(0)(error)
 
 
 def without_groups() -> tuple[GroupMachines, HeldTopic]:

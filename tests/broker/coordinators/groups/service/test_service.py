@@ -8,7 +8,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from seglog_broker.coordinators.groups.groups_api import Committed, Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
 from seglog_broker.coordinators.topic import StateTopic

@@ -1,0 +1,31 @@
+"""A coordinator's topic whose writes a test ends."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.topic import Encoded
+from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
+from seglog_protocol.steps import finished
+
+FAILED = CoordinatorNotAvailableError("the disk")
+
+
+def encode(records: Iterable[Encoded | Record]) -> list[Encoded]:
+    return [finished(encode_record(record)) if isinstance(record, Record) else record for record in records]
+
+
+class HeldTopic:
+    """Keeps what is to be appended until the test says what becomes of it."""
+
+    def __init__(self) -> None:
+        self.writes: list[Callable[[SeglogError | None], None]] = []
+        self.records: list[list[Encoded]] = []
+        """Of every write."""
+
+    def append(self, key: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]) -> None:
+        self.writes.append(then)
+        self.records.append(encode(records))
+
+    def end(self, error: SeglogError | None = None) -> None:
+        self.writes.pop(0)(error)
