@@ -3,10 +3,14 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import seglog
+from tests.processes import Daemon, daemon
 from tests.support import soak_scaled
 
 # No test passes or fails by the clock; CI machines are slow and shared. `make test` tries few examples of each property
@@ -21,6 +25,29 @@ os.environ.setdefault("SEGLOG_LISTENERS", "")
 # A shell has its background jobs ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon of the test's own, which it may stop."""
+    with daemon(tmp_path / "data") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon for all tests of a module."""
+    with daemon(tmp_path_factory.mktemp("shared") / "data") as started:
+        yield started
+
+
+@pytest.fixture
+def emptied(shared: Daemon) -> Daemon:
+    """The daemon of the module, without topics."""
+    with seglog.connect(shared.address) as client:
+        for topic in client.topics():
+            client.delete_topic(topic.name)
+    return shared
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

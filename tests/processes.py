@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +28,8 @@ def _home(package: str) -> str:
 
 _PACKAGES = os.pathsep.join(dict.fromkeys(map(_home, ("seglog_broker", "seglog_protocol", "seglog"))))
 """Where the packages under test are: in this checkout, or where a wheel of it is installed."""
-_START_SECONDS = 60
+PATIENCE_SECONDS = 240
+"""Before a test gives up something that always happens, on the busiest machine."""
 _STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, and there may be ten thousand
 
 
@@ -88,6 +90,14 @@ def start_daemon(
     )
 
 
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for background work. No test depends on how long that takes: only what never happens fails."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < give_up, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
 @contextmanager
 def ended(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     """The process is gone afterwards."""
@@ -117,7 +127,7 @@ class Lines:
                 self._rest = rest
                 found.append(json.loads(line))
                 continue
-            readable, _, _ = select.select([self.descriptor], [], [], _START_SECONDS)
+            readable, _, _ = select.select([self.descriptor], [], [], PATIENCE_SECONDS)
             data = os.read(self.descriptor, 1 << 16) if readable else b""
             assert data, f"no {event} behind {found}"
             self._rest += data

@@ -76,7 +76,8 @@ def test_a_wheel_that_is_not_asked_to_be_compiled_is_for_every_machine(tmp_path:
         }
 
 
-def test_the_compiled_wheel_has_an_extension_beside_the_source_of_each_module_and_one_library(wheel: Path) -> None:
+def test_the_wheel_has_an_extension_for_each_compiled_module(wheel: Path) -> None:
+    """Beside its source, and one library for all."""
     suffix = EXTENSION_SUFFIXES[0]
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())

@@ -143,7 +143,7 @@ class _Reader:
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/ARROW.md", "docs/GROUPS.md"])
-def test_every_command_and_program_in_the_document_works_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
+def test_commands_and_programs_print_what_the_document_says(document: str, tmp_path: Path) -> None:
     with daemon(tmp_path / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
         reader = _Reader(running, tmp_path)
         printed = None
@@ -162,7 +162,7 @@ def test_every_command_and_program_in_the_document_works_and_prints_what_it_says
         assert {"sh", "text", "python"} == set(ran)
 
 
-def test_the_quick_start_shows_segments_with_index_entries_and_a_seek_in_two_phases(tmp_path: Path) -> None:
+def test_the_quick_start_shows_segments_and_a_seek(tmp_path: Path) -> None:
     """A newcomer's first look at ``data/commits-0`` finds what the pages explain, and no warning comes before it."""
     with daemon(tmp_path / "data") as running:
         reader = _Reader(running, tmp_path)
@@ -226,7 +226,8 @@ def test_nothing_but_tests_knows_of_places_outside_the_repository() -> None:
     assert seen > 50
 
 
-def test_the_dockerfile_copies_what_is_there_and_what_dockerignore_lets_through() -> None:
+def test_the_dockerfile_copies_only_what_is_there() -> None:
+    """And what .dockerignore lets through."""
     allowed = set(re.findall(r"^!(\S+)$", _read(".dockerignore"), re.MULTILINE))
     copied = set()
     for line in re.findall(r"^COPY (?!--from)(.*)$", _read("Dockerfile"), re.MULTILINE):
@@ -238,7 +239,8 @@ def test_the_dockerfile_copies_what_is_there_and_what_dockerignore_lets_through(
 # --- ARCHITECTURE -----------------------------------------------------------------------------------------------------
 
 
-def test_every_package_of_the_broker_and_of_the_protocol_is_in_the_table_and_no_other() -> None:
+def test_the_table_has_exactly_the_packages_that_exist() -> None:
+    """Those of the broker and of the protocol."""
     named = {row[0] for row in _tables(_section(_read("ARCHITECTURE.md"), "The packages"))[0]}
     there = {_name(path.parent) for path in _sources() if path.name != "__init__.py"}
     below = (
@@ -431,7 +433,8 @@ def test_positions_in_the_tables_of_formats_follow_from_their_types() -> None:
         assert position == size
 
 
-def test_the_checkpoint_example_and_the_fields_of_our_own_files_are_those_of_the_code() -> None:
+def test_the_examples_of_our_own_files_are_those_of_the_code() -> None:
+    """The checkpoint, and the fields of the files that Kafka does not have."""
     text = _read("docs/STORAGE.md")
     lines = _blocks(_section(text, "Checkpoints"))[0].text.splitlines()
     written = encode_offsets({("commits", 0): 31597, ("commits", 1): 34291}).decode().splitlines()

@@ -74,7 +74,8 @@ def test_every_file_that_lies_on_the_disk_has_a_row_for_its_bits() -> None:
     assert files - _WITHOUT_CONTENT - _OF_KAFKA_ALONE <= _files_with_a_row()
 
 
-async def test_every_file_that_has_a_row_is_in_the_run_that_turns_every_bit_and_no_other_is() -> None:
+async def test_the_table_has_exactly_the_files_of_every_bit() -> None:
+    """Every file with a row is in the run that flips every bit, and no other."""
     rarer = {CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE}  # each with a run of its own
     written = [await _written(clean=clean) for clean in (True, False)]
     turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}

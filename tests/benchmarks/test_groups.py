@@ -33,6 +33,7 @@ def run(directory: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_commits_and_rebalances_beside_a_real_kafka(tmp_path: Path) -> None:
     scripts = kafka_script().parent.parent
     rows = run(tmp_path, "--only", "group-commits", "group-rebalance", "--beside-kafka", str(scripts))
@@ -50,6 +51,7 @@ def test_commits_and_rebalances_beside_a_real_kafka(tmp_path: Path) -> None:
     assert rows["group-rebalance: one joins 100, state machine alone, CPU / "]["median"] > 0
 
 
+@pytest.mark.slow
 def test_groups_are_loaded_after_a_kill_with_all_their_offsets(tmp_path: Path) -> None:
     # The benchmark itself fails where a group lacks an offset, or is answered with an error.
     rows = run(tmp_path, "--only", "group-loading")

@@ -37,7 +37,8 @@ def run(scripts: Path, directory: Path, *arguments: str) -> tuple[str, dict[str,
     return done.stdout, json.loads((directory / "peers.json").read_text())
 
 
-def test_without_any_peer_seglog_stands_beside_the_bare_loop_and_each_peer_is_named(tmp_path: Path) -> None:
+def test_without_peers_seglog_is_beside_the_bare_loop(tmp_path: Path) -> None:
+    """Each peer that is missing is named."""
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     told, found = run(scripts, tmp_path / "out", "--only", "small")
@@ -69,9 +70,10 @@ def test_without_any_peer_seglog_stands_beside_the_bare_loop_and_each_peer_is_na
         (["--peers", ".", "--only", "append"], "--only append: choose from small"),
     ],
 )
-def test_what_goes_with_peers_is_refused_without_them_and_the_other_way_round(
+def test_options_for_peers_are_refused_without_them(
     arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """And the other way round."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -118,7 +120,8 @@ def test_a_real_kafka_understands_every_request_and_we_its_replies(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_beside_real_peers_every_case_has_a_ratio_a_round_and_a_place_in_the_picture(tmp_path: Path) -> None:
+def test_every_case_beside_real_peers_has_a_ratio(tmp_path: Path) -> None:
+    """One for each round, and a place in the picture."""
     groups = ("small", "large", "disk", "fetch", "seeks", "compaction", "kafka")
     told, found = run(kafka_script().parent.parent, tmp_path, "--only", *groups)
     assert "4.3.1" in found["versions"]["Kafka"]

@@ -94,7 +94,8 @@ def test_a_peer_that_cannot_be_started_is_absent_and_the_reason_is_said(
         pass
 
 
-def test_a_peer_that_fails_amid_a_case_is_left_out_of_it_with_a_note_and_a_problem() -> None:
+def test_a_peer_that_fails_amid_a_case_is_left_out() -> None:
+    """With a note and a problem."""
     bench = Bench(3, quick=True, directory=REPOSITORY, group="small")
     turns = []
 

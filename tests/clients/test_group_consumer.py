@@ -17,7 +17,7 @@ import pytest
 import seglog
 from seglog.group_consumer import GroupConsumer
 from seglog_protocol.messages import Request
-from tests.processes import Daemon, clean_environment, daemon, seglog_command
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, seglog_command
 from tests.processes import seglog as seglog_cli
 
 QUICK = ("--set", "group.initial.rebalance.delay.ms=0")
@@ -37,8 +37,8 @@ def send(running: Daemon, values: range, *, partitions: int = 4) -> None:
                 producer.send(str(value), partition=value % partitions)
 
 
-def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         with suppress(seglog.GroupError):  # nobody has joined yet, or a broker that has started reads its groups
             if is_so():
@@ -432,6 +432,7 @@ class Worker:
         self.process.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(running: Daemon, assignor: str) -> None:
     send(running, range(300), partitions=6)

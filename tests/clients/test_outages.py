@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -20,6 +20,7 @@ from seglog_protocol.errors import ClientTimeoutError, DeliveryFailed, NotReacha
 from seglog_protocol.messages import AppendRequest, FetchRequest, Request
 from tests.clients.fake_broker import SILENCE, Answer, FakeBroker, fake_broker
 from tests.clients.trio.memory_broker import memory_broker
+from tests.processes import wait_until
 
 REFUSED = refused("h:1", ConnectionRefusedError(111, "Connection refused"))
 REFUSED.__cause__ = ConnectionRefusedError(111, "Connection refused")
@@ -132,7 +133,7 @@ def test_every_connection_of_a_client_waits_and_one_line_says_so(caplog: pytest.
             reading.start()
             broker.stop()
             delivery = producer.send(b"x")
-            _until(lambda: bool(lines(caplog)))
+            wait_until(lambda: bool(lines(caplog)), "the first line")
             broker.start()
             delivery.result(30)
             reading.join(30)
@@ -140,13 +141,6 @@ def test_every_connection_of_a_client_waits_and_one_line_says_so(caplog: pytest.
         assert lines(caplog)[0] == f"waiting for {broker.address}: Connection refused"
         assert [line for line in lines(caplog) if line.startswith("waiting")] == lines(caplog)[:1]
         assert [line.partition(" after ")[0] for line in lines(caplog)[1:]] == [f"{broker.address} is back"]
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_what_was_not_delivered_names_the_connection_as_the_cause() -> None:

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -45,12 +44,6 @@ sys.exit(code)
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("thin") / "venv", build_wheel(tmp_path_factory.mktemp("wheel")))
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with daemon(tmp_path_factory.mktemp("broker") / "data") as started:
-        yield started
 
 
 def run(installed: Installed, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -97,9 +90,9 @@ def test_what_an_extra_is_for_is_what_it_installs() -> None:
     }
 
 
-def test_little_is_imported(installed: Installed, running: Daemon) -> None:
+def test_little_is_imported(installed: Installed, shared: Daemon) -> None:
     assert imported(installed) == set()
-    assert imported(installed, "--server", running.address, "topic", "list") == {"click", "msgpack", "msgspec"}
+    assert imported(installed, "--server", shared.address, "topic", "list") == {"click", "msgpack", "msgspec"}
     program = "import seglog, sys; print(*sys.modules)"
     modules = run(installed, "python", "-c", program).stdout.split()
     assert [name for name in modules if name.startswith("seglog")] == ["seglog"]
@@ -107,8 +100,8 @@ def test_little_is_imported(installed: Installed, running: Daemon) -> None:
 
 
 @pytest.mark.parametrize("codec", [codec.name.lower() for codec in Codec])
-def test_it_writes_and_reads_every_codec(installed: Installed, running: Daemon, codec: str) -> None:
-    server = ("--server", running.address)
+def test_it_writes_and_reads_every_codec(installed: Installed, shared: Daemon, codec: str) -> None:
+    server = ("--server", shared.address)
     made = run(installed, "seglog", *server, "topic", "create", codec)
     assert made.returncode == 0, made.stderr
     lines = "".join(f"line {number}\n" for number in range(1000))
@@ -116,14 +109,14 @@ def test_it_writes_and_reads_every_codec(installed: Installed, running: Daemon, 
     assert sent.returncode == 0, sent.stderr
     read = run(installed, "seglog", *server, "consume", codec, "--from", "earliest")
     assert (read.returncode, read.stdout) == (0, lines), read.stderr
-    (log,) = (running.directory / f"{codec}-0").glob("*.log")
+    (log,) = (shared.directory / f"{codec}-0").glob("*.log")
     dumped = run(installed, "seglogd", "dump", "--json", str(log))
     assert dumped.returncode == 0, dumped.stderr
     batches = [json.loads(line) for line in dumped.stdout.splitlines()]
     assert {batch["codec"] for batch in batches if "codec" in batch} == {codec}
 
 
-def test_a_program_writes_and_reads(installed: Installed, running: Daemon) -> None:
+def test_a_program_writes_and_reads(installed: Installed, shared: Daemon) -> None:
     program = """
 import sys
 import seglog
@@ -136,7 +129,7 @@ with seglog.connect(sys.argv[1]) as client:
     with client.consumer("readings", start="earliest") as consumer:
         print(sorted(int(record.value) for record in consumer) == list(range(1000)))
 """
-    done = run(installed, "python", "-c", program, running.address)
+    done = run(installed, "python", "-c", program, shared.address)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 

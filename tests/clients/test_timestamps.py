@@ -22,7 +22,7 @@ from seglog_protocol.messages import AppendResult, ConfigEntry
 from seglog_spark.options import parse_write_options
 from seglog_spark.writing import warn_of_expired, write_rows
 from tests.clients.fake_broker import fake_broker
-from tests.processes import Daemon, daemon
+from tests.processes import Daemon
 
 OLD = 1_546_300_800_000  # 2019-01-01
 WEEK_MS = 7 * 86_400_000
@@ -31,17 +31,9 @@ STAMPED: dict[str, Any] = {"message.timestamp.type": "LogAppendTime"}
 COMPACTED: dict[str, Any] = {"cleanup.policy": "compact"}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with daemon(tmp_path_factory.mktemp("data")) as broker:
-        yield broker
-
-
 @pytest.fixture
-def client(running: Daemon) -> Iterator[seglog.Client]:
-    with seglog.connect(running.address) as connected:
-        for topic in connected.topics():
-            connected.delete_topic(topic.name)
+def client(emptied: Daemon) -> Iterator[seglog.Client]:
+    with seglog.connect(emptied.address) as connected:
         yield connected
 
 
@@ -122,11 +114,11 @@ def test_a_program_that_makes_errors_of_warnings_has_sent_nothing(client: seglog
     assert client.offsets("t")[0].latest == 0
 
 
-def test_on_trio_it_is_the_same(client: seglog.Client, running: Daemon) -> None:
+def test_on_trio_it_is_the_same(client: seglog.Client, shared: Daemon) -> None:
     client.create_topic("t")
 
     async def send() -> list[bool]:
-        async with seglog.trio.connect(running.address) as connected, connected.producer("t") as producer:
+        async with seglog.trio.connect(shared.address) as connected, connected.producer("t") as producer:
             deliveries = [await producer.send(b"x", timestamp=t) for t in (OLD, OLD, now_ms())]
             expired = [(await delivery).expired_on_arrival for delivery in deliveries]
             assert producer.expired_on_arrival == 2

@@ -174,7 +174,8 @@ def test_nothing_runs_as_root_and_the_number_is_the_same_everywhere() -> None:
     assert dict(unit())["User"] == "seglog"
 
 
-def test_there_is_one_broker_with_time_for_a_clean_stop_and_descriptors_enough() -> None:
+def test_there_is_one_broker_which_may_stop_cleanly() -> None:
+    """One replica, with time for a clean stop and descriptors enough."""
     config, _ = load_config((DEPLOY / "seglogd.toml").read_text(), "", {}, [])
     needed = config.seglog_connections_max + config.seglog_handles_max
     assert manifests()["StatefulSet"]["spec"]["replicas"] == 1

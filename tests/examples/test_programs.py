@@ -5,25 +5,19 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import seglog
-from tests.processes import Daemon, clean_environment, daemon, ended
+from tests.processes import Daemon, clean_environment, ended
 from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
 _SPARKS_TEST = REPOSITORY / "tests" / "clients" / "spark" / "test_example.py"  # there it shares a JVM with others
 TOPIC = "readings"
 _SUM = sum(range(1000))
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Daemon]:
-    with daemon(tmp_path / "data") as started:
-        yield started
 
 
 def _command(name: str, *arguments: str) -> list[str]:
@@ -87,9 +81,8 @@ def test_the_consumer_prints_every_record_and_the_gaps_between_them(running: Dae
     assert _run(running, "consumer.py", "latest").stderr == "0 records\n"
 
 
-def test_the_worker_counts_each_record_once_through_kills_of_its_own_and_of_the_broker(
-    running: Daemon, tmp_path: Path
-) -> None:
+def test_the_worker_counts_each_record_once_through_kills(running: Daemon, tmp_path: Path) -> None:
+    """Kills of the worker and of the broker."""
     path = tmp_path / "totals.json"
 
     def work_until(is_enough: Callable[[int], bool]) -> None:
@@ -111,9 +104,10 @@ def test_the_worker_counts_each_record_once_through_kills_of_its_own_and_of_the_
     assert totals == {f"sensor-{key}": sum(range(key, 21_000, 10)) for key in range(10)}
 
 
-def test_workers_of_a_group_do_every_record_through_kills_of_their_own_and_of_the_broker(
-    running: Daemon, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_workers_of_a_group_do_every_record_through_kills(running: Daemon, tmp_path: Path) -> None:
+    """Kills of workers and of the broker."""
+
     def work_until(count: int, committed: int, name: str) -> None:
         """Start a worker, and kill it when all of them have done, and committed, so many records."""
         with (

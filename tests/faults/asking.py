@@ -6,8 +6,7 @@ from typing import Any, Self
 
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.messages import PROTOCOL_NAME
-
-PATIENCE_SECONDS = 300
+from tests.processes import PATIENCE_SECONDS
 
 
 class Asking:

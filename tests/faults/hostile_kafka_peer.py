@@ -29,7 +29,8 @@ from seglog_protocol.kafka import (
 )
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Struct
-from tests.faults.hostile_peer import BOMBS, BURST, PATIENCE_SECONDS, TOPICS, bomb, many, name, plain_batch
+from tests.faults.hostile_peer import BOMBS, BURST, TOPICS, bomb, many, name, plain_batch
+from tests.processes import PATIENCE_SECONDS
 from tests.protocol.kafka.instances import Instances
 from tests.protocol.kafka.mutations import mutated
 

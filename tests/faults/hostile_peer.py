@@ -20,9 +20,9 @@ from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.compression import Codec
 from seglog_protocol.frames import PREFIX, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import PROTOCOL_NAME
+from tests.processes import PATIENCE_SECONDS
 
 TOPICS: Final = ("target", "keyed", "dated")
-PATIENCE_SECONDS: Final = 120
 BURST: Final = 32
 MIB: Final = 1024 * 1024
 

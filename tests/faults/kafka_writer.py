@@ -13,8 +13,8 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
 from tests.faults.living_clients import KEYS, Entry, Ledgers, LivingThread
+from tests.processes import PATIENCE_SECONDS
 
-_PATIENCE_SECONDS: Final = 120
 _AHEAD_MAX: Final = 40
 """Records that nobody has looked at, as of ``living_clients.Writer``."""
 _IN_FLIGHT_MAX: Final = 5
@@ -57,7 +57,7 @@ class KafkaWriter(LivingThread):
         """Send records; reconnect and send again, as Kafka's clients do."""
         while not (self._is_over.is_set() and not self._waiting) and not self._is_abandoned:
             try:
-                with socket.create_connection(("127.0.0.1", self._port), _PATIENCE_SECONDS) as sock:
+                with socket.create_connection(("127.0.0.1", self._port), PATIENCE_SECONDS) as sock:
                     self._send_and_receive(_Connection(sock))
             except (OSError, EOFError, _AgainError):
                 self.sent_again += len(self._waiting)

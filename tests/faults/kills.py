@@ -19,10 +19,8 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.faults.living_clients import Entry, Ledgers, Reader, send_last
 from tests.logs import read_around, verify
-from tests.processes import Daemon
+from tests.processes import PATIENCE_SECONDS, Daemon
 
-PATIENCE_SECONDS: Final = 300
-"""No promise of any speed: on a busy machine a compaction may take more than a minute to come around."""
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted", ".tmp")
 
 

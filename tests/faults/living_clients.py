@@ -16,12 +16,12 @@ import seglog
 from seglog_protocol.errors import ConnectionLostError
 from seglog_protocol.messages import Ack
 from seglog_protocol.records import Headers
+from tests.processes import PATIENCE_SECONDS
 
 KEYS: Final = 40
 LAST: Final = b"last"
 """The value of the record that tells readers to go home."""
 
-_PATIENCE_SECONDS: Final = 120
 _BATCH_BYTES: Final = 400
 _AHEAD_MAX: Final = 40
 """Records of a sender that nobody has looked at: so a slow machine has no more of them to look at, and a dozen batches
@@ -159,7 +159,7 @@ class LivingThread(threading.Thread):
 
     def finish(self) -> None:
         """Wait for the end of the thread; raise its error."""
-        self.join(_PATIENCE_SECONDS)
+        self.join(PATIENCE_SECONDS)
         self.check()
         assert not self.is_alive(), f"{self} does not end"
 

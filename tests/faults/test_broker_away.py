@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.processes import clean_environment, daemon, seglog, seglog_command
+from tests.processes import clean_environment, daemon, seglog, seglog_command, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -45,9 +44,7 @@ def line_of(stream: IO[bytes] | None) -> str:
 
 def wait_for_lines(server: str, count: int) -> None:
     """Wait until the topic has so many lines "a"."""
-    deadline = time.monotonic() + 60
-    while seglog(server, "consume", "t").stdout != b"a\n" * count:
-        assert time.monotonic() < deadline
+    wait_until(lambda: seglog(server, "consume", "t").stdout == b"a\n" * count, "the lines")
 
 
 def test_a_port_where_nothing_listens() -> None:

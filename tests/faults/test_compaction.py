@@ -6,14 +6,13 @@ The expected result is a dict over the input file: of each of the 10,101 paths t
 import gzip
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import seglog
-from tests.processes import Daemon, daemon, seglog_json
+from tests.processes import Daemon, daemon, seglog_json, wait_until
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
 
@@ -24,7 +23,6 @@ _TOPIC = (
 )
 _DAEMON = ("--set", "log.initial.task.delay.ms=0", "--set", "log.cleaner.backoff.ms=100")
 _PRODUCE = ("produce", "files", "--format", "json", "--key-field", "path", "--timestamp-field", "ts")
-_PATIENCE_SECONDS = 120
 
 Latest = dict[bytes, tuple[int, bytes]]
 """By key: the offset and the value of its last write."""
@@ -56,14 +54,6 @@ def _found(running: Daemon) -> tuple[Latest, list[tuple[int, int, str]], int]:
     return found, gaps, count
 
 
-def _wait_until(what: Callable[[], bool], running: Daemon) -> None:
-    """Wait for background work. It has no deadline: only a broker that never does it fails."""
-    give_up = time.monotonic() + _PATIENCE_SECONDS
-    while not what():
-        assert time.monotonic() < give_up, running.log_text()[-5000:]
-        time.sleep(0.1)
-
-
 def _files(running: Daemon) -> dict[str, bytes]:
     folder = running.directory / "files-0"
     content = {}
@@ -76,15 +66,14 @@ def _files(running: Daemon) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_of_each_key_the_last_event_stays_where_it_was_and_deleted_keys_leave_the_files(
-    running: Daemon, lines: list[bytes]
-) -> None:
+def test_compaction_keeps_the_last_event_of_each_key(running: Daemon, lines: list[bytes]) -> None:
+    """It stays at its offset; deleted keys leave the files."""
     latest: Latest = {json.loads(line)["path"].encode(): (offset, line) for offset, line in enumerate(lines)}
     assert len(latest) == 10_101
     assert run_seglog(running.address, *_TOPIC).returncode == 0
     produced = run_seglog(running.address, *_PRODUCE, stdin=b"\n".join(lines))
     assert produced.returncode == 0, produced.stderr.decode()
-    _wait_until(lambda: _found(running)[2] == len(latest), running)
+    wait_until(lambda: _found(running)[2] == len(latest), "compaction")
 
     found, gaps, count = _found(running)
     assert found == latest
@@ -102,9 +91,9 @@ def test_of_each_key_the_last_event_stays_where_it_was_and_deleted_keys_leave_th
             producer.send(None, key=key)
     found, _, count = _found(running)
     assert [found[key][1] for key in doomed] == [b""] * 100, "a tombstone is seen before its time is over"
-    _wait_until(lambda: _found(running)[2] == len(latest) - 100, running)
+    wait_until(lambda: _found(running)[2] == len(latest) - 100, "the tombstones to go")
     assert _found(running)[0] == {key: latest[key] for key in latest.keys() - set(doomed)}
-    _wait_until(lambda: not [n for n in _files(running) if n.endswith((".deleted", ".cleaned", ".swap"))], running)
+    wait_until(lambda: not [n for n in _files(running) if n.endswith((".deleted", ".cleaned", ".swap"))], "old files")
     everything = b"".join(_files(running).values())
     assert [key for key in doomed if key in everything] == []
     assert all(key in everything for key in latest.keys() - set(doomed))

@@ -5,8 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -29,7 +27,7 @@ from seglog_protocol.messages import (
     Request,
     request_header,
 )
-from tests.processes import Daemon, Lines, clean_environment, daemon, port_of
+from tests.processes import PATIENCE_SECONDS, Daemon, Lines, clean_environment, daemon, port_of, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,14 +38,13 @@ NOFILE = 1024
 HANDLES_MAX = 512  # the most of so few
 OTHERS_MAX = 64  # sockets, the lock, what Python holds
 UNDER = ("sh", "-c", f'ulimit -n {NOFILE} && exec "$@"', "sh")
-_SEEN_WITHIN_SECONDS = 60
 
 
 class Wire:
     """A connection on which many requests are sent before any answer is read."""
 
     def __init__(self, running: Daemon) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", running.port), timeout=_SEEN_WITHIN_SECONDS)
+        self.sock = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
         self._reader = FrameReader()
         self.ask([(HelloRequest(PROTOCOL_NAME), b"")])
 
@@ -85,7 +82,8 @@ def batch(number: int, size: int = 600) -> bytes:
     return encode_batch([(1_600_000_000_000 + number, None, bytes(size), ())])
 
 
-def test_five_thousand_segments_are_read_and_searched_under_a_limit_of_1024_files(tmp_path: Path) -> None:
+def test_five_thousand_segments_are_served_with_1024_files(tmp_path: Path) -> None:
+    """They are read and searched by time."""
     count = 5_000
     with daemon(tmp_path / "data", under=UNDER) as running:
         with seglog.connect(running.address) as client:
@@ -142,7 +140,8 @@ def test_more_partitions_than_files_are_written_and_read_by_ack_os(tmp_path: Pat
         wait_until(lambda: open_files(running) <= HANDLES_MAX + OTHERS_MAX, "quiet partitions to give files back")
 
 
-def test_first_appends_to_far_more_partitions_than_files_are_all_taken_and_hardly_logged(tmp_path: Path) -> None:
+def test_appends_to_more_partitions_than_files_all_succeed(tmp_path: Path) -> None:
+    """The first appends to each of them, and hardly anything is logged."""
     topics, count = ("a", "b", "c", "d"), 500
     with (
         daemon(tmp_path / "data", under=UNDER) as running,
@@ -165,7 +164,8 @@ def test_first_appends_to_far_more_partitions_than_files_are_all_taken_and_hardl
         assert running.stop() == 0
 
 
-def test_more_than_a_thousand_partitions_are_written_at_a_time_where_files_suffice(tmp_path: Path) -> None:
+def test_a_thousand_partitions_are_written_at_a_time(tmp_path: Path) -> None:
+    """Where there are files enough for them."""
     count = 1_100
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < HANDLES_SHARE * count:
@@ -183,9 +183,10 @@ def test_more_than_a_thousand_partitions_are_written_at_a_time_where_files_suffi
         assert open_files(running) > count, "each keeps its file until its records are on the disk"
 
 
-def test_connections_beyond_what_descriptors_allow_are_refused_and_logs_and_operators_are_served(
+def test_connections_beyond_the_descriptors_are_refused(
     tmp_path: Path,
 ) -> None:
+    """Descriptors for logs and for operators are kept back, so both are served."""
     with daemon(tmp_path / "data", under=UNDER) as running, seglog.connect(running.address) as client:
         assert "384 connections" in running.log_text()
         client.create_topic("t", 1)
@@ -194,19 +195,12 @@ def test_connections_beyond_what_descriptors_allow_are_refused_and_logs_and_oper
             for _ in range(382):
                 held.enter_context(Wire(running))
             for _ in range(150):
-                with socket.create_connection(("127.0.0.1", running.port), timeout=_SEEN_WITHIN_SECONDS) as refused:
+                with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS) as refused:
                     assert b"384 connections" in refused.recv(4096)
             producer.send(b"v").result()
             assert client.metrics()["connections_open"] == 384
         producer.close()
         wait_until(lambda: client.metrics()["connections_open"] == 1, "connections to end")
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +211,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         (96, 512, 40, 120),
     ],
 )
-def test_a_stop_is_clean_however_few_descriptors_there_are_and_how_many_are_taken(
+def test_a_stop_is_clean_however_few_descriptors_are_left(
     nofile: int, handles: int, partitions: int, peers: int, tmp_path: Path
 ) -> None:
     under = ("sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh")
@@ -230,7 +224,7 @@ def test_a_stop_is_clean_however_few_descriptors_there_are_and_how_many_are_take
     with daemon(directory, "--set", f"seglog.handles.max={handles}", under=under) as running, ExitStack() as held:
         appended = _append_what_can_be(running, partitions, max(1_500 // partitions, 20))
         for _ in range(peers):
-            held.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=_SEEN_WITHIN_SECONDS))
+            held.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
         assert appended
         code = running.stop()
         assert (code, "stop_not_clean" in running.log_text()) == (0, False), running.log_text()[-2000:]

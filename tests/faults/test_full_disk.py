@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import seglog
 from seglog_protocol.errors import ClientTimeoutError, DiskFullError
-from tests.processes import Daemon, daemon
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, wait_until
 from tests.processes import seglog as seglog_cli
 from tests.small_disks import mounted
 
@@ -20,7 +19,6 @@ pytestmark = [
 ]
 
 _SIZE_MIB = 64
-_SEEN_WITHIN_SECONDS = 60
 _SHORT = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50"),
     *("--set", "log.flush.offset.checkpoint.interval.ms=100", "--set", "log.segment.delete.delay.ms=50"),
@@ -34,13 +32,6 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Sequence[str]]]:
     """A directory on a 64 MiB file system inside a mount namespace, and the command to enter it."""
     with mounted(tmp_path / "disk", f"size={_SIZE_MIB}m") as under:
         yield tmp_path / "disk", under
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def value(number: int) -> bytes:
@@ -94,9 +85,10 @@ def read(client: seglog.Client) -> list[bytes]:
         return [record.value or b"" for record in consumer]
 
 
-def test_a_small_disk_fills_refuses_reads_on_and_takes_records_again_when_retention_has_made_room(
+def test_a_full_disk_refuses_appends_until_retention_makes_room(
     small_disk: tuple[Path, Sequence[str]],
 ) -> None:
+    """A full disk refuses appends and serves reads; appends are accepted again when retention has made room."""
     mount_point, under = small_disk
     with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
@@ -117,7 +109,7 @@ def test_a_small_disk_fills_refuses_reads_on_and_takes_records_again_when_retent
                 _restart(running)
                 assert client.offsets("t")[0].latest == acked
                 assert read(client) == [value(number) for number in range(earliest, acked)]
-            with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+            with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
                 waiting = producer.send(value(acked))
                 client.alter_topic("t", config={"retention.bytes": 10_000_000})
                 assert waiting.result().offset == acked, "the producer waited, and the broker resumed"
@@ -137,9 +129,10 @@ def _restart(running: Daemon) -> None:
     running.start()
 
 
-def test_a_topic_can_be_deleted_while_somebody_else_has_filled_the_disk_to_the_last_byte(
+def test_a_topic_can_be_deleted_on_a_full_disk(
     small_disk: tuple[Path, Sequence[str]],
 ) -> None:
+    """Also where others have filled it to the last byte."""
     mount_point, under = small_disk
     with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1)
@@ -152,7 +145,7 @@ def test_a_topic_can_be_deleted_while_somebody_else_has_filled_the_disk_to_the_l
         with client.consumer("kept", start="earliest") as consumer:
             assert [record.value for record in consumer] == [b"kept"]
         client.delete_topic("t")
-        with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(b"again").result().offset == 1
         wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast to be made again")
 
@@ -165,9 +158,8 @@ _WAYS_TO_MAKE_ROOM: dict[str, Callable[[seglog.Client], object]] = {
 
 
 @pytest.mark.parametrize("way", _WAYS_TO_MAKE_ROOM)
-def test_work_that_frees_space_uses_the_ballast_before_the_full_disk_was_noticed(
-    small_disk: tuple[Path, Sequence[str]], way: str
-) -> None:
+def test_work_that_frees_space_may_use_the_ballast(small_disk: tuple[Path, Sequence[str]], way: str) -> None:
+    """Also before the broker has noticed that the disk is full."""
     mount_point, under = small_disk
     unmarked = ("--set", "seglog.disk.free.hard.bytes=0", "--set", "seglog.disk.free.soft.bytes=0")  # it is never seen
     quick = ("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50")
@@ -180,7 +172,7 @@ def test_work_that_frees_space_uses_the_ballast_before_the_full_disk_was_noticed
         fill_from_both_sides(client, mount_point, under)
         assert client.metrics()["ballast_bytes"] > 0
         _WAYS_TO_MAKE_ROOM[way](client)
-        with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(b"x" * 1_000_000).result().offset == 1, "more than the ballast had: there is room"
         assert running.stop() == 0
 
@@ -199,9 +191,10 @@ def _is_settled(client: seglog.Client) -> bool:
     return numbers["partitions_recovering"] == numbers["partitions_read_only_until_room"]
 
 
-def test_killed_on_a_disk_without_a_byte_left_it_serves_what_it_has_and_goes_on_by_itself(
+def test_a_start_on_a_full_disk_serves_what_there_is(
     small_disk: tuple[Path, Sequence[str]],
 ) -> None:
+    """After a kill on a disk without a free byte; it goes on by itself when there is room."""
     mount_point, under = small_disk
     with daemon(mount_point / "data", *_UNMARKED, under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 6, config={"segment.bytes": 2_000_000})
@@ -226,7 +219,7 @@ def test_killed_on_a_disk_without_a_byte_left_it_serves_what_it_has_and_goes_on_
         with pytest.raises(ClientTimeoutError, match="until there is room on the disk"):
             refused.send(b"refused", partition=waiting_for_room[0]).result()
         refused.close()
-        with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS, idempotent=False) as producer:
+        with client.producer("t", delivery_timeout=PATIENCE_SECONDS, idempotent=False) as producer:
             latest = client.offsets("t")[waiting_for_room[0]].latest
             waiting = producer.send(value(400), partition=waiting_for_room[0])
             subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
@@ -264,7 +257,7 @@ def test_deleting_needs_no_free_space(small_disk: tuple[Path, Sequence[str]], wa
         else:
             client.truncate_topic("t", dict.fromkeys(range(3)))
         wait_until(lambda: client.metrics()["disk_free_bytes"] > _PLENTY, "room")
-        with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(b"x" * 1_000_000).result().offset == 1
         wait_until(lambda: not client.ping().problems, "everything to be well")
         running.kill()
@@ -337,13 +330,14 @@ def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_p
         running.start()
         assert read(client) == [value(number) for number in range(acked)]
         client.truncate_topic("t", {0: acked - 20})
-        with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+        with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(value(acked)).result().offset == acked
         assert read(client) == [value(number) for number in range(acked - 20, acked + 1)]
         assert running.stop() == 0
 
 
-def test_a_stop_without_a_free_inode_is_clean_and_the_next_start_reads_nothing(tmp_path: Path) -> None:
+def test_a_stop_without_a_free_inode_is_clean(tmp_path: Path) -> None:
+    """The next start recovers nothing."""
     mount_point = tmp_path / "disk"
     quick = ("--set", "log.initial.task.delay.ms=0")
     with (

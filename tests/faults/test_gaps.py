@@ -98,7 +98,8 @@ def test_the_trio_consumer_gets_the_gap_too(tmp_path: Path) -> None:
         assert values == [*range(gap.start), *range(15, 20)]
 
 
-def test_a_lost_segment_is_a_gap_and_damage_an_error_that_says_where_to_go_on(tmp_path: Path) -> None:
+def test_a_lost_segment_is_a_gap_and_damage_is_an_error(tmp_path: Path) -> None:
+    """The error says at which offset to go on."""
     with daemon(tmp_path / "data") as running:
         fill(running, 60)
         running.kill()

@@ -29,6 +29,7 @@ def test_members_share_partitions_and_take_over_those_of_one_that_was_killed(tmp
 
 
 @pytest.mark.slow
-def test_native_and_kafka_members_share_a_topic_through_kills_of_members_and_of_the_broker(tmp_path: Path) -> None:
+def test_native_and_kafka_members_share_a_topic_through_kills(tmp_path: Path) -> None:
+    """Kills of members and of the broker."""
     mixed = [NATIVE, KAFKA_PYTHON, NATIVE, KAFKA_PYTHON]
     run_through_faults(tmp_path, {"red": mixed, "blue": mixed}, rounds=4, seed=soak_seed())

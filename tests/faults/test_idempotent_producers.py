@@ -154,12 +154,11 @@ async def test_the_same_on_trio(tmp_path: Path) -> None:
         hold_against(running.address, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ways", [("kill",) * 4, ("kill", "stop", "kill", "stop")], ids=["killed", "killed and stopped"]
 )
-def test_a_broker_that_is_killed_and_started_again_loses_nothing_and_doubles_nothing(
-    tmp_path: Path, ways: tuple[str, ...]
-) -> None:
+def test_a_killed_broker_loses_nothing_and_doubles_nothing(tmp_path: Path, ways: tuple[str, ...]) -> None:
     count, failures, sent = 2_000, list[BaseException](), threading.Semaphore(0)
     with daemon(tmp_path / "data") as running:
         create(running, segment_bytes=20_000)

@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 
 import seglog
-from tests.faults.kills import PATIENCE_SECONDS, Load, kill_and_look, look
+from tests.faults.kills import Load, kill_and_look, look
 from tests.faults.living_clients import Ledger, Ledgers, Policy, Reader, Writer
-from tests.processes import Daemon, daemon
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
 KILLS: Final = max(50, soak_scaled(200))

@@ -43,7 +43,9 @@ def produce_and_consume(port: int) -> None:
         client.delete_topic("t")
 
 
-def test_a_pipe_that_is_not_read_delays_neither_requests_nor_the_stop_and_no_line_is_lost(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_log_pipe_that_is_not_read_delays_nothing(tmp_path: Path) -> None:
+    """Neither requests nor the stop wait for it, and no line is lost."""
     process = start_daemon(tmp_path / "data", subprocess.PIPE)
     assert process.stderr is not None
     with ended(process):
@@ -59,7 +61,7 @@ def test_a_pipe_that_is_not_read_delays_neither_requests_nor_the_stop_and_no_lin
 
 
 @pytest.mark.slow
-def test_when_the_queue_is_full_lines_are_lost_and_the_gap_is_marked_in_place(tmp_path: Path) -> None:
+def test_lines_lost_from_a_full_log_queue_are_marked_in_place(tmp_path: Path) -> None:
     process = start_daemon(tmp_path / "data", subprocess.PIPE)
     assert process.stderr is not None
     with ended(process):

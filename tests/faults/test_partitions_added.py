@@ -5,8 +5,6 @@ Partitions that are missing in saved positions were added later.
 """
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -14,18 +12,17 @@ import trio
 import seglog
 import seglog.trio
 from seglog.core.partitioner import partition_for_key
-from tests.processes import Daemon, clean_environment, daemon, seglog_command
+from tests.processes import Daemon, clean_environment, seglog_command
 
 KEYS = [b"key %d" % number for number in range(40)]
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Daemon]:
+def running(emptied: Daemon) -> Daemon:
     """A daemon with a topic t of one partition."""
-    with daemon(tmp_path / "data") as started:
-        with seglog.connect(started.address) as client:
-            client.create_topic("t", partitions=1)
-        yield started
+    with seglog.connect(emptied.address) as client:
+        client.create_topic("t", partitions=1)
+    return emptied
 
 
 def add(running: Daemon, partitions: int = 4) -> None:
@@ -95,9 +92,8 @@ def test_the_command_line_that_follows_prints_them(running: Daemon) -> None:
 
 
 @pytest.mark.parametrize("follow", [True, False])
-def test_a_read_from_saved_positions_reads_new_partitions_from_the_earliest_record(
-    running: Daemon, follow: bool
-) -> None:
+def test_new_partitions_are_read_from_their_earliest_record(running: Daemon, follow: bool) -> None:
+    """By a read from positions that were saved before they were added."""
     send(running, b"0", 0)
     with seglog.connect(running.address) as client:
         with client.consumer("t") as consumer:
@@ -161,9 +157,8 @@ def send_until_it_fails(producer: seglog.Producer) -> None:
 
 @pytest.mark.parametrize("linger_ms", [0, 5])
 @pytest.mark.parametrize("ack", ["none", "os", "disk"])
-def test_a_producer_whose_topic_was_made_again_says_so_and_writes_nothing_to_the_new_one(
-    running: Daemon, ack: str, linger_ms: int
-) -> None:
+def test_a_producer_never_writes_to_a_recreated_topic(running: Daemon, ack: str, linger_ms: int) -> None:
+    """A producer whose topic was deleted and made again fails with an error that says so."""
     with seglog.connect(running.address) as client:
         producer = client.producer("t", ack=ack, linger_ms=linger_ms)  # type: ignore[arg-type]
         producer.send(b"old")

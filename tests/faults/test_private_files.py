@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import seglog
-from tests.faults.test_retention import fill, wait_until
-from tests.processes import daemon
+from tests.faults.test_retention import fill
+from tests.processes import daemon, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,8 @@ _OFTEN = (
 )
 
 
-def test_after_rolling_compacting_a_kill_and_a_clean_stop_nothing_is_for_others(tmp_path: Path) -> None:
+def test_no_file_can_be_read_by_others(tmp_path: Path) -> None:
+    """After rolls, compaction, a kill and a clean stop."""
     mask = os.umask(0)
     try:
         with daemon(tmp_path / "data", *_OFTEN) as running:

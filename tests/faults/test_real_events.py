@@ -21,6 +21,8 @@ from tests.processes import Daemon, clean_environment, daemon, seglog_command, s
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
 
+pytestmark = pytest.mark.slow
+
 _PARTITIONS = 3
 _MOMENT = 1_546_300_800_000  # 2019-01-01T00:00:00Z
 _CREATE = (
@@ -168,7 +170,6 @@ def test_everything_is_there_after_a_stop_and_a_start(loaded: Loaded) -> None:
     _check_everything(loaded)
 
 
-@pytest.mark.slow
 def test_index_files_deleted_while_stopped_come_back_byte_identical(loaded: Loaded) -> None:
     def indexes() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in loaded.daemon.directory.glob("*/*index")}

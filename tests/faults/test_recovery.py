@@ -17,13 +17,11 @@ import trio
 import seglog
 import seglog.trio
 from seglog_protocol.errors import PartitionOfflineError, PartitionRecoveringError
-from tests.faults.test_retention import wait_until
-from tests.processes import Daemon, daemon, seglog_json, workers
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, seglog_json, wait_until, workers
 from tests.processes import seglog as seglog_cli
 
 _VALUE = bytes(100_000)
 _RECORDS = 120
-_PATIENCE_SECONDS = 60
 _FLAGS = (
     *("--set", "log.initial.task.delay.ms=0"),
     *("--set", "log.flush.offset.checkpoint.interval.ms=50"),
@@ -94,7 +92,8 @@ def _values(client: seglog.Client, topic: str) -> list[bytes]:
         return [(record.value or b"").removesuffix(_VALUE) for record in consumer]
 
 
-def test_other_partitions_are_served_meanwhile_and_clients_wait_for_the_recovery(killed: Daemon) -> None:
+def test_other_partitions_are_served_during_a_recovery(killed: Daemon) -> None:
+    """Clients of the partition that is recovered wait for it."""
     held = _HeldUp(killed)
     with seglog.connect(killed.address) as client:
         told = seglog_json(killed.address, "ping")["recovery"]
@@ -114,8 +113,8 @@ def test_other_partitions_are_served_meanwhile_and_clients_wait_for_the_recovery
             delivery = producer.send(b"right through it")
             assert not delivery.done()
             held.let_go()
-            assert delivery.result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
-        reading.join(_PATIENCE_SECONDS)
+            assert delivery.result(timeout=PATIENCE_SECONDS).offset == _RECORDS
+        reading.join(PATIENCE_SECONDS)
         expected = [b"%d" % number for number in range(_RECORDS)]
         assert read[:_RECORDS] == expected
         assert _values(client, "big") == [*expected, b"right through it"]
@@ -135,7 +134,7 @@ async def test_clients_on_trio_wait_for_the_recovery_too(killed: Daemon) -> None
                 if len(read) > _RECORDS:
                     return
 
-    with trio.fail_after(_PATIENCE_SECONDS):
+    with trio.fail_after(PATIENCE_SECONDS):
         async with seglog.trio.connect(killed.address) as client, trio.open_nursery() as nursery:
             nursery.start_soon(follow, client)
             async with client.producer("big") as producer:
@@ -145,6 +144,7 @@ async def test_clients_on_trio_wait_for_the_recovery_too(killed: Daemon) -> None
     assert read == list(range(_RECORDS + 1))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_once(killed: Daemon) -> None:
     held = _HeldUp(killed)
     with seglog.connect(killed.address) as client:
@@ -156,6 +156,7 @@ def test_a_worker_that_is_killed_is_replaced_once(killed: Daemon) -> None:
         assert len(_values(client, "big")) == _RECORDS
 
 
+@pytest.mark.slow
 def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(killed: Daemon) -> None:
     held = _HeldUp(killed)
     with seglog.connect(killed.address) as client:
@@ -174,6 +175,7 @@ def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(kill
             assert len(_values(again, "big")) == _RECORDS
 
 
+@pytest.mark.slow
 def test_a_daemon_killed_during_a_recovery_ends_its_workers_and_starts_again(killed: Daemon) -> None:
     held = _HeldUp(killed)
     (worker,) = _workers(killed)
@@ -184,9 +186,10 @@ def test_a_daemon_killed_during_a_recovery_ends_its_workers_and_starts_again(kil
     with seglog.connect(killed.address) as client:
         assert _values(client, "big") == [b"%d" % number for number in range(_RECORDS)]
         with client.producer("big") as producer:
-            assert producer.send(b"more").result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
+            assert producer.send(b"more").result(timeout=PATIENCE_SECONDS).offset == _RECORDS
 
 
+@pytest.mark.slow
 def test_a_topic_is_deleted_and_a_daemon_stopped_during_a_recovery(killed: Daemon) -> None:
     _HeldUp(killed)
     with seglog.connect(killed.address) as client:

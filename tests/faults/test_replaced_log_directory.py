@@ -6,20 +6,13 @@ log with the same id, and its records for repetitions; a consumer would skip the
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
 
 import seglog
 import seglog.trio
-from tests.processes import Daemon, daemon
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Daemon]:
-    with daemon(tmp_path / "data") as started:
-        yield started
+from tests.processes import Daemon
 
 
 def replace(running: Daemon) -> None:
@@ -42,9 +35,10 @@ NEW = [b"new 0", b"new 1", b"new 2"]
 
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_a_producer_whose_topic_is_replaced_fails_its_records_and_accepts_no_more(
+def test_a_producer_whose_topic_is_replaced_fails_for_good(
     running: Daemon, linger_ms: float, *, idempotent: bool
 ) -> None:
+    """It fails its records and accepts no more."""
     with seglog.connect(running.address) as client:
         producer = client.producer("t", idempotent=idempotent, linger_ms=linger_ms)
         for number in range(3):

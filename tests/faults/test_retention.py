@@ -6,28 +6,19 @@ own timestamp.
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import seglog
 from seglog_protocol.errors import OffsetOutOfRangeError
-from tests.processes import Daemon, daemon
+from tests.processes import Daemon, daemon, wait_until
 from tests.processes import seglog as run_seglog
 
 _SHORT = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=20"),
     *("--set", "log.flush.offset.checkpoint.interval.ms=50", "--set", "log.segment.delete.delay.ms=50"),
 )
-_SEEN_WITHIN_SECONDS = 60
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
 
 
 def files(running: Daemon) -> list[str]:
@@ -44,7 +35,8 @@ def fill(client: seglog.Client, count: int, topic: str = "t") -> None:
             producer.flush()
 
 
-def test_segments_leave_the_log_then_their_names_then_the_disk_and_readers_get_the_gap(tmp_path: Path) -> None:
+def test_expired_segments_leave_the_log_then_the_disk(tmp_path: Path) -> None:
+    """First the log, then their names, then the disk; readers are given the gap."""
     with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config={"segment.bytes": 1024, "retention.ms": -1, "file.delete.delay.ms": 1500})
         fill(client, 50)
@@ -74,7 +66,8 @@ def test_segments_leave_the_log_then_their_names_then_the_disk_and_readers_get_t
         assert numbers["expired_bytes_total"] > 0
 
 
-def test_a_log_nobody_writes_to_ends_as_one_empty_segment_and_a_deleted_topic_as_nothing(tmp_path: Path) -> None:
+def test_an_idle_log_ends_as_one_empty_segment(tmp_path: Path) -> None:
+    """And a deleted topic as nothing."""
     with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
         short = {"segment.ms": 100, "retention.ms": 200, "file.delete.delay.ms": 50}
         client.create_topic("t", 1, config=short)
@@ -93,7 +86,8 @@ def test_a_log_nobody_writes_to_ends_as_one_empty_segment_and_a_deleted_topic_as
 
 
 @pytest.mark.slow
-def test_kills_under_retention_lose_no_record_before_its_time_and_leave_no_file(tmp_path: Path) -> None:
+def test_kills_under_retention_lose_no_unexpired_record(tmp_path: Path) -> None:
+    """And leave no file behind."""
     retention_ms = 400
     dice = random.Random(20_110_813)
     config = {

@@ -12,8 +12,8 @@ import pytest
 
 import seglog
 from seglog_protocol.errors import CorruptRecordError
-from tests.faults.test_retention import fill, wait_until
-from tests.processes import Daemon, clean_environment, daemon, workers
+from tests.faults.test_retention import fill
+from tests.processes import Daemon, clean_environment, daemon, wait_until, workers
 from tests.processes import seglog as seglog_cli
 
 _OFTEN = (
@@ -52,6 +52,7 @@ def _refuse_uncovered(running: Daemon) -> None:
         assert partition["covered"] == partition["segments"] - 1, partition
 
 
+@pytest.mark.slow
 def test_every_closed_segment_is_covered_after_a_stop_and_after_a_kill(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *_WITHOUT_SCRUB) as running:
         with seglog.connect(running.address) as client:

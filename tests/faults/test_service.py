@@ -34,7 +34,8 @@ def events(lines: Lines, last: str) -> list[str]:
     return [entry["event"] for entry in lines.until(last)]
 
 
-def test_a_configuration_file_that_became_a_pipe_holds_up_neither_clients_nor_a_stop(tmp_path: Path) -> None:
+def test_a_configuration_file_that_is_a_pipe_blocks_nothing(tmp_path: Path) -> None:
+    """Neither clients nor a stop wait for a reload that reads a pipe."""
     file = tmp_path / "seglogd.toml"
     file.write_text("")
     process = start_daemon(tmp_path / "data", subprocess.PIPE, "--config", str(file))

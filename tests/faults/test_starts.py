@@ -16,7 +16,7 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import ClientTimeoutError
 from tests.logs import append_one, batch_of_size
-from tests.processes import Daemon, daemon
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, wait_until
 from tests.small_disks import mounted
 from tests.support import soak_scaled, soak_seed
 
@@ -27,7 +27,6 @@ ROUNDS = int(os.environ.get("SEGLOG_SOAK_ROUNDS") or soak_scaled(20))
 VALUE_BYTES = 200_000
 OTHERS = 8
 """Partitions to which little is written: each has to be recovered, too."""
-_SEEN_WITHIN_SECONDS = 120
 
 
 def built(path: Path, count: int) -> None:
@@ -105,7 +104,7 @@ def test_a_small_disk_that_is_filled_and_killed_keeps_what_was_acked(tmp_path: P
                 acked = _filled(client, acked)
                 filled = acked - began
                 if is_to_the_last_byte:
-                    _wait_for_full(client)
+                    wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
             running.kill()
             if is_to_the_last_byte:
                 _fill_from_outside(mount_point, under)
@@ -121,7 +120,7 @@ def test_a_small_disk_that_is_filled_and_killed_keeps_what_was_acked(tmp_path: P
                 if is_to_the_last_byte:
                     subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
                 earliest = _made_room(client, rng, earliest, acked)
-                with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+                with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
                     receipt = producer.send(value(acked)).result()
                     assert receipt.offset == acked
                 acked += 1
@@ -146,13 +145,6 @@ def _filled(client: seglog.Client, first: int) -> int:
     raise AssertionError("the disk is not full after 400 MB")
 
 
-def _wait_for_full(client: seglog.Client) -> None:
-    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
-    while client.metrics()["ballast_bytes"] > 0:
-        assert time.monotonic() < deadline, "the ballast is never given up"
-        time.sleep(0.05)
-
-
 def _fill_from_outside(mount_point: Path, under: Sequence[str]) -> None:
     hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / "hog")]
     assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
@@ -173,7 +165,7 @@ def _read(client: seglog.Client, behind: int) -> list[int]:
 def _made_room(client: seglog.Client, rng: random.Random, earliest: int, acked: int) -> int:
     """Delete some of the oldest records as soon as possible; returns the new log start."""
     offset = rng.randrange((earliest + acked) // 2, acked + 1)
-    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             client.truncate_topic("t", {0: offset})

@@ -223,9 +223,8 @@ def test_kafka_finds_nothing_to_complain_about_and_reads_what_we_read(
     assert found.codecs["mixed-0"] >= ({"none"} if stage == "truncated" else set(CODECS))
 
 
-def test_a_flipped_bit_and_a_wrong_index_entry_and_a_torn_snapshot_would_be_found(
-    history: dict[str, Path], kafka: Path, tmp_path: Path
-) -> None:
+def test_kafkas_tool_finds_each_kind_of_damage(history: dict[str, Path], kafka: Path, tmp_path: Path) -> None:
+    """A flipped bit, a wrong index entry and a torn snapshot would be found."""
     shutil.copytree(history["stopped"] / "none-0", tmp_path / "none-0")
     log, index, time_index = (tmp_path / "none-0" / f"{0:020}{suffix}" for suffix in (".log", ".index", ".timeindex"))
     assert dump(kafka, [log, index, time_index]).complaints == []

@@ -118,9 +118,8 @@ def test_an_idempotent_producer(program: Program, foreign: Client, broker: Daemo
         assert all(batch.producer_id >= 0 and batch.base_sequence >= 0 for batch in stored(broker, name, 0))
 
 
-def test_what_seglog_produces_with_each_codec_it_consumes_by_offset_and_by_time(
-    program: Program, foreign: Client, broker: Daemon
-) -> None:
+def test_kafkas_client_consumes_what_seglog_produces(program: Program, foreign: Client, broker: Daemon) -> None:
+    """With each codec, by offset and by time."""
     able = replace(program, produces_null_headers=True, produces_binary_keys=True)
     sent = records(able)
     with topic(broker, f"{program.name}-consumed", len(program.codecs)) as name:

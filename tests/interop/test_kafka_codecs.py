@@ -110,7 +110,8 @@ def test_every_batch_header_says_what_kafkas_dump_tool_says(case: str) -> None:
     assert seen
 
 
-def test_uncompressed_batches_of_every_client_come_out_of_our_encoder_byte_for_byte() -> None:
+def test_our_encoder_writes_the_bytes_of_every_client() -> None:
+    """Of uncompressed batches."""
     seen = 0
     for name, _, segments in logs("codecs"):
         for header, batch in batches(segments):

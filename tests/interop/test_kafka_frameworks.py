@@ -83,7 +83,8 @@ def lines(first: int, last: int) -> str:
     return "".join(f"line {number}\n" for number in range(first, last))
 
 
-def test_connect_workers_share_tasks_through_the_death_of_one_and_of_the_broker(tmp_path: Path) -> None:
+def test_connect_workers_share_tasks_through_kills(tmp_path: Path) -> None:
+    """Kills of a worker and of the broker."""
     read, written = tmp_path / "read.txt", tmp_path / "written.txt"
     read.write_text(lines(0, 1000))
     with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
@@ -122,7 +123,8 @@ def test_connect_workers_share_tasks_through_the_death_of_one_and_of_the_broker(
         assert _member_count(client, "workers") == _member_count(client, "connect-sink") == 0
 
 
-def test_streams_programs_count_on_through_the_death_of_one_and_of_the_broker(tmp_path: Path) -> None:
+def test_streams_programs_count_on_through_kills(tmp_path: Path) -> None:
+    """Kills of a program and of the broker."""
     command = program("WordCount")
     with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
         client.create_topic("words", partitions=4)

@@ -197,7 +197,7 @@ def test_a_segment_that_is_gone_leaves_a_gap_which_reads_step_over_and_name(name
 # --- Leader epochs ----------------------------------------------------------------------------------------------------
 
 
-def test_leader_epochs_end_where_kafka_says_and_rise_by_one_after_a_stop_without_order(opened: Opened) -> None:
+def test_leader_epochs_end_where_kafka_says(opened: Opened) -> None:
     """Kafka's own rise by two at each of its starts; ours stays after a clean stop."""
     for name, log, kafka, ours, _ in opened.answered:
         ends = [[epoch, 0, *log.epochs.end_offset_for(epoch, ours.log_end)] for epoch in range(5)]

@@ -160,9 +160,8 @@ async def test_no_record_of_an_open_transaction_is_found_by_its_time(ledgers: Ka
             assert bool(answer.size) == (found is not None)
 
 
-async def test_at_the_last_stable_offset_a_fetch_of_committed_records_waits_whatever_is_appended(
-    tmp_path: Path, autojump_clock: object
-) -> None:
+async def test_a_committed_fetch_waits_at_the_last_stable_offset(tmp_path: Path, autojump_clock: object) -> None:
+    """Whatever is appended behind it."""
     unpack(load_case("transactions"), tmp_path)
     config, _ = load_config(None, "", {}, [f"log.dir={tmp_path}"])
     broker = Broker.open(config, PosixFileSystem(), ManualClock(), InlineOffload())

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 KILLS = 10
 
 
-def test_members_with_five_clients_share_topics_through_ten_kills_of_the_broker(tmp_path: Path) -> None:
+def test_members_of_five_clients_share_topics_through_kills(tmp_path: Path) -> None:
+    """Ten kills of the broker."""
     with skipped_where_absent("mixed members"):
         java = Program("java", java_program("JavaWorker"))
         python = python_environment()

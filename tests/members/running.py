@@ -15,11 +15,9 @@ from tests.members.lines import AnyLine, Assigned, Committed, Described, Handled
 from tests.members.programs.telling import SESSION_SECONDS
 from tests.members.schedule import Step, rounds_of
 from tests.members.workers import Crew, Program, Worker
-from tests.processes import Daemon, kafka_daemon
+from tests.processes import PATIENCE_SECONDS, Daemon, kafka_daemon
 
 PARTITIONS: Final = 12
-PATIENCE_SECONDS: Final = 300.0
-"""No promise of any speed: it is for what never comes."""
 LOOKS_A_ROUND: Final = 5
 HANDLED_A_ROUND: Final = 5 * PARTITIONS
 

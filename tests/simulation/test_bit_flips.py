@@ -105,7 +105,7 @@ async def test_no_flipped_bit_of_a_closed_segment_gives_a_consumer_wrong_records
     assert not wrong
 
 
-def test_an_offset_that_moved_into_a_gap_of_compaction_is_found_by_the_checksum_file() -> None:
+def test_an_offset_moved_into_a_gap_is_found_by_the_checksum_file() -> None:
     """Readers cannot notice it, because holes are normal there. They notice all others by the neighbouring batches."""
     disk = _compacted()
     right = {(record.offset, record.timestamp) for record in read_around(disk.log)}

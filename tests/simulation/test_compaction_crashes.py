@@ -198,9 +198,10 @@ def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
 
 
 @pytest.mark.parametrize("lost", [None, 3, 6, 9])
-def test_a_source_that_kept_its_name_in_a_power_cut_does_not_come_back_beside_its_replacement(
+def test_a_compacted_source_does_not_come_back_after_a_power_cut(
     lost: int | None,
 ) -> None:
+    """A source that kept its name in a power cut is not opened beside its replacement."""
     found, written = _swapped(lost)
     crashed_again = found.found_after(PROCESS_KILL)
     _check(found, written)

@@ -145,7 +145,7 @@ def _flips(position: int) -> Iterator[tuple[int, int]]:
         pytest.param(9, marks=pytest.mark.slow),
     ],
 )
-async def test_with_any_flipped_bit_of_a_batch_readers_lose_that_batch_and_no_other(number: int) -> None:
+async def test_a_flipped_bit_costs_readers_that_batch_and_no_other(number: int) -> None:
     """Within a segment, at its end, and in the one that is appended to; flipped under a broker that serves it."""
     written = await _written()
     path, position, first, behind = written.places[number]
@@ -190,7 +190,8 @@ async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:
 
 
 @pytest.mark.slow
-async def test_a_fetch_at_any_offset_near_damage_gets_an_error_with_the_offset_to_continue_at() -> None:
+async def test_a_fetch_near_damage_is_told_where_to_continue() -> None:
+    """At any offset near it."""
     written = await _written()
     end = len(written.records)
     for number in (3, 9):
@@ -240,7 +241,8 @@ def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) ->
 
 
 @pytest.mark.slow
-async def test_with_any_damaged_bytes_readers_get_all_undamaged_records_and_errors_for_the_others() -> None:
+async def test_readers_get_all_undamaged_records() -> None:
+    """Whichever bytes are damaged, and errors for the other records."""
     written = await _written()
     seed = int(os.environ.get("SEGLOG_DAMAGE_SEED", "0"))
     for round_ in range(int(os.environ.get("SEGLOG_DAMAGE_ROUNDS") or soak_scaled(100))):

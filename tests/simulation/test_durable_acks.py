@@ -278,7 +278,9 @@ def _config() -> BrokerConfig:
 
 
 @pytest.mark.parametrize(
-    "policy", [lambda _point: POWER_LOSS, RANDOM], ids=["nothing unsynced stays", "anything may stay"]
+    "policy",
+    [pytest.param(lambda _point: POWER_LOSS, marks=pytest.mark.slow), RANDOM],
+    ids=["nothing unsynced stays", "anything may stay"],
 )
 @pytest.mark.parametrize("begins_syncs", [False, True], ids=["syncs in a thread", "syncs without a thread"])
 async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(

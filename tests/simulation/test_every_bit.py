@@ -413,7 +413,7 @@ async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool) -> None:
     assert counts.keys() == {(CLEANER_CHECKPOINT, "nothing lost")}
 
 
-async def test_no_bit_of_the_ends_of_partitions_that_were_closed_in_order_does_harm() -> None:
+async def test_no_bit_of_the_clean_partitions_file_does_harm() -> None:
     """The file that a stop leaves if another partition could not be closed cleanly."""
     written = await _written(clean=True)
     del written.files[f"/data/{CLEAN_SHUTDOWN_FILE}"]
@@ -439,9 +439,8 @@ async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_har
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("truncated", [True, False], ids=["moved", "never moved"])
-async def test_no_bit_of_the_log_start_checkpoint_hides_a_record_or_brings_one_back(
-    clean: bool, truncated: bool
-) -> None:
+async def test_no_bit_of_the_log_start_checkpoint_does_harm(clean: bool, truncated: bool) -> None:
+    """None hides a record or brings one back."""
     written = await _written(clean=clean, truncated=truncated)
     _, failures = await _run(written, every=1, seed=0, only=_LOG_STARTS)
     assert not failures, "\n".join(failures[:50])

@@ -208,9 +208,10 @@ async def test_each_segment_leaves_within_the_predicted_interval(autojump_clock:
     assert {said.segment.state for said in told} == {"active", "closed", "deleted"}
 
 
-async def test_a_slow_producers_segment_stays_until_its_newest_record_is_old_and_then_goes_although_it_is_active(
+async def test_an_active_segment_expires_with_its_newest_record(
     autojump_clock: MockClock,
 ) -> None:
+    """A slow producer's segment stays until its newest record is old, and is then rolled and deleted."""
     said: dict[float, ExplainedSegment] = {}
     async with running(phase_ms=60_000) as run:
         week_ms = 7 * 86_400_000

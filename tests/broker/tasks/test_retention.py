@@ -140,7 +140,7 @@ async def test_expired_segments_are_counted_and_logged(autojump_clock: object) -
 # --- Clocks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("interval_ms", [100, 60_000, 5_000_000])
+@pytest.mark.parametrize("interval_ms", [1000, 60_000, 5_000_000])
 async def test_after_a_forward_clock_jump_nothing_expires_by_age_before_the_time_has_held_for_an_hour(
     autojump_clock: object, interval_ms: int
 ) -> None:

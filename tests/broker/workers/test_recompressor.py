@@ -337,7 +337,7 @@ async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_recompr
         peer, other = await served.greeted(), await served.greeted()
         await peer.send(1, *request_of(LARGE))
         await peer.send(2, *request_of(SMALL))
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not offload.begun:  # noqa: ASYNC110 - a real socket is between
                 await trio.sleep(0.001)
         await other.send(3, *request_of(SMALL))

@@ -21,16 +21,16 @@ def _put(offset_map: OffsetMap, keys: list[bytes], first: int = 0) -> int:
 @pytest.mark.parametrize("size", [8, 16, 17, 100, 1000])
 def test_an_entry_never_takes_more_than_it_is_counted_for(size: int) -> None:
     offset_map = OffsetMap(1 << 30, 1000)
-    pieces = [_keys(first, first + 100, size) for first in range(0, 50_000, 100)]
+    pieces = [_keys(first, first + 100, size) for first in range(0, 20_000, 100)]
     tracemalloc.start()
     try:
-        for first, piece in zip(range(0, 50_000, 100), pieces, strict=True):
+        for first, piece in zip(range(0, 20_000, 100), pieces, strict=True):
             offset_map.put(piece, np.arange(1000 + first, 1100 + first))
             peak = tracemalloc.get_traced_memory()[1]
             if first >= 10_000:  # below it arrays of a piece, and small tables, count for more than the entries
                 assert peak <= offset_map.size
         assert offset_map.size == len(offset_map) * (ENTRY_BYTES + size)
-        offset_map.are_last(np.arange(1000, 51_000))
+        offset_map.are_last(np.arange(1000, 21_000))
         assert tracemalloc.get_traced_memory()[0] <= offset_map.size
     finally:
         tracemalloc.stop()

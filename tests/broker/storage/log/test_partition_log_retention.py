@@ -374,7 +374,7 @@ def test_where_a_start_would_begin_is_known_for_each_drop_by_itself() -> None:
 @pytest.mark.parametrize("log_start", [0, 15], ids=["checkpoint not written", "checkpoint written"])
 def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(log_start: int) -> None:
     """The new, empty segment must have its name on the disk before any other loses its own."""
-    for seed in range(60):
+    for seed in range(20):
         disk = a_log(retention_ms=1000)
         disk.log.flusher.flush()
         doomed = disk.log.truncation.drop_oldest(3)
