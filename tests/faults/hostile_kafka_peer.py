@@ -6,12 +6,10 @@ size. It uses the topics ``target``, ``keyed`` and ``dated`` and unknown ones, a
 number of requests, of connections, and of error codes in responses.
 """
 
-import json
 import random
 import socket
 import struct
-import sys
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
@@ -29,14 +27,13 @@ from seglog_protocol.kafka import (
 )
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Struct
-from tests.faults.hostile_peer import BOMBS, BURST, TOPICS, bomb, many, name, plain_batch
+from tests.faults.hostile_peer import BOMBS, TOPICS, bomb, many, name, plain_batch
+from tests.faults.raw_peer import BURST, LAST, RawPeer, Unfinished, run
 from tests.processes import PATIENCE_SECONDS
 from tests.protocol.kafka.instances import Instances
 from tests.protocol.kafka.mutations import mutated
 
 KEYS: Final = tuple(APIS)
-LAST: Final = 2**31 - 1
-"""The correlation id of the request at the end of a burst, which is answered when all before it are."""
 
 _HEADER: Final = struct.Struct(">hhi")
 _WAIT_MS_MAX: Final = 100
@@ -398,44 +395,25 @@ ALL_OFFSETS_VERSION_MIN: Final = 2
 # --- The peer ---------------------------------------------------------------------------------------------------------
 
 
-class Peer:
-    """One connection at a time; a new one whenever the broker has closed it."""
+class Peer(RawPeer):
+    """It speaks Kafka's protocol."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.connections = 0
-        self.answers: Counter[str] = Counter()
-        self.received = 0  # bytes
-        self.largest = 0  # bytes of a response
-        self._sock: socket.socket | None = None
+    def begin(self, sock: socket.socket) -> None:
+        """Read from the first byte of a response on."""
         self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
         # Of requests that get a response, by correlation id, which a mutated one may share with another: api and
         # version, in order.
         self._asked: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
 
-    def connected(self) -> socket.socket:
-        if self._sock is None:
-            self.connections += 1
-            self._sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
-            self._asked.clear()
-        return self._sock
-
     def send(self, *frames: bytes) -> bool:
-        sock = self.connected()
+        self.connected()
         for frame in frames:
             if len(frame) >= 4 + _HEADER.size:
                 api_key, version, correlation_id = _HEADER.unpack_from(frame, 4)
                 if api_key == messages.ProduceRequest.API_KEY and (read := _read(frame[4:])) and _is_silent(read[1]):
                     continue
                 self._asked[correlation_id].append((api_key, version))
-        try:
-            sock.sendall(b"".join(frames))
-        except (BrokenPipeError, ConnectionResetError):
-            self.close()
-            return False
-        return True
+        return super().send(*frames)
 
     def ask(self, request: Request, version: int) -> list[Struct]:
         """The response; none if the broker closed the connection."""
@@ -452,15 +430,7 @@ class Peer:
                 response = self._understood(got, frame)
                 if got == correlation_id:
                     return [response]
-            try:
-                data = self._sock.recv(256 * 1024)
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                self.close()
-                return []
-            self.received += len(data)
-            self._reader.receive_data(data)
+            self._reader.receive_data(self.receive())
         return []
 
     def _understood(self, correlation_id: int, frame: memoryview) -> Struct:
@@ -481,11 +451,6 @@ class Peer:
                 for item in value:
                     self._count(item)
 
-    def close(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-
 
 def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
     ids = topic_ids(peer.port)
@@ -504,56 +469,28 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
             data = b"".join(burst)
             peer.send(data[: dice.randrange(len(data))])
             peer.close()
-        elif peer.send(*burst, end) and not answered(peer, 0.1 if may_end else PATIENCE_SECONDS):
+        elif peer.send(*burst, end) and not peer.is_answered(0.1 if may_end else PATIENCE_SECONDS):
             assert may_end, "the broker closed a connection that it should not have closed"
             peer.close()
     return sent
 
 
-def answered(peer: Peer, seconds: float) -> bool:
-    """Whether the last request of a burst gets a response; not if a changed length makes the broker wait for more."""
-    sock = peer.connected()
-    sock.settimeout(seconds)
-    try:
-        return bool(peer.wait_for(LAST))
-    except TimeoutError:
-        return False
-    finally:
-        if peer._sock is not None:
-            sock.settimeout(PATIENCE_SECONDS)
-
-
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
     ids = topic_ids(peer.port)
-    announcing: list[Peer] = []
+    unfinished = Unfinished(peer)
     for _ in range(count):
         what = dice.random()
         if what < 0.002:
-            if len(announcing) >= 12:
-                announcing.pop(0).close()
-            other = Peer(peer.port)
-            other.send(struct.pack(">ihh", 60_000_000, 0, 9) + bytes(dice.choice([0, 100, 65_536, 1_000_000])))
-            announcing.append(other)
+            unfinished.begin(struct.pack(">ihh", 60_000_000, 0, 9), dice)
             continue
         request, version = hostile(dice, ids)
         if _is_silent(request):
             peer.send(b"".join(write_request(2, "peer", request, version)))
             request, version = messages.ApiVersionsRequest(), 0
         peer.ask(request, version)
-    for other in announcing:
-        other.close()
+    unfinished.close()
     return count
 
 
-def main() -> None:
-    port, kind, count, seed = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    peer = Peer(port)
-    send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
-    sent = send(peer, count, random.Random(seed))
-    peer.close()
-    told = {"sent": sent, "connections": peer.connections, "answers": peer.answers}
-    print(json.dumps(told | {"largest": peer.largest, "received": peer.received}))
-
-
 if __name__ == "__main__":
-    main()
+    run(Peer, mutated=send_mutated, hostile=send_hostile)

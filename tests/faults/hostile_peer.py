@@ -6,12 +6,9 @@ size. It uses the topics ``target``, ``keyed`` and ``dated`` and unknown ones, a
 number of requests, of connections, and of replies by code.
 """
 
-import json
 import math
 import random
 import socket
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Final
@@ -20,10 +17,9 @@ from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.compression import Codec
 from seglog_protocol.frames import PREFIX, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import PROTOCOL_NAME
-from tests.processes import PATIENCE_SECONDS
+from tests.faults.raw_peer import BURST, LAST, RawPeer, Unfinished, run
 
 TOPICS: Final = ("target", "keyed", "dated")
-BURST: Final = 32
 MIB: Final = 1024 * 1024
 
 Header = dict[str, Any]
@@ -253,33 +249,14 @@ def ids(dice: random.Random) -> dict[str, str]:
 # --- The peer ---------------------------------------------------------------------------------------------------------
 
 
-class Peer:
-    """One connection at a time; a new one whenever the broker has closed it."""
+class Peer(RawPeer):
+    """It speaks the native protocol."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.connections = 0
-        self.answers: Counter[str] = Counter()
-        self.largest = self.received = 0  # bytes of a reply, and of all
-        self._sock: socket.socket | None = None
+    def begin(self, sock: socket.socket) -> None:
+        """Say hello."""
         self._reader = FrameReader()
-
-    def connected(self) -> socket.socket:
-        if self._sock is None:
-            self.connections += 1
-            self._sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
-            self._reader = FrameReader()
-            self._sock.sendall(encode_frame({"id": 0, "api": "hello", "v": 1, "protocol": PROTOCOL_NAME}))
-            self.wait_for(0)
-        return self._sock
-
-    def send(self, data: bytes) -> bool:
-        try:
-            self.connected().sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            self.close()
-            return False
-        return True
+        sock.sendall(encode_frame({"id": 0, "api": "hello", "v": 1, "protocol": PROTOCOL_NAME}))
+        self.wait_for(0)
 
     def wait_for(self, request_id: int) -> bool:
         """Read until a reply; False if the broker closed the connection. Raises TimeoutError if it hangs."""
@@ -290,26 +267,10 @@ class Peer:
                 self.answers["fine" if error is None else str(error.get("code"))] += 1
                 if frame.header.get("id") == request_id:
                     return True
-            try:
-                data = self._sock.recv(256 * 1024)
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                self.close()
-                return False
-            self.received += len(data)
+            data = self.receive()
             for at in range(0, len(data), 64 * 1024):
                 self._reader.receive_data(data[at : at + 64 * 1024])
         return False
-
-    def close(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-
-
-LAST: Final = 2**40
-"""The id of the request at the end of a burst, which is answered when all before it are."""
 
 
 def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
@@ -325,35 +286,18 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
         if dice.random() < 0.01:
             peer.send(burst[: dice.randrange(len(burst))])
             peer.close()
-        elif peer.send(burst + end) and not answered(peer):
+        elif peer.send(burst, end) and not peer.is_answered(0.2):
             peer.close()
     return sent
 
 
-def answered(peer: Peer) -> bool:
-    """Whether the last request of a burst gets a reply; not if a changed length makes the broker wait for more."""
-    assert peer.connected() is not None
-    peer.connected().settimeout(0.2)
-    try:
-        return peer.wait_for(LAST)
-    except TimeoutError:
-        return False
-    finally:
-        if peer._sock is not None:
-            peer.connected().settimeout(PATIENCE_SECONDS)
-
-
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
     requests = hostile(dice)
-    announcing: list[Peer] = []
+    unfinished = Unfinished(peer)
     for number in range(count):
         what = dice.random()
         if what < 0.002:
-            if len(announcing) >= 12:
-                announcing.pop(0).close()
-            other = Peer(peer.port)
-            other.send(PREFIX.pack(60_000_000, 100) + bytes(dice.choice([0, 100, 65_536, 1_000_000])))
-            announcing.append(other)
+            unfinished.begin(PREFIX.pack(60_000_000, 100), dice)
             continue
         if what < 0.004:
             kind, codec = dice.choice(BOMBS)
@@ -369,20 +313,9 @@ def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
             payload = b""
         if peer.send(encode_frame(packed, [payload])):
             peer.wait_for(request_id)
-    for other in announcing:
-        other.close()
+    unfinished.close()
     return count
 
 
-def main() -> None:
-    port, kind, count, seed = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    peer = Peer(port)
-    send = {"mutated": send_mutated, "hostile": send_hostile}[kind]
-    sent = send(peer, count, random.Random(seed))
-    peer.close()
-    told = {"sent": sent, "connections": peer.connections, "answers": peer.answers}
-    print(json.dumps(told | {"largest": peer.largest, "received": peer.received}))
-
-
 if __name__ == "__main__":
-    main()
+    run(Peer, mutated=send_mutated, hostile=send_hostile)

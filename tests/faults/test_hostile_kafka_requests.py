@@ -13,7 +13,8 @@ import pytest
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages, write_request
 from tests.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
-from tests.faults.hostile_kafka_peer import LAST, Peer, fetch, one_thing_many_times, produce, versions_of
+from tests.faults.hostile_kafka_peer import Peer, fetch, one_thing_many_times, produce, versions_of
+from tests.faults.raw_peer import LAST
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
