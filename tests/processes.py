@@ -28,7 +28,7 @@ def _home(package: str) -> str:
 
 _PACKAGES = os.pathsep.join(dict.fromkeys(map(_home, ("seglog_broker", "seglog_protocol", "seglog"))))
 """Where the packages under test are: in this checkout, or where a wheel of it is installed."""
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 600
 """Before a test gives up something that always happens, on the busiest machine."""
 _STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, and there may be ten thousand
 

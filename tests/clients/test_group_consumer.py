@@ -469,6 +469,7 @@ def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(r
     assert all(offset == value // 6 and partition == value % 6 for w in workers for partition, offset, value in w.rows)
 
 
+@pytest.mark.slow
 def test_a_member_that_is_stopped_for_longer_than_its_session_goes_on_with_what_it_has_then(running: Daemon) -> None:
     send(running, range(60), partitions=6)
     first = Worker(running, "first", "range")

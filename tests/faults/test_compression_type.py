@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import seglog
 from seglog.raw import RawBatch, append
 from seglog_protocol.batch_builder import encode_batch
@@ -30,6 +32,7 @@ def _dumped_codecs(partition: Path) -> tuple[list[str], list[str]]:
     return [batch["codec"] for batch in found[0]], found[1][0]["codecs"]
 
 
+@pytest.mark.slow
 def test_every_codec_is_stored_in_every_codec_and_read_as_it_was_sent(tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as running:
         with seglog.connect(running.address) as client:

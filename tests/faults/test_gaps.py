@@ -129,6 +129,7 @@ def held_by_kafka(facts: Mapping[str, Any]) -> set[int]:
     return {n for b in batches if b["isControl"] for n in range(b["baseOffset"], b["lastOffset"] + 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["in order", "killed"])
 def test_what_kafka_compacted_is_named_compacted_to_the_last_offset(stopped: str, tmp_path: Path) -> None:
     case = load_case("compacted")

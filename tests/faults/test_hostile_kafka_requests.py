@@ -56,6 +56,7 @@ def beset_on_kafkas_port(
     return found
 
 
+@pytest.mark.slow
 def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
         judge(running, beset_on_kafkas_port(running, mutated=400, hostile=10, seed=2, mutating=1))

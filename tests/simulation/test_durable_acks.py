@@ -282,7 +282,11 @@ def _config() -> BrokerConfig:
     [pytest.param(lambda _point: POWER_LOSS, marks=pytest.mark.slow), RANDOM],
     ids=["nothing unsynced stays", "anything may stay"],
 )
-@pytest.mark.parametrize("begins_syncs", [False, True], ids=["syncs in a thread", "syncs without a thread"])
+@pytest.mark.parametrize(
+    "begins_syncs",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["syncs in a thread", "syncs without a thread"],
+)
 async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(
     policy: Callable[[int], CrashPolicy], begins_syncs: bool
 ) -> None:

@@ -55,6 +55,7 @@ def fill(client: Client) -> None:
 BEFORE_JOBS, JOBS = re.split(r"^(?=## Jobs$)", PAGE, flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_programs_of_the_page_run_in_their_order(
     spark: "SparkSession", running: Daemon, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -569,7 +569,7 @@ def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
 
 @pytest.mark.parametrize("created_again", [False, True])
 @pytest.mark.parametrize("room_again", [False, True])
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("gone", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_whole_or_gone(
     created_again: bool, room_again: bool, gone: bool
 ) -> None:

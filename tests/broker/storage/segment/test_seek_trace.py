@@ -211,6 +211,7 @@ def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(e
         assert moment.record_offset == offset
 
 
+@pytest.mark.slow
 def test_every_offset_of_a_large_index_takes_few_probes_and_a_short_scan() -> None:
     """More entries than are kept in memory, so that both halves are searched, and a closed segment before them."""
     disk = LogOnDisk(config(index_interval_bytes=0, segment_bytes=1 << 20))

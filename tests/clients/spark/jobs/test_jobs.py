@@ -139,6 +139,7 @@ def test_an_archive_commits_how_far_it_is_to_a_group(
     assert client.describe_group(f"{topic}-archive").records == 0
 
 
+@pytest.mark.slow
 def test_an_archive_by_date_is_to_other_jobs_what_one_without_dates_is(
     job: Job, command: Command, spark: "SparkSession", client: Client, topic: str, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ async def test_members_with_a_megabyte_each(autojump_clock: trio.testing.MockClo
         judge(turns)
 
 
+@pytest.mark.slow
 async def test_very_many_groups(autojump_clock: trio.testing.MockClock) -> None:
     async with running(ForgetfulFileSystem()) as broker:
         await with_topic(broker)
@@ -198,6 +199,7 @@ async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.M
     broker.close()
 
 
+@pytest.mark.slow
 async def test_many_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock) -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)
@@ -212,6 +214,7 @@ async def test_many_members_that_read_very_many_topics(autojump_clock: trio.test
         judge(turns)
 
 
+@pytest.mark.slow
 async def test_members_that_read_very_many_topics_each_others(autojump_clock: trio.testing.MockClock) -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)
@@ -224,6 +227,7 @@ async def test_members_that_read_very_many_topics_each_others(autojump_clock: tr
         judge(turns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 8])
 async def test_members_that_read_very_many_topics_whose_group_changes_its_protocol(
     autojump_clock: trio.testing.MockClock, members: int
