@@ -14,6 +14,7 @@ from seglog_broker.api.pending_appends import Acknowledged
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.wire import Wire
+from seglog_broker.runtime import budget
 from seglog_protocol.frame_receiver import Buffer
 
 APPENDS_IN_FLIGHT_MAX: Final = 1_000
@@ -23,7 +24,7 @@ APPEND_BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 """Bytes of their payloads together, so that one connection cannot put more than this before the fsync that all wait
 for. The first append is always accepted, however large."""
 
-REPLIES_A_TURN: Final = 64
+REPLIES_A_TURN: Final = budget.items_of(cost=30)
 """Replies sent in a row before other tasks run, or those to appends that were served together."""
 
 

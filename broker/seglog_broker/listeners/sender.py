@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from seglog_broker.listeners.transport import Transport
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import CutError, Transfers
 from seglog_broker.storage.io.filesystem import Buffer, File
@@ -19,7 +20,7 @@ from seglog_protocol.errors import StorageError
 SEND_STEP_BYTES: Final = 256 * 1024
 """Bytes sent, or read from the disk, in one step; other tasks run between two. It takes 0.25 ms at 1 GB/s."""
 
-SLICES_A_STEP: Final = 128
+SLICES_A_STEP: Final = budget.items_of(cost=15)
 """Parts of files that are sent in one step: an answer from many partitions may have thousands of some bytes each."""
 
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024

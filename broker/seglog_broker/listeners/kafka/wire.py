@@ -62,10 +62,10 @@ READ_AT_ONCE_BYTES: Final = 16 * 1024
 APART_BYTES: Final = 1024 * 1024
 """Of a response that are freed before other tasks run."""
 
-APPENDS_AT_ONCE: Final = budget.TURN // budget.BATCH
+APPENDS_AT_ONCE: Final = budget.items_of(budget.BATCH)
 """Partitions of a Produce request that are written before other connections have their turn."""
 
-REFUSED_AT_ONCE: Final = 500
+REFUSED_AT_ONCE: Final = budget.items_of(cost=4)
 """Partitions of a Produce request that are looked at, and perhaps refused, before other connections have their turn."""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
 from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix
@@ -57,7 +58,7 @@ def encode_append_replies(
 
 _NO_PREFIX: Final = bytes(PREFIX.size)
 
-RESULTS_A_TURN: Final = 256
+RESULTS_A_TURN: Final = budget.items_of(cost=8)
 """Items of the lists of a long reply that are encoded before other tasks run."""
 
 

@@ -23,9 +23,8 @@ from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
 from kafka.structs import TopicPartition
 
 from seglog_broker.config.kafka_configs import ResourceType
-from seglog_broker.listeners.kafka import turns
-from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes
-from seglog_broker.runtime import response_memory
+from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes, topics
+from seglog_broker.runtime import budget, response_memory
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
@@ -154,7 +153,7 @@ async def test_transactions_are_listed_by_expressions_that_re2_takes(pattern: st
 
 
 async def test_metadata_is_of_what_topics_are_when_their_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "EFFORT_A_TURN", 0)
+    monkeypatch.setattr(topics, "TOPIC_COST", budget.TURN)
     async with kafka() as served:
         changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=5), None]  # the last one first
 

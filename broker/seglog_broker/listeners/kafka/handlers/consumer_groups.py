@@ -19,12 +19,13 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_failure
 from seglog_broker.listeners.kafka.handlers.cluster import group_operations
 from seglog_broker.listeners.kafka.handlers.group_admin import MEMBER_BYTES
-from seglog_broker.listeners.kafka.turns import Turns, in_turns
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, in_turns
+from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import InvalidRequestError
 from seglog_protocol.kafka import messages
 
-NAMES_AN_EFFORT: Final = 20
+NAME_COST: Final = 0.2
 """Names of topics, or numbers of partitions, that cost as much as a part of a response."""
 
 _MEMBER_MAKES_ITS_ID_VERSION_MIN: Final = 1
@@ -106,9 +107,9 @@ async def consumer_group_describe(
 ) -> messages.ConsumerGroupDescribeResponse:
     """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
     response = messages.ConsumerGroupDescribeResponse()
-    turns = Turns(context)
+    turns = Turns(context.turn)
     for name in dict.fromkeys(request.group_ids):
-        await turns.work(0)
+        await turns.spend(TOPIC_COST)
         described = _Described(group_id=name)
         response.groups.append(described)
         try:
@@ -130,7 +131,7 @@ async def _member_in_turn(context: RequestContext, turns: Turns, member: Consume
     """A member with what it reads and has, which may be very many topics."""
     topics = [*member.assigned, *member.target]
     partitions = sum([len(item.partitions) for item in topics])
-    await turns.work((len(member.topics) + partitions) // NAMES_AN_EFFORT + len(topics))
+    await turns.spend(TOPIC_COST + NAME_COST * (len(member.topics) + partitions) + PARTITION_COST * len(topics))
     context.reserve(
         MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8
     )

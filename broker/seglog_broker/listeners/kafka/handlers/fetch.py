@@ -25,6 +25,7 @@ import trio
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.partitions.fetch_response import FetchAnswer
+from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.kafka import messages
@@ -40,7 +41,7 @@ PARTITIONS_MAX: Final = 10_000
 ERRORS_HELD_SECONDS: Final = 0.1
 """A response of nothing but errors is held for so long: some clients ask again at once, thousands of times a second."""
 
-PARTITIONS_A_TURN: Final = 500
+PARTITIONS_A_TURN: Final = budget.items_of(4)
 """Partitions that are looked at before other tasks run."""
 
 EPOCH_NOT_KNOWN: Final = -1

@@ -23,7 +23,8 @@ from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDesc
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers.cluster import group_operations
-from seglog_broker.listeners.kafka.turns import Turns, in_turns
+from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
+from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import UnknownGroupError
 from seglog_protocol.kafka import messages
@@ -48,7 +49,7 @@ async def describe_groups(
 ) -> messages.DescribeGroupsResponse:
     """Groups of the classic protocol with their members. One that is unknown is Dead; since version 6, an error."""
     response = messages.DescribeGroupsResponse()
-    turns = Turns(context)
+    turns = Turns(context.turn)
     for name in dict.fromkeys(request.groups):
         try:
             described = await _described(context, turns, name)
@@ -67,7 +68,7 @@ async def describe_groups(
 
 async def _described(context: RequestContext, turns: Turns, name: str) -> _Described:
     """A group of the classic protocol. Raises UnknownGroupError for any other."""
-    await turns.work(0)
+    await turns.spend(TOPIC_COST)
     context.reserve(PART_BYTES + 2 * len(name))
     group, _ = context.groups.describe(name)
     if group.kind != CLASSIC:
@@ -84,7 +85,7 @@ async def _described(context: RequestContext, turns: Turns, name: str) -> _Descr
 
 async def _member(context: RequestContext, turns: Turns, member: MemberDescription, *, is_stable: bool) -> _Member:
     """A member, with what it said of itself only while the group is stable."""
-    await turns.work(0)
+    await turns.spend(TOPIC_COST)
     metadata = member.metadata if is_stable else b""
     context.reserve(MEMBER_BYTES + len(metadata) + len(member.assignment))
     return _Member(
@@ -102,7 +103,7 @@ async def list_groups(context: RequestContext, request: messages.ListGroupsReque
     states = {state.strip().lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     try:
-        turns = Turns(context)
+        turns = Turns(context.turn)
         groups = await context.groups.list_groups()
         return messages.ListGroupsResponse(
             groups=[
@@ -116,7 +117,7 @@ async def list_groups(context: RequestContext, request: messages.ListGroupsReque
 
 
 async def _listed(context: RequestContext, turns: Turns, group: ListedGroup) -> messages.ListGroupsResponse.ListedGroup:
-    await turns.work(0)
+    await turns.spend(TOPIC_COST)
     context.reserve(PART_BYTES + 2 * len(group.group))
     return messages.ListGroupsResponse.ListedGroup(
         group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.kind

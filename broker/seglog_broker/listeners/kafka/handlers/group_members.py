@@ -51,7 +51,7 @@ from seglog_broker.coordinators.groups.membership import (
 )
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
-from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, in_turns
+from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
@@ -88,7 +88,7 @@ def find_coordinator(
             host=found.host,
             port=found.port,
         )
-    if len(request.coordinator_keys) > EFFORT_A_TURN:
+    if len(request.coordinator_keys) > PARTITIONS_A_TURN:
         return None
     return messages.FindCoordinatorResponse(
         coordinators=[_found(context, key, request.key_type) for key in request.coordinator_keys]

@@ -32,7 +32,8 @@ from seglog_broker.coordinators.groups.committed_offsets import Committed, Commi
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
-from seglog_broker.listeners.kafka.turns import EFFORT_A_TURN, Turns, in_turns, in_turns_of, run_out
+from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns, in_turns_of, run_out
+from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
@@ -70,9 +71,9 @@ async def offset_commit(
     response = messages.OffsetCommitResponse()
     wanted: list[OffsetToCommit] = []
     places: list[_CommittedPartition] = []
-    turns = Turns(context)
+    turns = Turns(context.turn)
     for asked in request.topics:
-        await turns.work(0)
+        await turns.spend(TOPIC_COST)
         answered = _CommittedTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
         name: str | None = asked.name
@@ -128,7 +129,7 @@ def offset_fetch(context: RequestContext, request: messages.OffsetFetchRequest) 
         if topics is None:
             return None
         asked += sum([1 + len(topic.partition_indexes) for topic in topics])
-    if asked > EFFORT_A_TURN:
+    if asked > PARTITIONS_A_TURN:
         return None
     response = messages.OffsetFetchResponse()
     run_out(_fetch(context, request, response))
@@ -253,8 +254,8 @@ def _look_up(
     only_known: bool = False,
 ) -> Iterator[None]:
     """Add to ``found`` what is committed for partitions of a topic; ``only_known``: without those that have nothing."""
-    for begin in range(0, max(1, len(numbers)), EFFORT_A_TURN):
-        some = [(name, number) for number in numbers[begin : begin + EFFORT_A_TURN]]
+    for begin in range(0, max(1, len(numbers)), PARTITIONS_A_TURN):
+        some = [(name, number) for number in numbers[begin : begin + PARTITIONS_A_TURN]]
         committed = context.groups.committed(group.group_id, some, asker.committer)
         context.reserve(sum([PART_BYTES + 2 * len(item.metadata) for item in committed]))
         known = [item for item in committed if item.offset >= 0 or not only_known]
@@ -319,9 +320,9 @@ async def offset_delete(
     topics = context.topics
     wanted: list[tuple[str, int]] = []
     places: list[_DeletedPartition] = []
-    turns = Turns(context)
+    turns = Turns(context.turn)
     for asked in request.topics:
-        await turns.work(0)
+        await turns.spend(TOPIC_COST)
         answered = _DeletedTopic(name=asked.name)
         response.topics.append(answered)
         topic = topics.get(asked.name)

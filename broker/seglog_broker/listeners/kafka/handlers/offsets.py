@@ -28,8 +28,10 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
 from seglog_broker.listeners.kafka.handlers.fetch import epoch_error, isolation_of
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime.budget import Turns
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -52,11 +54,8 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 """Moments with a meaning of their own (Kafka's ListOffsetsRequest). Here nothing is tiered, all is local."""
 
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that are looked at before other tasks run."""
-
-SEGMENTS_A_TURN: Final = 20_000
-"""Segments whose largest timestamps are compared before other tasks run."""
+SEGMENT_COST: Final = 0.1
+"""Microseconds to compare the largest timestamp of a segment."""
 
 _NEVER: Final = 1 << 15
 _VERSIONS_MIN: Final = MappingProxyType(
@@ -78,7 +77,7 @@ async def list_offsets(context: RequestContext, request: messages.ListOffsetsReq
     topics: dict[str, _OffsetsTopic] = {}
     wanted: list[OffsetsPartition] = []
     places: list[tuple[_OffsetsPartition, int]] = []
-    effort = 0.0
+    turns = Turns(context.turn)
     for topic in request.topics:
         answered = topics.get(topic.name)
         if answered is None:
@@ -93,12 +92,8 @@ async def list_offsets(context: RequestContext, request: messages.ListOffsetsReq
                 continue
             answered.partitions.append(place)
             partition = context.broker.partitions.find_readable(topic.name, item.partition_index)
-            effort += 1 / PARTITIONS_A_TURN
-            if partition is not None and item.timestamp == MAX_TIMESTAMP:
-                effort += len(partition.log.segments) / SEGMENTS_A_TURN
-            if effort > 1:
-                effort = 0
-                await context.turn()
+            segments = 0 if partition is None or item.timestamp != MAX_TIMESTAMP else len(partition.log.segments)
+            await turns.spend(PARTITION_COST + SEGMENT_COST * segments)
             if item.timestamp < 0 and context.version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
                 place.error_code = ErrorCode.UNSUPPORTED_VERSION
                 continue

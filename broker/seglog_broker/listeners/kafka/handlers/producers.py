@@ -26,6 +26,7 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError
@@ -34,7 +35,7 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import InitProducerReply, InitProducerRequest
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-PRODUCERS_A_TURN: Final = 500
+PRODUCERS_A_TURN: Final = budget.items_of(4)
 """Producers that are described before other tasks run."""
 
 _STATES: Final = frozenset(

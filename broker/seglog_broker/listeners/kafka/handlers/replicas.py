@@ -35,12 +35,13 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime import budget
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
-PARTITIONS_A_TURN: Final = 64
+PARTITIONS_A_TURN: Final = budget.items_of(30)
 """Partitions that are looked at before other tasks run."""
 
 _NOT_KNOWN: Final = -1

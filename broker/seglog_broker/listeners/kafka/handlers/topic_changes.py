@@ -29,7 +29,8 @@ from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.handlers.replicas import check_replicas
-from seglog_broker.listeners.kafka.turns import EFFORT_OF_CHANGE, Turns
+from seglog_broker.listeners.kafka.turns import CHANGE_COST
+from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
@@ -73,11 +74,11 @@ async def create_topics(
     """Topics are created together, each with its own result."""
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
-    turns = Turns(context)
+    turns = Turns(context.turn)
     too_many = _partitions_made(context, request.topics) > PARTITIONS_MAX
     planned: list[tuple[_Created, CreateTopicRequest]] = []
     for wanted in request.topics:
-        await turns.work(EFFORT_OF_CHANGE)
+        await turns.spend(CHANGE_COST)
         if not times[wanted.name]:
             continue  # it was answered
         result = _Created(name=wanted.name, num_partitions=-1, replication_factor=-1, error_message=None, configs=[])
@@ -91,7 +92,7 @@ async def create_topics(
             result.error_code, result.error_message = failure_of(error, "CreateTopics")
     work = context.broker.check_new_topics if request.validate_only else context.broker.create_topics
     for (result, asked), outcome in zip(planned, await _outcomes(work, [asked for _, asked in planned]), strict=True):
-        await turns.work(EFFORT_OF_CHANGE)
+        await turns.spend(CHANGE_COST)
         if outcome is None:
             count = context.config.num_partitions if asked.partitions is None else asked.partitions
             _describe(context, result, count, context.broker.configs.describe_new(asked.config))
@@ -217,10 +218,10 @@ async def create_partitions(
     """Partitions are added to topics, each with its own result."""
     response = messages.CreatePartitionsResponse()
     times = Counter(topic.name for topic in request.topics)
-    turns = Turns(context)
+    turns = Turns(context.turn)
     left = PARTITIONS_MAX
     for wanted in request.topics:
-        await turns.work(EFFORT_OF_CHANGE)
+        await turns.spend(CHANGE_COST)
         if not times[wanted.name]:
             continue  # it was answered
         result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult(name=wanted.name)
@@ -277,14 +278,14 @@ async def delete_topics(
     )
     topics = context.topics
     times = Counter(wanted)
-    turns = Turns(context)
+    turns = Turns(context.turn)
     found = Counter(
         topic.name
         for name, topic_id in times
         if (topic := context.topic_with_id(topic_id) if name is None else topics.get(name))
     )
     for name, topic_id in wanted:
-        await turns.work(EFFORT_OF_CHANGE)
+        await turns.spend(CHANGE_COST)
         if not times[name, topic_id]:
             continue  # it was answered
         topic = context.topic_with_id(topic_id) if name is None else topics.get(name)

@@ -30,7 +30,8 @@ from seglog_broker.listeners.kafka.handlers.cluster import (
     cluster_operations,
     topic_operations,
 )
-from seglog_broker.listeners.kafka.turns import Turns
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
+from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
@@ -80,9 +81,10 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
     else:
         asked = _asked(context, request.topics)
     missing: list[str] = []
-    turns = Turns(context)
+    turns = Turns(context.turn)
     for item in asked:
-        await turns.work(item.partitions if isinstance(item, Topic) else 1)
+        partitions = item.partitions if isinstance(item, Topic) else 1
+        await turns.spend(TOPIC_COST + partitions * PARTITION_COST)
         if isinstance(item, Topic) and not context.room.add(PART_BYTES * (2 + item.partitions)):
             response.topics.append(_failed(item.name, ErrorCode.INVALID_REQUEST))
         elif isinstance(item, Topic):
@@ -99,7 +101,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
     failures = await _create(context, missing) if may_create else {}
     for name in missing:
         topic = topics.get(name)
-        await turns.work(1 if topic is None else topic.partitions)
+        await turns.spend(TOPIC_COST + PARTITION_COST * (1 if topic is None else topic.partitions))
         response.topics.append(
             _failed(name, failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             if topic is None
@@ -208,9 +210,9 @@ async def describe_topic_partitions(
                 for name in named
             ]
             return response
-    turns = Turns(context)
+    turns = Turns(context.turn)
     for name in sorted(named or topics):
-        await turns.work(0)
+        await turns.spend(TOPIC_COST)
         if name < first:
             continue
         topic = topics.get(name)
