@@ -11,21 +11,9 @@ from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, parse_address
 from seglog.link import Dialer, Link, OwnerProcess
+from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
-from seglog_protocol.messages import (
-    AlterTopicReply,
-    ConfigEntry,
-    ConfigValue,
-    CreateTopicReply,
-    ExplainReply,
-    HelloReply,
-    MessageT,
-    MetricsReply,
-    MetricsRequest,
-    Request,
-    TopicDescription,
-)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -89,11 +77,11 @@ class Client:
         return self._dialer.server
 
     @property
-    def broker(self) -> HelloReply:
+    def broker(self) -> messages.HelloReply:
         """The broker's ``hello`` reply when the connection was opened."""
         return self._link.hello
 
-    def ping(self) -> HelloReply:
+    def ping(self) -> messages.HelloReply:
         """The broker's identity and health, asked over a new connection."""
         link = self._dial()
         try:
@@ -107,10 +95,10 @@ class Client:
         self,
         name: str,
         partitions: int | None = None,
-        config: Mapping[str, ConfigValue] | None = None,
+        config: Mapping[str, messages.ConfigValue] | None = None,
         *,
         exist_ok: bool = False,
-    ) -> CreateTopicReply:
+    ) -> messages.CreateTopicReply:
         """Create a topic; ``partitions`` defaults to the broker's ``num.partitions``.
 
         With ``exist_ok`` an existing topic is returned, with a warning for each difference. Raises TopicExistsError
@@ -121,11 +109,11 @@ class Client:
     def alter_topic(
         self,
         name: str,
-        config: Mapping[str, ConfigValue] | None = None,
+        config: Mapping[str, messages.ConfigValue] | None = None,
         *,
         reset: Sequence[str] = (),
         partitions: int | None = None,
-    ) -> AlterTopicReply:
+    ) -> messages.AlterTopicReply:
         """Set configuration values, reset those in ``reset`` to their defaults, raise the number of partitions.
 
         In effect when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
@@ -147,11 +135,11 @@ class Client:
         """
         self.converse(topics.delete_topic(name))
 
-    def topics(self) -> list[TopicDescription]:
+    def topics(self) -> list[messages.TopicDescription]:
         """All topics, by name; without their configuration."""
         return self.converse(topics.list_topics())
 
-    def describe_topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, name: str) -> messages.TopicDescription:
         """One topic with every configuration value and its origin. Raises UnknownTopicError, with the nearest name."""
         return self.converse(topics.describe_topic(name))
 
@@ -195,7 +183,7 @@ class Client:
 
     def metrics(self) -> dict[str, float]:
         """The broker's counters since its start, by name."""
-        return self.call(MetricsRequest(), MetricsReply, is_repeatable=True)[0].metrics
+        return self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True)[0].metrics
 
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
@@ -347,19 +335,19 @@ class Client:
 
     def call(
         self,
-        request: Request,
-        reply_type: type[MessageT],
+        request: messages.Request,
+        reply_type: type[messages.MessageT],
         payload: Sequence[Buffer] = (),
         *,
         is_repeatable: bool = False,
-    ) -> tuple[MessageT, memoryview]:
+    ) -> tuple[messages.MessageT, memoryview]:
         """Send one request of any api and return its reply; repeated once after a lost connection if ``is_repeatable``.
 
         Raises the broker's error, ClientTimeoutError, ConnectionLostError, NotReachableError.
         """
         return self.converse(ask(request, reply_type, payload, is_repeatable=is_repeatable))
 
-    def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
+    def post(self, request: messages.Request, payload: Sequence[Buffer] = ()) -> None:
         """Send a request that gets no reply."""
         self._usable_link().send(request, payload, on_reply=None, timeout=self._request_timeout)
 
@@ -503,7 +491,7 @@ class Explain:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def seek(self, topic: str, partition: int, at: "int | str | datetime | Moment") -> ExplainReply:
+    def seek(self, topic: str, partition: int, at: "int | str | datetime | Moment") -> messages.ExplainReply:
         """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
         from seglog.core.explaining import explain_seek  # noqa: PLC0415 - seldom asked
 
@@ -518,7 +506,7 @@ class Explain:
 
         return self._client.converse(explain_segments(topic, partition, drops=drops))
 
-    def config(self, topic: str) -> dict[str, ConfigEntry]:
+    def config(self, topic: str) -> dict[str, messages.ConfigEntry]:
         """Every effective configuration value of a topic, and its origin."""
         from seglog.core.explaining import explain_config  # noqa: PLC0415 - seldom asked
 

@@ -7,25 +7,25 @@ beside that of the fetches.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from seglog.consumer import Consumer
 from seglog.core.committed_offsets import Committed, look_up_committed
 from seglog.core.connection import Reply
 from seglog.core.consumer import PendingFetch
 from seglog.core.consumer_options import GroupOptions
-from seglog.core.conversations import Ask, Conversation, converse
+from seglog.core.conversations import Ask, ResultT, StepT, converse
 from seglog.core.errors import seconds_of
-from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause, Step, Steps
-from seglog.core.group_session import ResultT as StepsT
+from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
 from seglog.link import Dialer, Link
 from seglog_protocol.errors import ClientTimeoutError, OffsetOutOfRangeError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
-from seglog_protocol.messages import GroupHeartbeatReply, LeaveGroupReply, Request, decode_reply
+from seglog_protocol.messages import Request
 
 
 class GroupConsumer(Consumer):
@@ -127,51 +127,31 @@ class GroupConsumer(Consumer):
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 
-    def _run(self, steps: Steps[StepsT] | Conversation[StepsT]) -> StepsT:
+    def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
         """Do what ``steps`` say."""
         with self._turning:
-            try:
-                step: Step = next(steps)
-                while True:
-                    if isinstance(step, Notify):
-                        self._notify(step)
-                        step = next(steps)
-                        continue
-                    try:
-                        answer = self._do(step)
-                    except SeglogError as error:
-                        step = steps.throw(error)
-                    else:
-                        step = steps.send(answer)  # type: ignore[arg-type]  # None is sent to Steps alone
-            except StopIteration as end:
-                result: StepsT = end.value
-                return result
-            finally:
-                steps.close()
+            return converse(steps, self._do, self._pause)
 
-    def _do(self, step: Ask | Pause) -> Reply | None:
-        is_last = self._is_leaving
-        sleep = time.sleep if is_last else self._sleep
-        if isinstance(step, Pause):
-            sleep(step.seconds)
+    def _pause(self, seconds: float) -> None:
+        (time.sleep if self._is_leaving else self._sleep)(seconds)
+
+    def _do(self, step: object) -> Reply | None:
+        if isinstance(step, Notify):
+            self._session.tell(step)
             return None
-        if step.after_seconds:
-            sleep(step.after_seconds)
+        if isinstance(step, Pause):
+            self._pause(step.seconds)
+            return None
+        assert isinstance(step, Ask)
+        is_last = self._is_leaving
         if self._watcher is None and not is_last:
             self._watcher = threading.Thread(target=self._watch, name=f"seglog group {self.options.group}", daemon=True)
             self._watcher.start()
         timeout = CLOSE_SECONDS if is_last else self._session.answer_seconds(step.request, self._timeout)
         connect_timeout = 0.0 if is_last else self.options.reconnect_timeout
         return self._coordinator.ask(
-            step.request, step.payload, timeout=timeout, connect_timeout=connect_timeout, sleep=sleep
+            step.request, step.payload, timeout=timeout, connect_timeout=connect_timeout, sleep=self._pause
         )
-
-    def _notify(self, step: Notify) -> None:
-        if step.event == "assigned":
-            if self.options.on_assigned is not None:
-                self.options.on_assigned(step.partitions)
-        elif self.options.on_revoked is not None:
-            self.options.on_revoked(step.partitions, step.event == "lost")
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +168,8 @@ class GroupConsumer(Consumer):
             membership = self._session.membership
             if membership.counts_due(time.monotonic()):
                 with suppress(SeglogError):  # the next look will tell
-                    membership.counted(self._converse(partition_counts(membership.topics)))
+                    counted = partition_counts(membership.topics)
+                    membership.counted(converse(counted, self._watchers_answer))
             self._interrupt_if_due()
 
     def _interrupt_if_due(self) -> None:
@@ -198,16 +179,12 @@ class GroupConsumer(Consumer):
 
     def _send(self, request: Request) -> None:
         """A heartbeat, or that the member leaves."""
-        error = None
+        answer: Reply | SeglogError
         try:
-            reply = self._watchers_answer(Ask(request))
-            decode_reply(reply.header, GroupHeartbeatReply if request.api == "group_heartbeat" else LeaveGroupReply)
-        except SeglogError as failure:
-            error = failure
-        self._session.membership.answered(request, time.monotonic(), error)
-
-    def _converse(self, conversation: Conversation[StepsT]) -> StepsT:
-        return converse(conversation, self._watchers_answer)
+            answer = self._watchers_answer(Ask(request))
+        except SeglogError as error:
+            answer = error
+        self._session.answered(request, time.monotonic(), answer)
 
     def _watchers_answer(self, question: Ask) -> Reply:
         return self._coordinator.ask(

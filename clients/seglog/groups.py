@@ -10,30 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.moments import EXAMPLES, AtOffset, AtTime, Edge, Moment
 from seglog.core.offsets import PLACES_PER_REQUEST, PartitionLag, PartitionOffsets, look_up, partition_lag, to_moment
+from seglog_protocol import messages
 from seglog_protocol.errors import NonEmptyGroupError, SeglogError, UnknownGroupError
-from seglog_protocol.messages import (
-    CommitOffset,
-    CommitOffsetsReply,
-    CommitOffsetsRequest,
-    CommittedOffset,
-    CommittedOffsetsReply,
-    CommittedOffsetsRequest,
-    DeletedGroup,
-    DeleteGroupsReply,
-    DeleteGroupsRequest,
-    DeleteOffsetsReply,
-    DeleteOffsetsRequest,
-    DescribedMember,
-    DescribeGroupReply,
-    DescribeGroupRequest,
-    GroupPartition,
-    LagPartition,
-    LagReply,
-    LagRequest,
-    ListedGroup,
-    ListGroupsReply,
-    ListGroupsRequest,
-)
 from seglog_protocol.messages.base import ITEMS_MAX
 from seglog_protocol.record_batch import INT64_MAX
 from seglog_protocol.texts import shortened
@@ -82,11 +60,11 @@ class GroupOffset(NamedTuple):
 class GroupDescription:
     """A group: ``group`` has its state and members, ``offsets`` what it committed, by topic and partition."""
 
-    group: DescribeGroupReply
+    group: messages.DescribeGroupReply
     offsets: list[GroupOffset]
 
     @property
-    def members(self) -> list[DescribedMember]:
+    def members(self) -> list[messages.DescribedMember]:
         """Its live members."""
         return self.group.members
 
@@ -141,12 +119,12 @@ def parse_shift(text: str) -> Shift | None:
 # --- Looking ----------------------------------------------------------------------------------------------------------
 
 
-def list_groups() -> Conversation[tuple[list[ListedGroup], int]]:
+def list_groups() -> Conversation[tuple[list[messages.ListedGroup], int]]:
     """As ``Client.groups``, page by page, and the time of the broker's wall clock in epoch ms."""
-    found: list[ListedGroup] = []
+    found: list[messages.ListedGroup] = []
     while True:
-        request = ListGroupsRequest(found[-1].group if found else None)
-        reply, _ = yield from ask(request, ListGroupsReply, is_repeatable=True)
+        request = messages.ListGroupsRequest(found[-1].group if found else None)
+        reply, _ = yield from ask(request, messages.ListGroupsReply, is_repeatable=True)
         found += reply.groups
         if not reply.more or not reply.groups:
             return found, reply.now_ms
@@ -154,7 +132,7 @@ def list_groups() -> Conversation[tuple[list[ListedGroup], int]]:
 
 def describe_group(name: str) -> Conversation[GroupDescription]:
     """As ``Client.describe_group``."""
-    group, _ = yield from ask(DescribeGroupRequest(name), DescribeGroupReply, is_repeatable=True)
+    group, _ = yield from ask(messages.DescribeGroupRequest(name), messages.DescribeGroupReply, is_repeatable=True)
     owners = {
         (assigned.topic, partition): member.member_id
         for member in group.members
@@ -192,8 +170,10 @@ def group_offsets(name: str, owners: Mapping[tuple[str, int], str] | None = None
 
 def _with_lag(offsets: Sequence[GroupOffset]) -> Conversation[list[GroupOffset]]:
     """The same with their lag, or with the error that keeps it from being known."""
-    request = LagRequest([LagPartition(each.topic, each.partition, each.offset or 0) for each in offsets])
-    reply, _ = yield from ask(request, LagReply, is_repeatable=True)
+    request = messages.LagRequest(
+        [messages.LagPartition(each.topic, each.partition, each.offset or 0) for each in offsets]
+    )
+    reply, _ = yield from ask(request, messages.LagReply, is_repeatable=True)
     described: list[GroupOffset] = []
     for each, result in zip(offsets, reply.partitions, strict=True):
         if each.error is not None or result.error is not None:
@@ -204,9 +184,11 @@ def _with_lag(offsets: Sequence[GroupOffset]) -> Conversation[list[GroupOffset]]
     return described
 
 
-def _committed(name: str) -> Conversation[list[CommittedOffset]]:
+def _committed(name: str) -> Conversation[list[messages.CommittedOffset]]:
     """All that a group has committed."""
-    reply, _ = yield from ask(CommittedOffsetsRequest(name), CommittedOffsetsReply, is_repeatable=True)
+    reply, _ = yield from ask(
+        messages.CommittedOffsetsRequest(name), messages.CommittedOffsetsReply, is_repeatable=True
+    )
     return [committed for committed in reply.offsets if committed.offset is not None or committed.error is not None]
 
 
@@ -266,7 +248,7 @@ def _by_topic(topics: GroupTopics) -> dict[str, Sequence[int] | None]:
 def _check_empty(name: str) -> Conversation[None]:
     """Raises NonEmptyGroupError, with who they are, for a group with members. A group may be missing: it is made."""
     try:
-        group, _ = yield from ask(DescribeGroupRequest(name), DescribeGroupReply, is_repeatable=True)
+        group, _ = yield from ask(messages.DescribeGroupRequest(name), messages.DescribeGroupReply, is_repeatable=True)
     except UnknownGroupError:
         return
     if group.members:
@@ -294,8 +276,10 @@ def _reset(name: str, target: Moment | Shift, offsets: PartitionOffsets, before:
 def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[None]:
     """Commit offsets by topic and partition, as one who is no member; raises the first partition's error."""
     for some in pages(list(offsets.items()), ITEMS_MAX):
-        request = CommitOffsetsRequest(name, [CommitOffset(place[0], place[1], offset) for place, offset in some])
-        reply, _ = yield from ask(request, CommitOffsetsReply, is_repeatable=True)
+        request = messages.CommitOffsetsRequest(
+            name, [messages.CommitOffset(place[0], place[1], offset) for place, offset in some]
+        )
+        reply, _ = yield from ask(request, messages.CommitOffsetsReply, is_repeatable=True)
         for result in reply.offsets:
             if result.error is not None:
                 raise result.error
@@ -304,11 +288,11 @@ def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[Non
 # --- Deleting ---------------------------------------------------------------------------------------------------------
 
 
-def delete_groups(names: Sequence[str]) -> Conversation[list[DeletedGroup]]:
+def delete_groups(names: Sequence[str]) -> Conversation[list[messages.DeletedGroup]]:
     """As ``Client.delete_groups``."""
-    deleted: list[DeletedGroup] = []
+    deleted: list[messages.DeletedGroup] = []
     for some in pages(names, ITEMS_MAX):
-        reply, _ = yield from ask(DeleteGroupsRequest(list(some)), DeleteGroupsReply)
+        reply, _ = yield from ask(messages.DeleteGroupsRequest(list(some)), messages.DeleteGroupsReply)
         deleted += reply.groups
     return deleted
 
@@ -329,8 +313,10 @@ def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tu
         if known.topic in wanted and _includes(wanted[known.topic], known.partition)
     ]
     for some in pages(found, ITEMS_MAX):
-        request = DeleteOffsetsRequest(name, [GroupPartition(topic, partition) for topic, partition in some])
-        reply, _ = yield from ask(request, DeleteOffsetsReply)
+        request = messages.DeleteOffsetsRequest(
+            name, [messages.GroupPartition(topic, partition) for topic, partition in some]
+        )
+        reply, _ = yield from ask(request, messages.DeleteOffsetsReply)
         for result in reply.partitions:
             if result.error is not None:
                 raise result.error

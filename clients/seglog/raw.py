@@ -12,19 +12,10 @@ from seglog.core.delivery import Receipt
 from seglog.core.fetcher import FETCH_BYTES
 from seglog.core.records import FetchedBatch
 from seglog.core.timestamps import TimestampWatch
+from seglog_protocol import messages
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
-from seglog_protocol.messages import (
-    Ack,
-    AppendPartition,
-    AppendReply,
-    AppendRequest,
-    AppendResult,
-    FlushPartition,
-    FlushReply,
-    FlushRequest,
-)
 from seglog_protocol.record_batch import parse_header
 
 if TYPE_CHECKING:
@@ -39,7 +30,7 @@ class RawBatch(NamedTuple):
     data: Buffer
 
 
-def append(client: "Client", batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
+def append(client: "Client", batches: Sequence[RawBatch], *, ack: messages.Ack = "disk") -> list[Receipt | SeglogError]:
     """Append in one request; returns for each batch, in order, its receipt or its error.
 
     A receipt's offset is that of the batch's first record, its timestamp the append time or -1; a batch counts as
@@ -53,9 +44,11 @@ def append(client: "Client", batches: Sequence[RawBatch], *, ack: Ack = "disk") 
     return client.converse(appending(batches, ack, client.timestamps))
 
 
-def append_request(batches: Sequence[RawBatch], ack: Ack) -> AppendRequest:
+def append_request(batches: Sequence[RawBatch], ack: messages.Ack) -> messages.AppendRequest:
     """The request whose payload are the batches' bytes."""
-    return AppendRequest([AppendPartition(b.topic, b.partition, len(b.data)) for b in batches], ack=ack)
+    return messages.AppendRequest(
+        [messages.AppendPartition(b.topic, b.partition, len(b.data)) for b in batches], ack=ack
+    )
 
 
 def unanswered(batches: Sequence[RawBatch]) -> list[Receipt | SeglogError]:
@@ -64,10 +57,10 @@ def unanswered(batches: Sequence[RawBatch]) -> list[Receipt | SeglogError]:
 
 
 def appending(
-    batches: Sequence[RawBatch], ack: Ack, timestamps: Callable[[str], TimestampWatch]
+    batches: Sequence[RawBatch], ack: messages.Ack, timestamps: Callable[[str], TimestampWatch]
 ) -> Conversation[list[Receipt | SeglogError]]:
     """As ``append`` at an ack with an answer; ``timestamps`` returns the timestamp checks of a topic."""
-    reply, _ = yield from ask(append_request(batches, ack), AppendReply, [batch.data for batch in batches])
+    reply, _ = yield from ask(append_request(batches, ack), messages.AppendReply, [batch.data for batch in batches])
     return [
         result.error
         if result.error is not None
@@ -83,7 +76,7 @@ def appending(
     ]
 
 
-def _has_expired(batch: RawBatch, result: AppendResult, watch: TimestampWatch) -> bool:
+def _has_expired(batch: RawBatch, result: messages.AppendResult, watch: TimestampWatch) -> bool:
     """Whether the first or the newest record of a batch expired on arrival; may issue a TimestampWarning."""
     watch.learn(result)
     header = parse_header(batch.data)
@@ -102,8 +95,8 @@ def flush(client: "Client", topic: str, partitions: Iterable[int]) -> dict[int, 
 
 def flushing(topic: str, partitions: Iterable[int]) -> Conversation[dict[int, int]]:
     """As ``flush``."""
-    asked = [FlushPartition(topic, partition) for partition in partitions]
-    reply, _ = yield from ask(FlushRequest(asked), FlushReply, is_repeatable=True)
+    asked = [messages.FlushPartition(topic, partition) for partition in partitions]
+    reply, _ = yield from ask(messages.FlushRequest(asked), messages.FlushReply, is_repeatable=True)
     found: dict[int, int] = {}
     for result in reply.partitions:
         if result.error is not None:

@@ -3,8 +3,8 @@
     spark = seglog_spark.session()
     events = spark.read.format("seglog").option("servers", "localhost:9192").option("subscribe", "commits").load()
 
-``format("seglog")`` needs no registration. Planning (``options``, ``planning``, ``stream_planning``) and the work of
-tasks (``reading``, ``writing``) do not depend on Spark.
+``format("seglog")`` needs no registration. Planning (``options``, ``planning``, ``plans``) and the work of tasks
+(``reading``, ``writing``) do not depend on Spark.
 """
 
 from seglog_spark.java import JavaMissingError

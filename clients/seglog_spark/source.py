@@ -1,8 +1,8 @@
 """Spark's data source interface: ``spark.read.format("seglog")``, ``readStream``, ``write``, ``writeStream``.
 
 Spark creates these objects in processes of its own and pickles them, so they hold options and no connections; the work
-is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``. The last two need numpy and pyarrow and are
-imported only where rows are processed, because most of those processes only plan, and exit after one request.
+is in ``plans``, ``reading`` and ``sink``. The last two need numpy and pyarrow and are imported only where rows are
+processed, because most of those processes only plan, and exit after one request.
 """
 
 import logging
@@ -35,15 +35,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import Catalog, Log, connect_first
 from seglog_spark.filters import Operator, Wanted
 from seglog_spark.group_progress import GroupProgress
 from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange, Offsets, from_spark, to_spark
 from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
+from seglog_spark.plans import StreamPlan, plan_batch
 from seglog_spark.schema import check_columns, ddl
-from seglog_spark.stream_planning import StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

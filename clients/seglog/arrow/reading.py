@@ -1,6 +1,6 @@
 """``read_arrow``: a topic, or a range of it, as a stream of Arrow record batches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from seglog.arrow.decoding import DecodedRecords, decode_verified
-from seglog.arrow.pieces import one_buffer, pieces
 from seglog.arrow.schema import schema_of
 from seglog.client import Client, connect
 from seglog.core.fetcher import OutOfRange
 from seglog.core.records import ConsumerGap, FetchedBatch, GapLog
 from seglog.directory.topics import LogDirectory
 from seglog_protocol.batch_columns import read_batches
+from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.errors import ClientClosedError
+from seglog_protocol.errors import ClientClosedError, SeglogError
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
     from seglog.core.offsets import Place
     from seglog.directory.consumer import DirectoryConsumer
+
+_WORTH_DECODING: Final = 1 / 8
+"""Fraction of ``piece_bytes`` from which a group is not extended with batches of another buffer, to avoid a copy."""
 
 BATCH_ROWS: Final = 65_536
 
@@ -261,3 +264,43 @@ class ArrowReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# --- Pieces -----------------------------------------------------------------------------------------------------------
+
+
+def pieces(batches: Iterable[FetchedBatch], piece_bytes: int) -> Iterator[list[FetchedBatch]]:
+    """Consecutive batches of one partition, about ``piece_bytes`` at a time: enough for array operations."""
+    piece: list[FetchedBatch] = []
+    size = 0
+    try:
+        for batch in batches:
+            if piece and (
+                size >= piece_bytes
+                or batch.partition != piece[0].partition
+                or (size >= piece_bytes * _WORTH_DECODING and batch.data.obj is not piece[-1].data.obj)
+            ):
+                yield piece
+                piece, size = [], 0
+            piece.append(batch)
+            size += len(batch.data)
+    except SeglogError:
+        if piece:
+            yield piece  # batches before the error are yielded first
+        raise
+    if piece:
+        yield piece
+
+
+def one_buffer(views: Sequence[memoryview]) -> Buffer:
+    """The concatenated bytes of ``views``; without a copy where they are contiguous in memory, as fetched batches are.
+
+    A copy takes more than half the time of decoding them.
+    """
+    first, last = views[0], views[-1]
+    if all(view.obj is first.obj for view in views):
+        whole = memoryview(first.obj).cast("B")
+        start, stop = (pa.py_buffer(view).address - pa.py_buffer(whole).address for view in (first, last))
+        if stop + len(last) - start == sum(map(len, views)):  # they do not overlap, so there is nothing between
+            return whole[start : stop + len(last)]
+    return b"".join(views)

@@ -6,15 +6,7 @@ from typing import Final, NamedTuple
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.group_membership import Member
 from seglog.core.moments import to_partition
-from seglog_protocol.messages import (
-    CommitOffset,
-    CommitOffsetsReply,
-    CommitOffsetsRequest,
-    CommittedOffset,
-    CommittedOffsetsReply,
-    CommittedOffsetsRequest,
-    GroupPartition,
-)
+from seglog_protocol import messages
 
 OFFSETS_PER_REQUEST: Final = 5_000
 
@@ -38,9 +30,9 @@ def look_up_committed(
     """What a group has committed for partitions of a topic (None: all), without those for which it has nothing."""
     found: dict[int, Committed] = {}
     for some in [None] if partitions is None else pages(_numbers(partitions), OFFSETS_PER_REQUEST):
-        asked = None if some is None else [GroupPartition(topic, partition) for partition in some]
-        request = CommittedOffsetsRequest(group, asked)
-        reply, _ = yield from ask(request, CommittedOffsetsReply, is_repeatable=True)
+        asked = None if some is None else [messages.GroupPartition(topic, partition) for partition in some]
+        request = messages.CommittedOffsetsRequest(group, asked)
+        reply, _ = yield from ask(request, messages.CommittedOffsetsReply, is_repeatable=True)
         found |= {result.partition: _committed(result) for result in _there(reply.offsets, topic)}
     return found
 
@@ -51,7 +43,7 @@ def _numbers(partitions: object) -> list[int]:
     return [to_partition(partition) for partition in partitions]
 
 
-def _there(results: Iterable[CommittedOffset], topic: str) -> Iterable[CommittedOffset]:
+def _there(results: Iterable[messages.CommittedOffset], topic: str) -> Iterable[messages.CommittedOffset]:
     for result in results:
         if result.topic == topic:
             if result.error is not None:
@@ -60,7 +52,7 @@ def _there(results: Iterable[CommittedOffset], topic: str) -> Iterable[Committed
                 yield result
 
 
-def _committed(result: CommittedOffset) -> Committed:
+def _committed(result: messages.CommittedOffset) -> Committed:
     return Committed(result.offset or 0, result.metadata or "", result.committed_ms, result.expires_ms)
 
 
@@ -83,15 +75,15 @@ def commit(
     entries = sorted(offsets.items())
     failed = None
     for some in pages(entries, OFFSETS_PER_REQUEST):
-        request = CommitOffsetsRequest(
+        request = messages.CommitOffsetsRequest(
             group,
-            [CommitOffset(topic, partition, offset, metadata=metadata) for partition, offset in some],
+            [messages.CommitOffset(topic, partition, offset, metadata=metadata) for partition, offset in some],
             None if member is None else member.member_id,
             None if member is None else member.generation,
             instance_id,
             {topic: topic_id} if topic_id else None,
         )
-        reply, _ = yield from ask(request, CommitOffsetsReply, is_repeatable=True)
+        reply, _ = yield from ask(request, messages.CommitOffsetsReply, is_repeatable=True)
         failed = failed or next((result.error for result in reply.offsets if result.error is not None), None)
     if failed is not None:
         raise failed

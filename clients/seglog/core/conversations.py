@@ -1,22 +1,23 @@
 """Sequences of requests and replies, written once for the blocking and the trio client.
 
 A conversation is a generator: it yields requests, is sent the replies, and returns a result. It owns no socket and no
-clock; ``converse`` and ``converse_async`` run it.
+clock; ``converse`` and ``converse_async`` run it. A consumer in a group has steps that are no requests, too.
 """
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from seglog.core.connection import Reply
 from seglog.core.retries import Waiting, backoff_seconds
-from seglog_protocol.errors import PartitionRecoveringError
+from seglog_protocol.errors import PartitionRecoveringError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import MessageT, Request, decode_reply
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+StepT = TypeVar("StepT")
 
 
 class Ask(NamedTuple):
@@ -73,14 +74,23 @@ def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversat
     raise AssertionError("there is always another attempt")
 
 
-def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]) -> ResultT:
-    """Run a conversation to its end; what ``answer`` raises ends it."""
+def converse(
+    conversation: Generator[StepT, Any, ResultT],
+    do: Callable[[StepT], object],
+    sleep: Callable[[float], object] | None = None,
+) -> ResultT:
+    """Run a conversation to its end: ``do`` answers each step, and its SeglogError is raised in the conversation."""
     try:
-        question = next(conversation)
+        step = next(conversation)
         while True:
-            if question.after_seconds:
-                time.sleep(question.after_seconds)
-            question = conversation.send(answer(question))
+            if isinstance(step, Ask) and step.after_seconds:
+                (sleep or time.sleep)(step.after_seconds)
+            try:
+                answer = do(step)
+            except SeglogError as error:
+                step = conversation.throw(error)
+            else:
+                step = conversation.send(answer)
     except StopIteration as end:
         result: ResultT = end.value
         return result
@@ -89,17 +99,22 @@ def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]
 
 
 async def converse_async(
-    conversation: Conversation[ResultT],
-    answer: Callable[[Ask], Awaitable[Reply]],
-    sleep: Callable[[float], Awaitable[None]],
+    conversation: Generator[StepT, Any, ResultT],
+    do: Callable[[StepT], Awaitable[object]],
+    sleep: Callable[[float], Awaitable[object]],
 ) -> ResultT:
-    """``converse`` with an async ``answer``; ``sleep`` takes seconds."""
+    """``converse`` with an async ``do``; ``sleep`` takes seconds."""
     try:
-        question = next(conversation)
+        step = next(conversation)
         while True:
-            if question.after_seconds:
-                await sleep(question.after_seconds)
-            question = conversation.send(await answer(question))
+            if isinstance(step, Ask) and step.after_seconds:
+                await sleep(step.after_seconds)
+            try:
+                answer = await do(step)
+            except SeglogError as error:
+                step = conversation.throw(error)
+            else:
+                step = conversation.send(answer)
     except StopIteration as end:
         result: ResultT = end.value
         return result

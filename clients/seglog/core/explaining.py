@@ -8,23 +8,15 @@ from seglog.core.conversations import Conversation, ask
 from seglog.core.moments import AtOffset, AtTime, Moment
 from seglog.core.offsets import to_moment
 from seglog.core.topics import describe_topic
-from seglog_protocol.messages import (
-    ConfigEntry,
-    ExplainedSegment,
-    ExplainReply,
-    ExplainRequest,
-    ExplainSegmentsReply,
-    ExplainSegmentsRequest,
-    decode_segments,
-)
+from seglog_protocol import messages
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionExplanation:
     """A partition and all its segments, those to be deleted from the disk first. Times are the broker's."""
 
-    partition: ExplainSegmentsReply
-    segments: list[ExplainedSegment]
+    partition: messages.ExplainSegmentsReply
+    segments: list[messages.ExplainedSegment]
 
     def to_wire(self) -> dict[str, Any]:
         """One map, for JSON, with the list ``segments``; None values are left out."""
@@ -33,37 +25,41 @@ class PartitionExplanation:
         return described | {"segments": [segment.to_wire() for segment in self.segments]}
 
 
-def explain_seek(topic: str, partition: int, place: int | str | datetime | Moment) -> Conversation[ExplainReply]:
+def explain_seek(
+    topic: str, partition: int, place: int | str | datetime | Moment
+) -> Conversation[messages.ExplainReply]:
     """As ``Client.explain.seek``. Raises ValueError for a place that is neither an offset nor a time."""
     moment = to_moment(place)
     if isinstance(moment, AtOffset):
-        request = ExplainRequest(topic, partition, offset=moment.offset)
+        request = messages.ExplainRequest(topic, partition, offset=moment.offset)
     elif isinstance(moment, AtTime):
-        request = ExplainRequest(topic, partition, timestamp=moment.timestamp)
+        request = messages.ExplainRequest(topic, partition, timestamp=moment.timestamp)
     else:
         raise ValueError(  # noqa: TRY004 - the type is right, the place is not
             f"{place!r} needs no seek; give an offset or a time, for example 1200 or 2019-01-01"
         )
-    return (yield from ask(request, ExplainReply, is_repeatable=True))[0]
+    return (yield from ask(request, messages.ExplainReply, is_repeatable=True))[0]
 
 
 def explain_segments(topic: str, partition: int, *, drops: bool = False) -> Conversation[PartitionExplanation]:
     """As ``Client.explain.segments``, page by page; the first page describes the partition."""
-    reply, segments = yield from _page(ExplainSegmentsRequest(topic, partition, drops=drops or None))
+    reply, segments = yield from _page(messages.ExplainSegmentsRequest(topic, partition, drops=drops or None))
     is_more = reply.more
     while is_more and segments:
-        request = ExplainSegmentsRequest(topic, partition, after=segments[-1].base_offset, drops=drops or None)
+        request = messages.ExplainSegmentsRequest(topic, partition, after=segments[-1].base_offset, drops=drops or None)
         following, page = yield from _page(request)
         segments += page
         is_more = following.more and bool(page)
     return PartitionExplanation(reply, segments)
 
 
-def _page(request: ExplainSegmentsRequest) -> Conversation[tuple[ExplainSegmentsReply, list[ExplainedSegment]]]:
-    reply, payload = yield from ask(request, ExplainSegmentsReply, is_repeatable=True)
-    return reply, decode_segments(payload)
+def _page(
+    request: messages.ExplainSegmentsRequest,
+) -> Conversation[tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]]:
+    reply, payload = yield from ask(request, messages.ExplainSegmentsReply, is_repeatable=True)
+    return reply, messages.decode_segments(payload)
 
 
-def explain_config(topic: str) -> Conversation[dict[str, ConfigEntry]]:
+def explain_config(topic: str) -> Conversation[dict[str, messages.ConfigEntry]]:
     """As ``Client.explain.config``."""
     return (yield from describe_topic(topic)).config or {}

@@ -24,33 +24,8 @@ from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import copied
 from seglog.core.retries import Waiting, backoff_seconds
 from seglog.core.topics import partition_counts
-from seglog_protocol.errors import (
-    CoordinatorLoadingError,
-    FencedInstanceError,
-    FencedMemberEpochError,
-    GroupError,
-    IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    SeglogError,
-    UnknownMemberError,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.kafka import Malformed
-from seglog_protocol.messages import (
-    GroupHeartbeatRequest,
-    JoinGroupMember,
-    JoinGroupReply,
-    JoinGroupRequest,
-    JoinProtocol,
-    LeaveGroupRequest,
-    LeavingGroupMember,
-    Request,
-    SyncGroupAssignment,
-    SyncGroupReply,
-    SyncGroupRequest,
-)
 
 METADATA_SECONDS: Final = 10.0
 """How often a leader looks whether the topics of its group have got more partitions."""
@@ -88,7 +63,7 @@ class Member(NamedTuple):
 class Watch(NamedTuple):
     """What is to be sent now, if anything, and after how many seconds to ask again."""
 
-    request: Request | None
+    request: messages.Request | None
     seconds: float
 
 
@@ -104,7 +79,7 @@ class Membership:
         self.must_join = True
         self.is_lost = False
         """Whether it was no member for a time: its partitions may have other readers."""
-        self.fenced: SeglogError | None = None
+        self.fenced: errors.SeglogError | None = None
         """Why it cannot be a member again."""
         self.is_leader = False
         self._member_id: str | None = None
@@ -134,7 +109,7 @@ class Membership:
             for attempt in count():
                 try:
                     is_done = yield from self._join(owned, pause)
-                except CoordinatorLoadingError as error:
+                except errors.CoordinatorLoadingError as error:
                     waiting.failed(error, 0.0, waited)
                     pause = backoff_seconds(attempt)
                     waited += pause
@@ -153,12 +128,12 @@ class Membership:
         """One attempt, after ``pause`` seconds; False: once more."""
         options = self.options
         try:
-            reply, _ = yield from ask(self._join_request(owned), JoinGroupReply, after_seconds=pause)
-        except MemberIdRequiredError as error:
+            reply, _ = yield from ask(self._join_request(owned), messages.JoinGroupReply, after_seconds=pause)
+        except errors.MemberIdRequiredError as error:
             self._member_id = error.member_id
             return False
-        except InvalidSessionTimeoutError as error:
-            raise InvalidSessionTimeoutError(
+        except errors.InvalidSessionTimeoutError as error:
+            raise errors.InvalidSessionTimeoutError(
                 f"session_timeout is from {error.minimum / 1000:g} s to {error.maximum / 1000:g} s at this broker "
                 "(group.min.session.timeout.ms, group.max.session.timeout.ms of its configuration), not "
                 f"{options.session_timeout:g} s",
@@ -166,7 +141,7 @@ class Membership:
                 minimum=error.minimum,
                 maximum=error.maximum,
             ) from error
-        except SeglogError as error:
+        except errors.SeglogError as error:
             if not self._has_to_join_anew(error):
                 raise
             return False
@@ -176,14 +151,14 @@ class Membership:
         assignments = None
         if reply.members is not None and not reply.skip_assignment:
             assignments = yield from self._assignments(reply.protocol, reply.members)
-        request = SyncGroupRequest(
+        request = messages.SyncGroupRequest(
             options.group, member.member_id, member.generation, options.instance_id, assignments=assignments
         )
         try:
-            synced, _ = yield from ask(request, SyncGroupReply)
-        except (RebalanceInProgressError, IllegalGenerationError):
+            synced, _ = yield from ask(request, messages.SyncGroupReply)
+        except (errors.RebalanceInProgressError, errors.IllegalGenerationError):
             return False
-        except SeglogError as error:
+        except errors.SeglogError as error:
             if not self._has_to_join_anew(error):
                 raise
             return False
@@ -194,35 +169,35 @@ class Membership:
         _log.debug("%s: member %s of generation %d", options.group, member.member_id, member.generation)
         return True
 
-    def _join_request(self, owned: Iterable[int]) -> JoinGroupRequest:
+    def _join_request(self, owned: Iterable[int]) -> messages.JoinGroupRequest:
         options, member = self.options, self.member
         if member is None:
             metadata = write_subscription([options.topic])
         else:
             metadata = write_subscription([options.topic], [(options.topic, p) for p in owned], member.generation)
-        return JoinGroupRequest(
+        return messages.JoinGroupRequest(
             options.group,
             int(options.session_timeout * 1000),
             int(options.max_poll_interval * 1000),
-            [JoinProtocol(name, metadata) for name in options.assignors],
+            [messages.JoinProtocol(name, metadata) for name in options.assignors],
             member_id=self._member_id,
             instance_id=options.instance_id,
             client_id=options.client_id,
         )
 
-    def _has_to_join_anew(self, error: SeglogError) -> bool:
+    def _has_to_join_anew(self, error: errors.SeglogError) -> bool:
         """Whether the group does not know the member any more, so that it joins without an id."""
-        if isinstance(error, FencedInstanceError):
+        if isinstance(error, errors.FencedInstanceError):
             self._fence(error)
-        if not isinstance(error, UnknownMemberError):
+        if not isinstance(error, errors.UnknownMemberError):
             return False
         with self._lock:
             self._forget(error.message)
         return True
 
     def _assignments(
-        self, protocol: str, members: Sequence[JoinGroupMember]
-    ) -> Conversation[list[SyncGroupAssignment]]:
+        self, protocol: str, members: Sequence[messages.JoinGroupMember]
+    ) -> Conversation[list[messages.SyncGroupAssignment]]:
         """What the leader assigns to all."""
         subscriptions: dict[str, Subscription] = {}
         for member in members:
@@ -234,7 +209,9 @@ class Membership:
         topics = sorted({topic for subscription in subscriptions.values() for topic in subscription.topics})
         self._counts = yield from partition_counts(topics)
         assigned = assign(protocol, subscriptions, self._counts)
-        return [SyncGroupAssignment(member_id, write_assignment(pairs)) for member_id, pairs in assigned.items()]
+        return [
+            messages.SyncGroupAssignment(member_id, write_assignment(pairs)) for member_id, pairs in assigned.items()
+        ]
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -264,10 +241,12 @@ class Membership:
                 return Watch(None, self._heartbeat_at - now)
             self._heartbeat_at = now + self.options.heartbeat_interval
             member, options = self.member, self.options
-            request = GroupHeartbeatRequest(options.group, member.member_id, member.generation, options.instance_id)
+            request = messages.GroupHeartbeatRequest(
+                options.group, member.member_id, member.generation, options.instance_id
+            )
             return Watch(request, options.heartbeat_interval)
 
-    def _leave_slow_program(self, member: Member) -> LeaveGroupRequest | None:
+    def _leave_slow_program(self, member: Member) -> messages.LeaveGroupRequest | None:
         options = self.options
         _log.warning(
             "%s: the program has not asked for records for %g s (max_poll_interval), so that others get its partitions "
@@ -279,9 +258,9 @@ class Membership:
         self._forget("the program was too slow")
         return self._leave_request(member, f"no records asked for within {options.max_poll_interval:g} s")
 
-    def answered(self, request: Request, now: float, error: SeglogError | None = None) -> None:
+    def answered(self, request: messages.Request, now: float, error: errors.SeglogError | None = None) -> None:
         """What came of a heartbeat. Whatever is not about the present generation is ignored."""
-        if not isinstance(request, GroupHeartbeatRequest):
+        if not isinstance(request, messages.GroupHeartbeatRequest):
             return
         with self._lock:
             if self._is_joining or self.member != (request.member_id, request.generation):
@@ -291,25 +270,25 @@ class Membership:
             else:
                 self._refused(error, now)
 
-    def refused(self, error: SeglogError, member: Member | None) -> None:
+    def refused(self, error: errors.SeglogError, member: Member | None) -> None:
         """An error to something else that ``member`` asked for, such as a commit."""
         with self._lock:
             if not self._is_joining and self.member is not None and member == self.member:
                 self._refused(error, None)
 
-    def _refused(self, error: SeglogError, now: float | None) -> None:
-        if isinstance(error, FencedInstanceError):
+    def _refused(self, error: errors.SeglogError, now: float | None) -> None:
+        if isinstance(error, errors.FencedInstanceError):
             self._fence(error)
-        elif isinstance(error, RebalanceInProgressError):
+        elif isinstance(error, errors.RebalanceInProgressError):
             self.must_join = True
-        elif isinstance(error, UnknownMemberError):
+        elif isinstance(error, errors.UnknownMemberError):
             self._forget(error.message)
-        elif isinstance(error, (IllegalGenerationError, FencedMemberEpochError)):
+        elif isinstance(error, (errors.IllegalGenerationError, errors.FencedMemberEpochError)):
             self._lose(error.message)
         elif now is not None:
             self._heartbeat_at = now + min(self.options.heartbeat_interval, RETRY_SECONDS)
             self._attempts += 1
-            if self._attempts == 1 and isinstance(error, GroupError) and not error.retriable:
+            if self._attempts == 1 and isinstance(error, errors.GroupError) and not error.retriable:
                 _log.warning("%s: a heartbeat failed: %s", self.options.group, error.message)
 
     def counts_due(self, now: float) -> bool:
@@ -328,7 +307,7 @@ class Membership:
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
-    def leave(self) -> LeaveGroupRequest | None:
+    def leave(self) -> messages.LeaveGroupRequest | None:
         """The membership ends; what to send, None for a static member, which may come back, and for who is none."""
         with self._lock:
             member, self.member, self._member_id = self.member, None, None
@@ -336,17 +315,19 @@ class Membership:
             self.must_join = True
             return None if member is None else self._leave_request(member, "the consumer was closed")
 
-    def _leave_request(self, member: Member, reason: str) -> LeaveGroupRequest | None:
+    def _leave_request(self, member: Member, reason: str) -> messages.LeaveGroupRequest | None:
         if self.options.instance_id is not None:
             return None
-        return LeaveGroupRequest(self.options.group, [LeavingGroupMember(member.member_id, reason=reason)])
+        return messages.LeaveGroupRequest(
+            self.options.group, [messages.LeavingGroupMember(member.member_id, reason=reason)]
+        )
 
     def raise_fenced(self) -> None:
         """Raises FencedInstanceError where another consumer has this one's place."""
         if self.fenced is not None:
             raise copied(self.fenced) from self.fenced
 
-    def _fence(self, error: SeglogError) -> None:
+    def _fence(self, error: errors.SeglogError) -> None:
         self.fenced = error
         self._lose(error.message)
 
@@ -367,4 +348,4 @@ def _read(assignment: bytes) -> set[tuple[str, int]]:
     try:
         return read_assignment(assignment)
     except Malformed as error:
-        raise InconsistentGroupProtocolError(f"the leader's assignment cannot be read: {error}") from error
+        raise errors.InconsistentGroupProtocolError(f"the leader's assignment cannot be read: {error}") from error

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.committed_offsets import commit
 from seglog.core.committed_offsets import look_up_committed as look_up
+from seglog.core.connection import Reply
 from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Ask, Conversation
 from seglog.core.errors import count_of
@@ -19,16 +20,8 @@ from seglog.core.group_membership import Member, Membership, MembershipOptions, 
 from seglog.core.moments import Edge, to_positions
 from seglog.core.offsets import to_moment
 from seglog.core.retries import Retries
-from seglog_protocol.errors import (
-    GroupError,
-    InconsistentTopicIdError,
-    OffsetOutOfRangeError,
-    SeglogError,
-    UnknownMemberError,
-    UnknownTopicError,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.isolation import READ_UNCOMMITTED
-from seglog_protocol.messages import JoinGroupRequest, Request, SyncGroupRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -171,6 +164,29 @@ class GroupSession:
     def _is_commit_due(self) -> bool:
         return self._options.auto_commit and self._clock() >= self._commit_at and bool(self._uncommitted())
 
+    def answered(self, request: messages.Request, now: float, answer: Reply | errors.SeglogError) -> None:
+        """What came of a request of ``watch``."""
+        error = answer if isinstance(answer, errors.SeglogError) else None
+        if not isinstance(answer, errors.SeglogError):
+            kind = (
+                messages.GroupHeartbeatReply
+                if isinstance(request, messages.GroupHeartbeatRequest)
+                else messages.LeaveGroupReply
+            )
+            try:
+                messages.decode_reply(answer.header, kind)
+            except errors.SeglogError as refused:
+                error = refused
+        self.membership.answered(request, now, error)
+
+    def tell(self, step: Notify) -> object:
+        """Call the program back; returns what it returns."""
+        if step.event == "assigned":
+            return None if self._options.on_assigned is None else self._options.on_assigned(step.partitions)
+        if self._options.on_revoked is None:
+            return None
+        return self._options.on_revoked(step.partitions, step.event == "lost")
+
     # --- Turns --------------------------------------------------------------------------------------------------------
 
     def turn(self) -> Steps[None]:
@@ -182,7 +198,7 @@ class GroupSession:
         while self._is_unsettled():
             try:
                 yield from self._settle()
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 pause, _ = retries.failed(error, self._clock())
                 yield Pause(pause)
         if self._is_commit_due():
@@ -247,7 +263,7 @@ class GroupSession:
                 state.end = min(state.end, state.latest)
         return states
 
-    def restart(self, error: OffsetOutOfRangeError) -> Conversation[int]:
+    def restart(self, error: errors.OffsetOutOfRangeError) -> Conversation[int]:
         """The offset of ``start`` in a partition whose position is out of range, which a warning tells."""
         at = self._states()[error.partition].position
         place = self._options.place
@@ -260,7 +276,7 @@ class GroupSession:
         self._tell_restart(error, at, target)
         return target
 
-    def _tell_restart(self, error: OffsetOutOfRangeError, at: int, target: int) -> None:
+    def _tell_restart(self, error: errors.OffsetOutOfRangeError, at: int, target: int) -> None:
         where = f"{self._topic}-{error.partition}"
         if at < error.earliest:
             lost = f"{count_of(error.earliest - at, 'offset')} of {where} ({at} to {error.earliest - 1})"
@@ -289,12 +305,12 @@ class GroupSession:
             return
         try:
             yield from self._commit(offsets, member)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             self._commit_at = now + min(1.0, self._options.auto_commit_interval)
-            if isinstance(error, UnknownTopicError | InconsistentTopicIdError):
+            if isinstance(error, errors.UnknownTopicError | errors.InconsistentTopicIdError):
                 self._is_topic_gone = True
                 _log.warning("%s: offsets were not committed: topic %s was deleted", self._options.group, self._topic)
-            elif error.retriable or isinstance(error, GroupError):
+            elif error.retriable or isinstance(error, errors.GroupError):
                 _log.debug("%s: offsets were not committed: %s", self._options.group, error.message)
             else:
                 _log.warning("%s: offsets were not committed: %s", self._options.group, error.message)
@@ -316,7 +332,7 @@ class GroupSession:
                     metadata=metadata,
                     topic_id=topic_id,
                 )
-        except SeglogError as error:
+        except errors.SeglogError as error:
             self.membership.refused(error, member)
             raise
         self._committed |= offsets
@@ -331,7 +347,7 @@ class GroupSession:
         self.membership.raise_fenced()
         member = self.membership.member
         if member is None:
-            raise UnknownMemberError(
+            raise errors.UnknownMemberError(
                 f"the consumer is no member of {self._options.group} at the moment, so it has no partitions to commit "
                 "for; it joins when records are asked for",
                 group=self._options.group,
@@ -352,7 +368,7 @@ class GroupSession:
             try:
                 yield from self._commit(places, member, metadata)
                 places = {}
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 pause, _ = retries.failed(error, self._clock())
                 yield Pause(pause)
 
@@ -369,10 +385,10 @@ class GroupSession:
         if request is not None:
             try:
                 yield Ask(request)
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 _log.debug("%s: the broker was not told that a member leaves: %s", self._options.group, error.message)
 
-    def answer_seconds(self, request: Request, usual: float) -> float:
+    def answer_seconds(self, request: messages.Request, usual: float) -> float:
         """How long to wait for the answer to a request: to a new generation, as long as a slow member may take."""
-        is_slow = isinstance(request, (JoinGroupRequest, SyncGroupRequest))
+        is_slow = isinstance(request, (messages.JoinGroupRequest, messages.SyncGroupRequest))
         return usual + self._options.max_poll_interval if is_slow else usual

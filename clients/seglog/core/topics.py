@@ -5,33 +5,20 @@ from typing import Final
 
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import count_of
+from seglog_protocol import messages
 from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
-from seglog_protocol.messages import (
-    AlterTopicReply,
-    AlterTopicRequest,
-    ConfigValue,
-    CreateTopicReply,
-    CreateTopicRequest,
-    DeleteTopicReply,
-    DeleteTopicRequest,
-    TopicDescription,
-    TopicsReply,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateReply,
-    TruncateRequest,
-    decode_descriptions,
-)
 
 NAMES_PER_REQUEST: Final = 1_000
 
 
 def create_topic(
-    name: str, partitions: int | None, config: Mapping[str, ConfigValue] | None, *, exist_ok: bool
-) -> Conversation[CreateTopicReply]:
+    name: str, partitions: int | None, config: Mapping[str, messages.ConfigValue] | None, *, exist_ok: bool
+) -> Conversation[messages.CreateTopicReply]:
     """As ``Client.create_topic``."""
     try:
-        return (yield from ask(CreateTopicRequest(name, partitions, dict(config or {})), CreateTopicReply))[0]
+        return (
+            yield from ask(messages.CreateTopicRequest(name, partitions, dict(config or {})), messages.CreateTopicReply)
+        )[0]
     except TopicExistsError:
         if not exist_ok:
             raise
@@ -43,28 +30,28 @@ def create_topic(
         entry = (found.config or {}).get(key)
         if entry is not None and not _is_same(key, value, entry.value):
             warnings.append(f"{name} exists with {key}={entry.value}, not {_config_text(value)}")
-    return CreateTopicReply(name, found.id, found.partitions, warnings)
+    return messages.CreateTopicReply(name, found.id, found.partitions, warnings)
 
 
 def alter_topic(
-    name: str, config: Mapping[str, ConfigValue] | None, reset: Sequence[str], partitions: int | None
-) -> Conversation[AlterTopicReply]:
+    name: str, config: Mapping[str, messages.ConfigValue] | None, reset: Sequence[str], partitions: int | None
+) -> Conversation[messages.AlterTopicReply]:
     """As ``Client.alter_topic``."""
-    request = AlterTopicRequest(name, dict(config or {}), list(reset), partitions)
-    return (yield from ask(request, AlterTopicReply, is_repeatable=True))[0]
+    request = messages.AlterTopicRequest(name, dict(config or {}), list(reset), partitions)
+    return (yield from ask(request, messages.AlterTopicReply, is_repeatable=True))[0]
 
 
 def truncate_topic(name: str, before: Mapping[int, int | None]) -> Conversation[dict[int, int]]:
     """As ``Client.truncate_topic``; truncates every partition it can, then raises the first error."""
-    asked = [TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
-    reply, _ = yield from ask(TruncateRequest(asked), TruncateReply, is_repeatable=True)
+    asked = [messages.TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
+    reply, _ = yield from ask(messages.TruncateRequest(asked), messages.TruncateReply, is_repeatable=True)
     for result in reply.partitions:
         if result.error is not None:
             raise result.error
     return {result.partition: result.earliest or 0 for result in reply.partitions}
 
 
-def describe_for_producing(name: str, *, may_create: bool) -> Conversation[TopicDescription]:
+def describe_for_producing(name: str, *, may_create: bool) -> Conversation[messages.TopicDescription]:
     """The topic to produce to; a missing one is created if ``may_create``."""
     try:
         return (yield from describe_topic(name))
@@ -77,23 +64,23 @@ def describe_for_producing(name: str, *, may_create: bool) -> Conversation[Topic
 
 def delete_topic(name: str) -> Conversation[None]:
     """As ``Client.delete_topic``."""
-    yield from ask(DeleteTopicRequest(name), DeleteTopicReply)
+    yield from ask(messages.DeleteTopicRequest(name), messages.DeleteTopicReply)
 
 
-def list_topics() -> Conversation[list[TopicDescription]]:
+def list_topics() -> Conversation[list[messages.TopicDescription]]:
     """As ``Client.topics``, page by page."""
-    found: list[TopicDescription] = []
+    found: list[messages.TopicDescription] = []
     while True:
         after = found[-1].name if found else ""
-        reply, page = yield from _page(TopicsRequest(after=after))
+        reply, page = yield from _page(messages.TopicsRequest(after=after))
         found += page
         if not reply.more or not page:
             return found
 
 
-def describe_topic(name: str, *, config: bool = True) -> Conversation[TopicDescription]:
+def describe_topic(name: str, *, config: bool = True) -> Conversation[messages.TopicDescription]:
     """As ``Client.describe_topic``."""
-    reply, found = yield from _page(TopicsRequest(names=[name], config=config))
+    reply, found = yield from _page(messages.TopicsRequest(names=[name], config=config))
     for error in reply.unknown:
         raise error
     if not found:
@@ -105,17 +92,19 @@ def partition_counts(names: Sequence[str]) -> Conversation[dict[str, int]]:
     """The numbers of partitions of these topics; 0 for one that does not exist."""
     counts = dict.fromkeys(names, 0)
     for some in pages(names, NAMES_PER_REQUEST):
-        _, found = yield from _page(TopicsRequest(names=list(some)))
+        _, found = yield from _page(messages.TopicsRequest(names=list(some)))
         counts |= {description.name: description.partitions for description in found}
     return counts
 
 
-def _page(request: TopicsRequest) -> Conversation[tuple[TopicsReply, list[TopicDescription]]]:
-    reply, payload = yield from ask(request, TopicsReply, is_repeatable=True)
-    return reply, decode_descriptions(payload)
+def _page(
+    request: messages.TopicsRequest,
+) -> Conversation[tuple[messages.TopicsReply, list[messages.TopicDescription]]]:
+    reply, payload = yield from ask(request, messages.TopicsReply, is_repeatable=True)
+    return reply, messages.decode_descriptions(payload)
 
 
-def _is_same(key: str, written: ConfigValue, held: str) -> bool:
+def _is_same(key: str, written: messages.ConfigValue, held: str) -> bool:
     """Whether ``written`` equals the broker's value ``held``; the broker stores ``7d`` as a number."""
     from seglog_protocol.quantities import parse_quantity, unit_of  # noqa: PLC0415 - fractions, which few calls need
 
@@ -124,5 +113,5 @@ def _is_same(key: str, written: ConfigValue, held: str) -> bool:
     return text == held or (quantity is not None and str(quantity) == held)
 
 
-def _config_text(value: ConfigValue) -> str:
+def _config_text(value: messages.ConfigValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

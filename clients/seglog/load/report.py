@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from seglog.core.errors import count_of
 from seglog.load.measurement import PERCENTILES, Latencies, Measurement, Tally
-from seglog.load.plan import Plan
-from seglog.load.schedule import Ended
+from seglog.load.plan import Ended, Plan
 
 CPU_SHARE_BUSY: Final = 0.9
 """Share of a core above which the load generator itself may be the bottleneck."""

@@ -9,14 +9,11 @@ from typing import Final
 import trio
 
 from seglog.core.errors import count_of
-from seglog.load.control import INTERRUPT_WAIT_SECONDS, Control
 from seglog.load.measurement import Measurement
-from seglog.load.plan import Plan
+from seglog.load.plan import CATCH_UP_SECONDS, Plan, Schedule
 from seglog.load.report import Report, progress_line
-from seglog.load.schedule import CATCH_UP_SECONDS, Schedule
-from seglog.load.session import Session
+from seglog.load.session import INTERRUPT_WAIT_SECONDS, Control, Session, alarm_clock
 from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
-from seglog.load.waking import alarm_clock
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription

@@ -1,14 +1,17 @@
-"""The shared state of a run: connections, topic, measurements; and the handling of errors."""
+"""What the parts of a run share: connections, topic and measurements, how it ends early, and a precise sleep."""
 
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import trio
 
 from seglog.core.retries import backoff_seconds
-from seglog.load.control import Control
 from seglog.load.measurement import Measurement
-from seglog.load.plan import Plan
-from seglog.load.waking import SleepUntil
+from seglog.load.plan import Ended, Plan
 from seglog.trio.client import Client
 from seglog_protocol.errors import ClientError, ClientTimeoutError, NotReachableError, SeglogError
 from seglog_protocol.messages import TopicDescription
@@ -18,6 +21,56 @@ LATE = "late to send"
 FETCH = "fetch"
 END_TO_END = "end to end"
 """Names of latencies in reports."""
+
+INTERRUPT_WAIT_SECONDS: Final = 1.0
+"""How long to wait, after an interrupt, for requests in flight."""
+
+SleepUntil = Callable[[float], Awaitable[None]]
+
+_BY_ALARM_SECONDS: Final = 0.004
+"""The last part of a sleep, timed by SIGALRM; the loop's own timer is used before."""
+
+
+class Control:
+    """Whether a run is to end, and why. ``scope`` encloses the whole run."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.ended_by: Ended | None = None
+        self.is_measuring = False
+        self._ended = trio.Event()
+
+    def end(self, why: Ended) -> None:
+        """Start no new request; the first reason counts."""
+        self.ended_by = self.ended_by or why
+        self._ended.set()
+
+    async def ended(self) -> None:
+        """Wait for the end."""
+        await self._ended.wait()
+
+    def interrupt(self) -> None:
+        """End cleanly while measuring; cancel at once before that, or at the second interrupt."""
+        if not self.is_measuring or self.ended_by == "interrupt":
+            self.scope.cancel()
+        # Also when the run only waits for answers: then it stops waiting.
+        self.ended_by = "interrupt"
+        self._ended.set()
+
+    async def watch(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """The task that handles Ctrl-C and SIGTERM; it ends at once outside the main thread."""
+        try:
+            receiver = trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)
+            signals = receiver.__enter__()
+        except RuntimeError:
+            task_status.started()
+            return
+        try:
+            task_status.started()
+            async for _ in signals:
+                self.interrupt()
+        finally:
+            receiver.__exit__(None, None, None)
 
 
 @dataclass(slots=True)
@@ -49,3 +102,36 @@ class Session:
 def error_name(error: SeglogError) -> str:
     """The broker's code of an error; for the client's own errors the class name."""
     return type(error).__name__ if isinstance(error, ClientError) else error.code
+
+
+@contextmanager
+def alarm_clock() -> Generator[SleepUntil, None, None]:
+    """Yields a ``sleep_until`` in ``trio.current_time``, typically late by 0.1 ms; for one task at a time.
+
+    An event loop rounds its timers up to a millisecond, which is longer than most answers take. This one uses SIGALRM;
+    outside the main thread it is ``trio.sleep_until``.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield trio.sleep_until
+        return
+    token = trio.lowlevel.current_trio_token()
+    rung = trio.Event()
+
+    def ring() -> None:
+        nonlocal rung
+        rung.set()
+        rung = trio.Event()
+
+    async def sleep_until(due: float) -> None:
+        await trio.sleep_until(due - _BY_ALARM_SECONDS)
+        while (remaining := due - trio.current_time()) > 0:
+            signal.setitimer(signal.ITIMER_REAL, remaining)
+            with trio.move_on_at(due):  # in case the alarm is lost
+                await rung.wait()
+
+    previous = signal.signal(signal.SIGALRM, lambda *_: token.run_sync_soon(ring))
+    try:
+        yield sleep_until
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

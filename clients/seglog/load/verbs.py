@@ -1,21 +1,32 @@
-"""The three verbs ``produce``, ``consume`` and ``roundtrip``, and the latency that each measures."""
+"""The three verbs ``produce``, ``consume`` and ``roundtrip``: how they send and fetch, and the latency of each."""
 
 import os
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import trio
 
 from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.records import FetchedBatch
-from seglog.load.batches import stamp_of
-from seglog.load.producing import Sending, batch_maker, schedule_of
-from seglog.load.reading import Reading
-from seglog.load.schedule import Schedule
-from seglog.load.session import END_TO_END, FETCH, Session
+from seglog.load.batches import BatchMaker, stamp_of
+from seglog.load.plan import Schedule, Ticket
+from seglog.load.session import ACKNOWLEDGED, END_TO_END, FETCH, LATE, Session
+from seglog.raw import RawBatch
+from seglog.trio import raw
+from seglog.trio.client import Client
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import FetchReply
 
 ARRIVAL_SECONDS: Final = 5.0
 """How long after the last acknowledgement a round trip's records may take to arrive."""
+
+OnAnswer = Callable[[float, int], None]
+"""Called with the duration of a fetch (seconds) and the bytes of batches in its reply."""
+OnBatch = Callable[[FetchedBatch], None]
 
 
 async def produce(session: Session) -> Schedule:
@@ -110,3 +121,198 @@ async def roundtrip(session: Session) -> Schedule:
                 await arrived.wait()
         nursery.cancel_scope.cancel()
     return schedule
+
+
+# --- Sending ----------------------------------------------------------------------------------------------------------
+
+
+def batch_maker(session: Session, *, stamp_id: bytes | None = None) -> BatchMaker:
+    """A BatchMaker for the plan, within the topic's limits."""
+    plan, topic = session.plan, session.topic
+    return BatchMaker(
+        record_size=plan.record_size,
+        batch_bytes=min(plan.batch_bytes, topic.max_message_bytes, topic.segment_bytes),
+        batch_records=plan.batch_records,
+        codec=Codec[plan.compression.upper()],
+        seed=plan.seed,
+        stamp_id=stamp_id,
+    )
+
+
+def schedule_of(session: Session, maker: BatchMaker) -> Schedule:
+    """The plan's schedule, from now on."""
+    plan = session.plan
+    return Schedule(
+        began=trio.current_time(),
+        batch_records=maker.records_max,
+        rate=plan.rate,
+        warmup=plan.warmup,
+        duration=plan.duration,
+        count=plan.count,
+    )
+
+
+class Sending:
+    """The senders of a run; ``run`` returns when the schedule is over and all requests are answered."""
+
+    def __init__(self, session: Session, maker: BatchMaker, schedule: Schedule) -> None:
+        self._session = session
+        self._maker = maker
+        self._schedule = schedule
+        self._turn = trio.Lock()  # one task waits for the next ticket's time, so that batches are sent in order
+
+    async def run(self) -> None:
+        """Send all batches of the schedule, over all connections."""
+        session = self._session
+        async with trio.open_nursery() as nursery:
+            for client in session.clients:
+                for _ in range(session.plan.pipeline):
+                    nursery.start_soon(self._send_all, client)
+        if session.plan.ack == "none" and session.control.ended_by is None:
+            await self._catch_up()
+        if self._schedule.ended_by is not None:
+            session.control.end(self._schedule.ended_by)
+
+    async def _send_all(self, client: Client) -> None:
+        attempts = 0
+        while (ticket := await self._next()) is not None:
+            error = await self._send(client, ticket)
+            if error is None:
+                attempts = 0
+            elif await self._session.failed(error, attempts):
+                attempts += 1
+            else:
+                return
+
+    async def _next(self) -> Ticket | None:
+        session, schedule = self._session, self._schedule
+        async with self._turn:
+            if session.control.ended_by is not None:
+                schedule.stop(session.control.ended_by)
+            ticket = schedule.take(trio.current_time())
+            if ticket is not None and ticket.due > trio.current_time():
+                await session.sleep_until(ticket.due)
+            return ticket
+
+    async def _send(self, client: Client, ticket: Ticket) -> SeglogError | None:
+        """Send one batch; returns its error, if any."""
+        session, measurement = self._session, self._session.measurement
+        partition = ticket.number % session.topic.partitions
+        data = self._maker.make(ticket.number, ticket.records, time.time_ns() // 1_000_000, ticket.due)
+        began = trio.current_time()
+        if ticket.is_measured:
+            measurement.begin(self._schedule.measured_from)
+        if self._schedule.rate is not None:
+            if ticket.is_measured:
+                measurement.took(LATE, began - ticket.due, ticket.records)
+            began = ticket.due
+        measurement.in_flight += 1
+        try:
+            result = (await raw.append(client, [RawBatch(session.topic.name, partition, data)], ack=session.plan.ack))[
+                0
+            ]
+        except SeglogError as error:
+            result = error
+        # After a cancellation it stays in flight: its result is unknown.
+        measurement.in_flight -= 1
+        if isinstance(result, SeglogError):
+            return result
+        if ticket.is_measured:
+            measurement.took(ACKNOWLEDGED, trio.current_time() - began, ticket.records)
+            measurement.sent.add(ticket.records, len(data))
+            measurement.touch()
+        return None
+
+    async def _catch_up(self) -> None:
+        """Wait until the broker has processed unanswered appends: it answers a later request after them."""
+        session = self._session
+        for client in session.clients:
+            try:
+                await client.offsets(session.topic.name)
+            except SeglogError as error:
+                session.count(error)
+        session.measurement.touch()
+
+
+# --- Fetching ---------------------------------------------------------------------------------------------------------
+
+
+def deal(partitions: Sequence[int], connections: int, pipeline: int) -> list[list[list[int]]]:
+    """Assignment of partitions: for each connection, the partitions of each of its readers.
+
+    Each partition has one reader; with more connections than partitions some have several, which all read all of it.
+    """
+    dealt = []
+    for connection in range(connections):
+        own = list(partitions[connection::connections]) or [partitions[connection % len(partitions)]]
+        dealt.append([own[reader::pipeline] for reader in range(min(pipeline, len(own)))])
+    return dealt
+
+
+class Reading:
+    """The readers of a run; ``run`` returns when all are at their end."""
+
+    def __init__(self, session: Session, options: ConsumerOptions, on_answer: OnAnswer, on_batch: OnBatch) -> None:
+        self._session = session
+        self._options = options
+        self._on_answer = on_answer
+        self._on_batch = on_batch
+        self._states: dict[int, PartitionPosition] = {}
+
+    async def find(self) -> None:
+        """Look up the start and end offsets. Raises the broker's error."""
+        session = self._session
+        states = await session.clients[0].converse(self._options.begin(session.topic.name))
+        self._states = {state.partition: state for state in states}
+
+    async def run(self) -> None:
+        """Read all partitions, over all connections."""
+        session, plan = self._session, self._session.plan
+        dealt = deal(sorted(self._states), plan.connections, plan.pipeline)
+        async with trio.open_nursery() as nursery:
+            for client, readers in zip(session.clients, dealt, strict=True):
+                for partitions in readers:
+                    nursery.start_soon(self._read, client, partitions)
+
+    def _fetcher(self, partitions: list[int]) -> Fetcher:
+        options = self._options
+        return Fetcher(
+            self._session.topic.name,
+            [replace(self._states[partition]) for partition in partitions],  # a partition may have several readers
+            follow=options.follow,
+            size_limit=options.decompressed_batch_bytes_max,
+            fetch_bytes=options.fetch_bytes,
+            partition_bytes=options.partition_bytes,
+        )
+
+    async def _read(self, client: Client, partitions: list[int]) -> None:
+        session = self._session
+        fetcher = self._fetcher(partitions)
+        attempts = 0
+        while not fetcher.is_finished:
+            try:
+                await self._fetch(client, fetcher)
+                attempts = 0
+            except SeglogError as error:
+                if not await session.failed(error, attempts):
+                    return
+                attempts += 1
+
+    async def _fetch(self, client: Client, fetcher: Fetcher) -> None:
+        began = trio.current_time()
+        request = fetcher.request(began)
+        if request is None:
+            again = fetcher.next_fetch_at()
+            await trio.sleep_until(began if again is None else again)
+            return
+        asked = fetcher.generations()
+        reply, payload = await client.call(request, FetchReply, is_repeatable=True)
+        now = trio.current_time()
+        for result in reply.partitions:
+            if result.error is not None and result.error.retriable:  # the fetcher asks again by itself
+                self._session.count(result.error)
+        fetcher.take(reply, payload, request, asked, now)
+        self._on_answer(now - began, len(payload))
+        while (batch := fetcher.next_batch()) is not None:
+            self._on_batch(batch)
+            fetcher.finish(batch)

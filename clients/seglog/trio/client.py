@@ -40,25 +40,10 @@ from seglog.trio.group_consumer import GroupConsumer
 from seglog.trio.link import Dialer, Link
 from seglog.trio.producer import Producer
 from seglog.trio.transport import Opener, open_socket
+from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
-from seglog_protocol.messages import (
-    Ack,
-    AlterTopicReply,
-    ConfigEntry,
-    ConfigValue,
-    CreateTopicReply,
-    DeletedGroup,
-    ExplainReply,
-    HelloReply,
-    ListedGroup,
-    MessageT,
-    MetricsReply,
-    MetricsRequest,
-    Request,
-    TopicDescription,
-)
 
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound=Producer | Consumer)
@@ -129,11 +114,11 @@ class Client:
         return self._dialer.server
 
     @property
-    def broker(self) -> HelloReply:
+    def broker(self) -> messages.HelloReply:
         """The broker's ``hello`` reply when the connection was opened."""
         return self._open_link().hello
 
-    async def ping(self) -> HelloReply:
+    async def ping(self) -> messages.HelloReply:
         """The broker's identity and health, asked over a new connection."""
         link = await self._dial()
         link.close()
@@ -145,51 +130,37 @@ class Client:
         self,
         name: str,
         partitions: int | None = None,
-        config: Mapping[str, ConfigValue] | None = None,
+        config: Mapping[str, messages.ConfigValue] | None = None,
         *,
         exist_ok: bool = False,
-    ) -> CreateTopicReply:
-        """Create a topic; ``partitions`` defaults to the broker's ``num.partitions``.
-
-        With ``exist_ok`` an existing topic is returned, with a warning for each difference. Raises TopicExistsError
-        otherwise, InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
-        """
+    ) -> messages.CreateTopicReply:
+        """Create a topic, as ``seglog.Client.create_topic``."""
         return await self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
 
     async def alter_topic(
         self,
         name: str,
-        config: Mapping[str, ConfigValue] | None = None,
+        config: Mapping[str, messages.ConfigValue] | None = None,
         *,
         reset: Sequence[str] = (),
         partitions: int | None = None,
-    ) -> AlterTopicReply:
-        """Set configuration values, reset those in ``reset`` to their defaults, raise the number of partitions.
-
-        In effect when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
-        """
+    ) -> messages.AlterTopicReply:
+        """Change a topic's configuration and number of partitions, as ``seglog.Client.alter_topic``."""
         return await self.converse(topics.alter_topic(name, config, reset, partitions))
 
     async def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> dict[int, int]:
-        """Delete the records of each partition below an offset; None means all records.
-
-        Returns the new log start offset by partition, which is durable. Raises OffsetOutOfRangeError for an offset
-        beyond the end, PolicyViolationError for a topic that is only compacted.
-        """
+        """Delete the records below an offset of each partition, as ``seglog.Client.truncate_topic``."""
         return await self.converse(topics.truncate_topic(name, before))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data. Raises UnknownTopicError, with the most similar name that exists.
-
-        Its files are deleted after the topic's ``file.delete.delay.ms``.
-        """
+        """Delete a topic and its data, as ``seglog.Client.delete_topic``."""
         await self.converse(topics.delete_topic(name))
 
-    async def topics(self) -> list[TopicDescription]:
+    async def topics(self) -> list[messages.TopicDescription]:
         """All topics, by name; without their configuration."""
         return await self.converse(topics.list_topics())
 
-    async def describe_topic(self, name: str) -> TopicDescription:
+    async def describe_topic(self, name: str) -> messages.TopicDescription:
         """One topic with every configuration value and its origin. Raises UnknownTopicError, with the nearest name."""
         return await self.converse(topics.describe_topic(name))
 
@@ -203,10 +174,7 @@ class Client:
         partitions: Sequence[int] | None = None,
         isolation: Isolation = READ_UNCOMMITTED,
     ) -> list[PartitionOffsets]:
-        """The ends of every partition, and with ``at`` its first record at or after that time.
-
-        At isolation "read_committed" a partition ends at its last stable offset, see ``PartitionOffsets``.
-        """
+        """The ends of every partition, and its first record at or after ``at``, as ``seglog.Client.offsets``."""
         return await self.converse(offsets_at(topic, at, partitions, isolation))
 
     async def lag(
@@ -216,10 +184,7 @@ class Client:
         *,
         isolation: Isolation = READ_UNCOMMITTED,
     ) -> dict[int, PartitionLag]:
-        """How far positions, as ``Consumer.positions`` gives them, are behind, and when retention reaches them.
-
-        A position below the earliest offset or beyond the end is not an error; see ``PartitionLag``.
-        """
+        """How far positions are behind, as ``seglog.Client.lag``."""
         return await self.converse(look_up_lag(topic, positions, isolation=isolation))
 
     @property
@@ -229,7 +194,7 @@ class Client:
 
     async def metrics(self) -> dict[str, float]:
         """The broker's counters since its start, by name."""
-        return (await self.call(MetricsRequest(), MetricsReply, is_repeatable=True))[0].metrics
+        return (await self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True))[0].metrics
 
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
@@ -237,7 +202,7 @@ class Client:
         self,
         topic: str,
         *,
-        ack: Ack = "disk",
+        ack: messages.Ack = "disk",
         linger_ms: float = 5,
         batch_bytes: int = 64 * 1024,
         compression: str = "none",
@@ -246,13 +211,9 @@ class Client:
         delivery_timeout: float = 120.0,
         idempotent: bool = True,
     ) -> Opening[Producer]:
-        """A producer for ``topic``, for ``async with``. A missing topic is created if the broker allows that.
+        """A producer for ``topic``, for ``async with``; options as of ``seglog.Client.producer``.
 
-        ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
-        (survives power loss). Records linger up to ``linger_ms`` to share a batch of up to ``batch_bytes`` (less if the
-        topic's limit is lower); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are unacknowledged; a
-        record fails after ``delivery_timeout`` seconds. With ``idempotent`` a record that is retried after a lost
-        connection is in the log once; at ack "none" nothing is retried. Raises UnknownTopicError on opening.
+        Raises UnknownTopicError on opening.
         """
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
@@ -317,28 +278,9 @@ class Client:
     ) -> Opening[GroupConsumer]: ...
 
     def consumer(self, topic: str, *, group: str | None = None, **more: Any) -> Opening[Any]:
-        """A consumer of ``topic``, all its partitions or some, for ``async with``.
+        """A consumer of ``topic``, for ``async with``; options as of ``seglog.Client.consumer``.
 
-        ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
-        text ("-1h", "2019-01-01", "earliest", "latest"). ``start`` defaults to "earliest", with ``follow`` to "latest".
-        Partitions missing in a mapping begin at the earliest offset, as do partitions added while the topic is
-        followed. A partition stops at its first record at or after ``until``, and without ``follow`` at its current
-        end. ``durable_only`` returns only records that survive power loss. ``isolation`` is "read_uncommitted", or
-        "read_committed": no records of aborted transactions, and none from the first open transaction on.
-        ``on_out_of_range`` is for an offset outside the log: "error", or the end to continue at. ``on_gap`` is called
-        with offsets without a record, before the record after them; ``Consumer.gaps`` keeps them. ``limits``:
-        decompressed_batch_bytes_max, fetch_bytes, partition_bytes.
-
-        With ``group`` the consumer shares the partitions with the group's other members, and goes on at the group's
-        committed offsets; ``start`` ("earliest") is for partitions without one, and for those whose offset is outside
-        the log. It follows unless ``follow`` is False. What the program has come back for more after is committed every
-        ``auto_commit_interval`` seconds, when partitions are given up and at the end; without ``auto_commit`` the
-        program calls ``commit``. ``on_assigned(partitions)`` is called before partitions are read,
-        ``on_revoked(partitions, lost)`` before they are given up, or with ``lost`` when others may read them already;
-        both by the task that reads, and both may be async. ``instance_id`` makes a static member, which
-        does not leave at the end, and comes back within ``session_timeout`` seconds to what it had. A program that does
-        not ask for records for ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``:
-        "range", "roundrobin" or, alone, "cooperative-sticky".
+        Callbacks may be async for a consumer in a group, and are called by the task that reads.
         """
         options = consumer_options(more) if group is None else group_options(group, self._dialer.client_id, more)
 
@@ -374,19 +316,19 @@ class Client:
 
     async def call(
         self,
-        request: Request,
-        reply_type: type[MessageT],
+        request: messages.Request,
+        reply_type: type[messages.MessageT],
         payload: Sequence[Buffer] = (),
         *,
         is_repeatable: bool = False,
-    ) -> tuple[MessageT, memoryview]:
+    ) -> tuple[messages.MessageT, memoryview]:
         """Send one request of any api and return its reply; repeated once after a lost connection if ``is_repeatable``.
 
         Raises the broker's error, ClientTimeoutError, ConnectionLostError, NotReachableError.
         """
         return await self.converse(ask(request, reply_type, payload, is_repeatable=is_repeatable))
 
-    async def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
+    async def post(self, request: messages.Request, payload: Sequence[Buffer] = ()) -> None:
         """Send a request that gets no reply."""
         link = await self._usable_link()
         await link.send(request, payload, on_reply=None, seconds=self._request_timeout)
@@ -513,7 +455,7 @@ class Client:
 
     # --- Groups -------------------------------------------------------------------------------------------------------
 
-    async def groups(self) -> list[ListedGroup]:
+    async def groups(self) -> list[messages.ListedGroup]:
         """All consumer groups, by name: their state, and when what they committed expires."""
         return (await self.converse(list_groups()))[0]
 
@@ -533,28 +475,19 @@ class Client:
         *,
         dry_run: bool = False,
     ) -> list[OffsetReset]:
-        """Commit other offsets for a group without members, and return what changed, in ``topics`` or all it has read.
-
-        ``to`` is an offset, "earliest", "latest", a time as for ``consumer``, or ``Shift(n)``, as text "+n" or "-n":
-        so many records from the committed offset. It is limited to the log, see ``OffsetReset.note``. With ``dry_run``
-        nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
-        UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to reset, or to count from.
-        """
+        """Commit other offsets for a group without members, as ``seglog.Client.reset_group``."""
         return await self.converse(reset_group(name, to, topics, dry_run=dry_run))
 
     async def delete_group(self, name: str) -> None:
         """Delete a group and its offsets. Raises UnknownGroupError, NonEmptyGroupError while it has members."""
         await self.converse(delete_group(name))
 
-    async def delete_groups(self, names: Sequence[str]) -> list[DeletedGroup]:
+    async def delete_groups(self, names: Sequence[str]) -> list[messages.DeletedGroup]:
         """As ``delete_group``, for several: one result for each, with its error if it was not deleted."""
         return await self.converse(delete_groups(names))
 
     async def delete_group_offsets(self, name: str, topics: GroupTopics) -> list[tuple[str, int]]:
-        """Forget what a group committed in topics that none of its members reads; returns the topics and partitions.
-
-        Raises GroupSubscribedError while a member does.
-        """
+        """Forget what a group committed in topics, as ``seglog.Client.delete_group_offsets``."""
         return await self.converse(delete_group_offsets(name, topics))
 
 
@@ -564,7 +497,7 @@ class Explain:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> ExplainReply:
+    async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> messages.ExplainReply:
         """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
         return await self._client.converse(explain_seek(topic, partition, at))
 
@@ -575,6 +508,6 @@ class Explain:
         """
         return await self._client.converse(explain_segments(topic, partition, drops=drops))
 
-    async def config(self, topic: str) -> dict[str, ConfigEntry]:
+    async def config(self, topic: str) -> dict[str, messages.ConfigEntry]:
         """Every effective configuration value of a topic, and its origin."""
         return await self._client.converse(explain_config(topic))

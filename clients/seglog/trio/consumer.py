@@ -55,25 +55,11 @@ class Consumer(ConsumerBase):
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> "Items[Record]":
-        """Records in order within each partition.
-
-        Ends at the end seen at start, at ``until``, when all partitions are paused, or with ``follow`` never. With
-        ``follow`` partitions added to the topic are read too, from their earliest record, unless ``partitions`` is
-        given.
-
-        Raises CorruptRecordError with the unreadable offsets (``seek({partition: error.next_offset})`` continues after
-        them); OffsetOutOfRangeError; NotReachableError when the broker is away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it returns with another log directory; UnknownTopicError when the topic was
-        deleted, and InconsistentTopicIdError when it was recreated.
-        """
+        """Records in order within each partition; ends and raises as iteration over ``seglog.Consumer`` does."""
         return Items(self, self._records)
 
     def batches(self) -> "Items[FetchedBatch]":
-        """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does.
-
-        Gaps inside a batch are not reported, because it is not decoded; ``record_count <= last_offset_delta`` shows
-        them.
-        """
+        """Verified batches with their header fields and raw bytes, as ``seglog.Consumer.batches``."""
         return Items(self, lambda batch: iter([self._whole(batch)]))
 
     async def next_batch(self) -> FetchedBatch | None:
@@ -156,10 +142,7 @@ class Consumer(ConsumerBase):
         return True
 
     async def lag(self) -> dict[int, PartitionLag]:
-        """How far every partition is behind, in records and seconds, and when retention reaches its position.
-
-        Asks the broker; ``records_behind`` does not. Raises what a fetch raises.
-        """
+        """How far every partition is behind, as ``seglog.Consumer.lag``."""
         await trio.lowlevel.checkpoint()
         if self._is_closed:
             raise self._closed()
@@ -174,10 +157,7 @@ class Consumer(ConsumerBase):
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def seek(self, place: Place) -> None:
-        """Continue at ``{partition: offset}``, leaving other partitions as they are; or at any ``start``, for all.
-
-        Takes effect with the next record. The ends to stop at do not change. A cancelled call changes nothing.
-        """
+        """Continue elsewhere, as ``seglog.Consumer.seek``. A cancelled call changes nothing."""
         await trio.lowlevel.checkpoint()
         if isinstance(place, Mapping):
             self._go_to(place)

@@ -5,10 +5,11 @@ sends heartbeats meanwhile, and interrupts a loop over records when there is som
 connection, beside that of the fetches.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
+from typing import Any
 
 import trio
 
@@ -16,9 +17,8 @@ from seglog.core.committed_offsets import Committed, look_up_committed
 from seglog.core.connection import Reply
 from seglog.core.consumer import PendingFetch
 from seglog.core.consumer_options import GroupOptions
-from seglog.core.conversations import Ask, Conversation, converse_async
-from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause, Step, Steps
-from seglog.core.group_session import ResultT as StepsT
+from seglog.core.conversations import Ask, ResultT, StepT, converse_async
+from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
@@ -26,7 +26,7 @@ from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
 from seglog.trio.link import Answer, Dialer, Link
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
-from seglog_protocol.messages import GroupHeartbeatReply, LeaveGroupReply, Request, decode_reply
+from seglog_protocol.messages import Request
 
 
 class GroupConsumer(Consumer):
@@ -110,21 +110,14 @@ class GroupConsumer(Consumer):
     async def commit(
         self, offsets: Mapping[int, int] | Mapping[str, int] | None = None, *, metadata: str | None = None
     ) -> None:
-        """Commit the positions of all partitions, or ``{partition: offset}``; in the log and durable when it returns.
-
-        An offset is that of the record to be read next. Positions are committed forwards only; given offsets as they
-        are. ``metadata`` is a text that ``committed`` gives back. Raises a GroupError when partitions may have been
-        given to others meanwhile (UnknownMemberError, IllegalGenerationError, RebalanceInProgressError): what was to be
-        committed may be read again, and iteration goes on with what the group assigns. FencedInstanceError when another
-        consumer took this one's place; ValueError for a partition that this consumer does not read.
-        """
+        """Commit positions, durable when it returns, as ``seglog.GroupConsumer.commit``."""
         await trio.lowlevel.checkpoint()
         if self._is_closed:
             raise self._closed()
         await self._run(self._session.committing(offsets, metadata))
 
     async def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
-        """What the group has committed for these partitions (None: all), without those for which it has nothing."""
+        """What the group has committed, as ``seglog.GroupConsumer.committed``."""
         await trio.lowlevel.checkpoint()
         if self._is_closed:
             raise self._closed()
@@ -132,33 +125,20 @@ class GroupConsumer(Consumer):
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 
-    async def _run(self, steps: Steps[StepsT] | Conversation[StepsT]) -> StepsT:
+    async def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
         """Do what ``steps`` say."""
-        try:
-            step: Step = next(steps)
-            while True:
-                if isinstance(step, Notify):
-                    await self._notify(step)
-                    step = next(steps)
-                    continue
-                try:
-                    answer = await self._do(step)
-                except SeglogError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)  # type: ignore[arg-type]  # None is sent to Steps alone
-        except StopIteration as end:
-            result: StepsT = end.value
-            return result
-        finally:
-            steps.close()
+        return await converse_async(steps, self._do, trio.sleep)
 
-    async def _do(self, step: Ask | Pause) -> Reply | None:
+    async def _do(self, step: object) -> Reply | None:
+        if isinstance(step, Notify):
+            called = self._session.tell(step)
+            if isawaitable(called):
+                await called
+            return None
         if isinstance(step, Pause):
             await trio.sleep(step.seconds)
             return None
-        if step.after_seconds:
-            await trio.sleep(step.after_seconds)
+        assert isinstance(step, Ask)
         if self._watching is None and not self._is_leaving:
             self._watching = self._background.start(self._watch, f"seglog group {self.options.group}")
         if self._is_leaving:
@@ -176,16 +156,6 @@ class GroupConsumer(Consumer):
                 if self._is_closed:
                     link.close()
         return await link.ask(question.request, question.payload, seconds=seconds)
-
-    async def _notify(self, step: Notify) -> None:
-        result: object = None
-        if step.event == "assigned":
-            if self.options.on_assigned is not None:
-                result = self.options.on_assigned(step.partitions)
-        elif self.options.on_revoked is not None:
-            result = self.options.on_revoked(step.partitions, step.event == "lost")
-        if isawaitable(result):
-            await result
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -211,13 +181,12 @@ class GroupConsumer(Consumer):
 
     async def _send(self, request: Request) -> None:
         """A heartbeat, or that the member leaves."""
-        error = None
+        answer: Reply | SeglogError
         try:
-            reply = await self._watchers_answer(Ask(request))
-            decode_reply(reply.header, GroupHeartbeatReply if request.api == "group_heartbeat" else LeaveGroupReply)
-        except SeglogError as failure:
-            error = failure
-        self._session.membership.answered(request, trio.current_time(), error)
+            answer = await self._watchers_answer(Ask(request))
+        except SeglogError as error:
+            answer = error
+        self._session.answered(request, trio.current_time(), answer)
 
     async def _watchers_answer(self, question: Ask) -> Reply:
         seconds = min(self._seconds, self.options.session_timeout)

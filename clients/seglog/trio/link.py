@@ -101,12 +101,7 @@ class Link:
         seconds: float,
         on_stalled: Callable[[], bool] | None = None,
     ) -> int:
-        """Write a request and return its id without waiting for a reply; ``on_reply`` None: there is no reply.
-
-        Raises ClientTimeoutError when it is not written within ``seconds``; the link stays usable only if no byte of
-        the request was written. While the broker takes no bytes, ``on_stalled`` is called every half second; when it
-        returns False, the write times out.
-        """
+        """Write a request and return its id without waiting for a reply, as the blocking ``Link.send``."""
         with trio.move_on_after(seconds) as scope:
             async with self._writing:
                 self.raise_failure()
@@ -257,11 +252,7 @@ class Dialer:
         return str(self.address)
 
     async def dial(self, seconds: float) -> Link:
-        """A link, after as many attempts as fit into ``seconds``, at least one.
-
-        Raises NotReachableError when none succeeds. Errors that waiting cannot fix are raised at once, for example when
-        the server is not a seglog broker, or the host does not exist and has never answered before.
-        """
+        """A link, after as many attempts as fit into ``seconds``, at least one, as the blocking ``Dialer.dial``."""
         attempts = Attempts(seconds, trio.current_time())
         while True:
             try:

@@ -115,13 +115,8 @@ class Producer:
     ) -> Delivery:
         """Send a record and return a Delivery, the future of its receipt: ``await`` that, now or later.
 
-        ``value`` and ``key`` are bytes, text (sent as UTF-8) or None; ``timestamp`` is epoch ms or an aware datetime,
-        by default now; ``partition`` overrides the partitioner. Waits while the buffer is full. With ``linger_ms=0``
-        the record has been sent on return, unless five requests are in flight. A cancelled call has sent nothing.
-        Raises ClientTimeoutError when the buffer stays full for the delivery timeout, MessageTooLargeError for a record
-        larger than the topic's limit, ClientClosedError.
-
-        Warns (TimestampWarning, once per topic) of a timestamp past the topic's retention, or that looks like seconds.
+        Arguments, errors and warnings as of ``seglog.Producer.send``. Waits while the buffer is full. A cancelled call
+        has sent nothing. With ``linger_ms=0`` the record has been sent on return, unless five requests are in flight.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if timestamp is None:
@@ -171,10 +166,7 @@ class Producer:
         raise self._core.stayed_full()
 
     async def flush(self) -> None:
-        """Wait until every record sent so far has been acknowledged or has failed.
-
-        Raises DeliveryFailed for failures since the last flush that the program has not seen.
-        """
+        """Wait until every record sent so far is resolved, as ``seglog.Producer.flush``."""
         await trio.lowlevel.checkpoint()
         pending = self._core.flush()
         self._work_to_do.set()

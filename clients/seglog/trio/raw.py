@@ -46,15 +46,11 @@ async def fetch(
     durable_only: bool = False,
     isolation: Isolation = READ_UNCOMMITTED,
 ) -> AsyncGenerator[AsyncIterator[FetchedBatch], None]:
-    """The verified batches of offsets ``start`` to ``end`` (exclusive) of one partition, over a connection of its own.
+    """The verified batches of a range of offsets, as ``seglog.raw.fetch``, over a connection of its own.
 
-        async with raw.fetch(client, "commits", 0, 1000, 2000) as batches:
-            async for batch in batches:
-                ...
-
-    The first and the last may hold records outside the range; see ``start_offset`` and ``end_offset`` of each batch.
-    Ends early at the end of the log. ``isolation`` "read_committed" leaves out aborted transactions, and ends
-    where the first open one begins. Raises OffsetOutOfRangeError, CorruptRecordError.
+    async with raw.fetch(client, "commits", 0, 1000, 2000) as batches:
+        async for batch in batches:
+            ...
     """
     async with client.consumer(
         topic,

@@ -16,7 +16,6 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
 from seglog_protocol.messages import TopicDescription
-from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
@@ -29,6 +28,7 @@ from seglog_spark.jobs.running import Runner, folder_of, open_client, print_resu
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError, Ends
+from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
 
 TRIGGER_SECONDS: Final = 60.0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.arrow.pieces import one_buffer, pieces
+from seglog.arrow.reading import one_buffer, pieces
 from seglog.core.records import FetchedBatch
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError

@@ -7,11 +7,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from seglog.load.control import Control
 from seglog.load.plan import Plan, make_plan
-from seglog.load.reading import deal
 from seglog.load.report import Report
 from seglog.load.running import run
+from seglog.load.session import Control
+from seglog.load.verbs import deal
 from seglog_protocol.errors import BrokerStoppingError, InvalidRecordError, UnknownTopicError
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult
 from tests.clients.fake_broker import SILENCE, Script

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.load.measurement import Latencies
-from seglog.load.schedule import CATCH_UP_SECONDS, Schedule, Ticket
+from seglog.load.plan import CATCH_UP_SECONDS, Schedule, Ticket
 
 
 def taken(schedule: Schedule, *, step: float = 0.0, now: float = 0.0) -> list[Ticket]:

@@ -13,16 +13,15 @@ from seglog.client import Client
 from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages import ConfigValue
-from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import Catalog
 from seglog_spark.filters import Wanted
 from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import TARGET_TASK_BYTES, Assign, OptionError, Subscribe, SubscribePattern, parse_read_options
 from seglog_spark.planning import DataLossError
+from seglog_spark.plans import StreamPlan, plan_batch
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS
-from seglog_spark.stream_planning import StreamPlan
 from tests.clients.directory.files import batch_at, make_partition, write_segment
 from tests.clients.spark.fake_log import tp
 from tests.interop.golden import load_case, unpack

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_spark.batch_planning import plan_batch
 from seglog_spark.extents import Extent, bytes_between, cut, offset_behind
 from seglog_spark.filters import Operator, Wanted
 from seglog_spark.offsets import OffsetRange, TopicPartition
 from seglog_spark.options import OptionError, parse_read_options
 from seglog_spark.planning import DataLossError, split
+from seglog_spark.plans import plan_batch
 from tests.clients.spark.fake_log import FakeLog, batch_options, log, tp
 
 A0 = TopicPartition("a", 0)

@@ -1,9 +1,9 @@
-"""Planning of a streaming read: its start, the end of each micro-batch, and the ranges of its tasks.
+"""The plans of reads: a batch, fixed when Spark asks for its partitions, and a stream with the end of each micro-batch.
 
-Spark stores the offsets. The state here is that of one run of a query: the target of Trigger.AvailableNow, and since
-when ``minOffsetsPerTrigger`` waits. A micro-batch that Spark repeats with the same start and end, possibly in another
-process, has the same tasks, because they depend on offsets and options only, not on byte estimates, which change. The
-sink's marks rely on that.
+Of a stream Spark stores the offsets. The state here is that of one run of a query: the target of Trigger.AvailableNow,
+and since when ``minOffsetsPerTrigger`` waits. A micro-batch that Spark repeats with the same start and end, possibly in
+another process, has the same tasks, because they depend on offsets and options only, not on byte estimates, which
+change. The sink's marks rely on that.
 """
 
 import time
@@ -14,12 +14,36 @@ from typing import Final
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from seglog_spark.admission import lag, limit_bytes, limit_offsets
 from seglog_spark.catalog import Log
+from seglog_spark.extents import bytes_between
+from seglog_spark.filters import Wanted
 from seglog_spark.offsets import OffsetRange, Offsets, shown
-from seglog_spark.options import ReadOptions
+from seglog_spark.options import OptionError, ReadOptions
 from seglog_spark.planning import GOING_ON, DataLossError, pinned, resolve, split
 
 STREAM_TASK_OFFSETS: Final = 250_000
 """Default of ``maxRecordsPerPartition`` for a task of a micro-batch."""
+
+
+def plan_batch(log: Log, options: ReadOptions, wanted: Wanted) -> list[OffsetRange]:
+    """The ranges to read, one per task. Raises OptionError, DataLossError, and what ``log`` raises."""
+    assert options.ending is not None
+    ends = log.ends(log.partitions(options.selection))
+    starts = resolve(options.starting, ends, log.find_times, ("startingOffsets", "startingOffsetsByTimestamp"))
+    stops = resolve(options.ending, ends, log.find_times, ("endingOffsets", "endingOffsetsByTimestamp"))
+    ranges: list[OffsetRange] = []
+    for partition in sorted(ends):
+        start, stop = starts[partition], stops[partition]
+        if start > stop:
+            raise OptionError(f"the read of {partition} begins at {start}, after its end {stop}")
+        found = pinned(partition, start, stop, ends[partition], fail_on_data_loss=options.fail_on_data_loss)
+        ranges += wanted.cut(found)
+    extents = log.extents({r.topic_partition: ends[r.topic_partition] for r in ranges})
+    for r in ranges:
+        partition = r.topic_partition
+        if bytes_between(extents.get(partition, ()), r.start, r.end) > options.target_task_bytes:
+            # Worth a request: the range will be split, best at starts of segments, where a read needs no search.
+            extents[partition] = log.segments(partition, ends[partition]) or extents[partition]
+    return split(ranges, extents, options)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from seglog_spark.admission import lag, limit_bytes, limit_offsets
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition
 from seglog_spark.planning import DataLossError
-from seglog_spark.stream_planning import StreamPlan
+from seglog_spark.plans import StreamPlan
 from tests.clients.spark.fake_log import FakeLog, log, stream_options, tp
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
