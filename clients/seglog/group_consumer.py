@@ -17,13 +17,12 @@ from seglog.core.connection import Reply
 from seglog.core.consumer import PendingFetch
 from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Ask, ResultT, StepT, converse
-from seglog.core.errors import seconds_of
 from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
 from seglog.link import Dialer, Link
-from seglog_protocol.errors import ClientTimeoutError, OffsetOutOfRangeError, SeglogError
+from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import Request
 
@@ -241,18 +240,7 @@ class CoordinatorLink:
         could be made within ``connect_timeout`` seconds.
         """
         link = self._usable(connect_timeout, sleep)
-        arrived: list[Reply] = []
-        deadline = time.monotonic() + timeout
-        request_id = link.send(request, payload, on_reply=arrived.append, timeout=timeout)
-        try:
-            while not link.wait(lambda: bool(arrived), min(SLICE_SECONDS, deadline - time.monotonic())):
-                sleep(0)
-                if time.monotonic() >= deadline:
-                    late = f"{self._dialer.server} did not answer {request.api} within {seconds_of(timeout)}"
-                    raise ClientTimeoutError(late)
-        finally:
-            link.abandon(request_id)
-        return arrived[0]
+        return link.ask(request, payload, timeout=timeout, sleep=sleep)
 
     def _usable(self, connect_timeout: float, sleep: Callable[[float], None]) -> Link:
         with self._dialing:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, converse
@@ -35,6 +35,9 @@ from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
 
 ResultT = TypeVar("ResultT")
+
+SLICE_SECONDS: Final = 0.25
+"""How often a wait for a reply looks whether it is to end early."""
 
 Handler = Callable[[Reply], None]
 """Called by the reading thread, without a lock; must not block and must not raise."""
@@ -100,17 +103,34 @@ class Link:
         reply = self.ask(request, payload, timeout=timeout)
         return decode_reply(reply.header, reply_type), reply.payload
 
-    def ask(self, request: Request, payload: Sequence[Buffer] = (), *, timeout: float) -> Reply:
-        """Send a request and wait for its reply, which may hold an error; otherwise raises what ``call`` raises."""
+    def ask(
+        self,
+        request: Request,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout: float,
+        sleep: Callable[[float], None] | None = None,
+    ) -> Reply:
+        """Send a request and wait for its reply, which may hold an error; otherwise raises what ``call`` raises.
+
+        ``sleep`` is called with 0 every quarter of a second, and may raise to end the wait.
+        """
         arrived: list[Reply] = []
         deadline = time.monotonic() + timeout
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
         try:
-            if not self.wait(lambda: bool(arrived), deadline - time.monotonic()):
-                raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(timeout)}")
+            while not self.wait(lambda: bool(arrived), self._until(deadline, is_sliced=sleep is not None)):
+                if sleep is None or time.monotonic() >= deadline:
+                    raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(timeout)}")
+                sleep(0)
         finally:
             self.abandon(request_id)
         return arrived[0]
+
+    @staticmethod
+    def _until(deadline: float, *, is_sliced: bool) -> float:
+        remaining = deadline - time.monotonic()
+        return min(SLICE_SECONDS, remaining) if is_sliced else remaining
 
     def converse(self, conversation: Conversation[ResultT], *, timeout: float) -> ResultT:
         """Run a conversation; each of its requests may take ``timeout`` seconds. Raises what ``call`` raises."""

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import seglog
+import seglog.trio
 from seglog import raw
 from seglog.trio import raw as trio_raw
 from seglog_protocol.messages import Message
@@ -18,6 +19,7 @@ from tests.clients.fake_broker import FakeBroker, fake_broker
 from tests.clients.trio.memory_broker import MemoryBroker, memory_broker
 
 Face = Callable[..., AbstractAsyncContextManager[tuple[FakeBroker, Any]]]
+Connect = Callable[[str], AbstractAsyncContextManager[Any]]
 
 _PLAIN: Final = {"positions", "records_behind", "pause", "resume", "done", "batches", "__iter__"}
 """What is not awaited on trio either."""
@@ -92,10 +94,18 @@ class Items:
 
 
 @asynccontextmanager
+async def blocking_client(address: str) -> AsyncGenerator[Any, None]:
+    """A client of the blocking face."""
+    with seglog.connect(address) as client:
+        yield Awaited(client)
+
+
+@asynccontextmanager
 async def blocking_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any], None]:
     """A broker in a thread, and a client of the blocking face."""
-    with fake_broker(**options) as broker, seglog.connect(broker.address) as client:
-        yield broker, Awaited(client)
+    with fake_broker(**options) as broker:
+        async with blocking_client(broker.address) as client:
+            yield broker, client
 
 
 @asynccontextmanager
@@ -106,6 +116,7 @@ async def trio_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any], No
 
 
 FACES: Final[dict[str, Face]] = {"blocking": blocking_face, "trio": trio_face}
+CLIENTS: Final[dict[str, Connect]] = {"blocking": blocking_client, "trio": seglog.trio.connect}
 
 
 async def heard(broker: FakeBroker, kind: type[Message], count: int = 1) -> None:

@@ -73,13 +73,7 @@ async def test_a_partition_may_be_a_whole_number_of_any_type(face: Face, linger_
 
 async def test_an_append_time_of_the_broker_is_the_receipts_timestamp(face: Face) -> None:
     async with face() as (broker, client), client.producer("t") as producer:
-
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, AppendRequest):
-                return AppendReply([AppendResult("t", 0, 40, 777, "disk", False)])
-            return None
-
-        broker.script = script
+        broker.script = on_append(lambda *_: AppendReply([AppendResult("t", 0, 40, 777, "disk", False)]))
         assert (await (await producer.send(b"x", timestamp=5))).timestamp == 777
 
 
@@ -134,17 +128,8 @@ async def test_ack_none_is_not_answered(face: Face) -> None:
 
 async def test_after_a_lost_connection_everything_is_sent_again_in_order(face: Face) -> None:
     async with face(topics={"t": 2}) as (broker, client):
-        appends = 0
-
-        def script(request: Request, payload: memoryview) -> Answer | None:
-            nonlocal appends
-            if isinstance(request, AppendRequest):
-                appends += 1
-                if appends in {2, 5}:
-                    return CLOSE
-            return None
-
-        broker.script = script
+        faults = iter([None, CLOSE, None, None, CLOSE])
+        broker.script = on_append(lambda *_: next(faults, None))
         async with client.producer("t", linger_ms=0) as producer:
             for number in range(30):
                 await producer.send(b"%d" % number, partition=number % 2)
@@ -166,18 +151,15 @@ async def test_a_broker_that_is_away_for_a_while_loses_nothing(face: Face) -> No
 
 async def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders(face: Face) -> None:
     async with face() as (broker, client):
-        appends = 0
+        faults = iter([CLOSE])
 
-        def script(request: Request, payload: memoryview) -> Answer | None:
-            nonlocal appends
-            if isinstance(request, AppendRequest):
-                appends += 1
-                if appends == 1:
-                    broker.append(request, payload)
-                    return CLOSE
-            return None
+        def answer(request: AppendRequest, payload: memoryview) -> Answer | None:
+            fault = next(faults, None)
+            if fault is not None:
+                broker.append(request, payload)
+            return fault
 
-        broker.script = script
+        broker.script = on_append(answer)
         async with client.producer("t", linger_ms=0) as producer:
             await producer.send(b"a")
             await (await producer.send(b"b"))
@@ -205,13 +187,13 @@ async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(face: F
 async def test_a_batch_refused_as_too_large_is_split_and_sent_again(face: Face) -> None:
     async with face(max_message_bytes=100_000) as (broker, client):
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, AppendRequest) and request.partitions[0].size > 300:
-                error = MessageTooLargeError("too large", size=request.partitions[0].size, limit=300)
-                return AppendReply([AppendResult("t", 0, error=error)])
-            return None
+        def answer(_request: AppendRequest, payload: memoryview) -> Answer | None:
+            if len(payload) <= 300:
+                return None
+            error = MessageTooLargeError("too large", size=len(payload), limit=300)
+            return AppendReply([AppendResult("t", 0, error=error)])
 
-        broker.script = script
+        broker.script = on_append(answer)
         async with client.producer("t", linger_ms=3_600_000) as producer:
             deliveries = [await producer.send(b"%03d" % number) for number in range(200)]
             await producer.flush()
@@ -242,7 +224,7 @@ async def test_a_compressed_batch_that_grew_too_large_fails_by_itself(face: Face
 
 async def test_a_full_buffer_makes_send_wait_and_at_last_fail(face: Face) -> None:
     async with face() as (broker, client):
-        broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
+        broker.script = on_append(lambda *_: SILENCE)
         producer = await client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
         with pytest.raises(ClientTimeoutError, match=r"stayed full|not acknowledged"):  # noqa: PT012 - any of them
             for delivery in [await producer.send(b"x" * 300) for _ in range(10)]:
@@ -260,14 +242,10 @@ async def test_room_in_the_buffer_lets_a_waiting_send_go_on(face: Face) -> None:
 
 async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(face: Face) -> None:
     async with face(topics={"t": 2}) as (broker, client):
-
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, AppendRequest):
-                no = InvalidRecordError("no")
-                return AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
-            return None
-
-        broker.script = script
+        no = InvalidRecordError("no")
+        broker.script = on_append(
+            lambda request, _: AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+        )
         producer = await client.producer("t")
         seen = await producer.send(b"0", partition=0)
         await producer.send(b"1", partition=0)
@@ -433,7 +411,7 @@ async def test_a_partition_asked_for_by_number_is_looked_up_before_it_counts_as_
 
 async def test_an_unanswered_topic_of_another_reply_length_is_no_answer(face: Face) -> None:
     async with face() as (broker, client):
-        broker.script = lambda request, _: AppendReply([]) if isinstance(request, AppendRequest) else None
+        broker.script = on_append(lambda *_: AppendReply([]))
         producer = await client.producer("t")
         assert "another number of batches" in str(await (await producer.send(b"x")).exception())
         await producer.close()
@@ -569,11 +547,8 @@ async def test_what_is_no_number_of_a_partition_is_refused_before_others_go_with
 
 async def test_very_many_failed_batches_are_all_counted(face: Face) -> None:
     async with face() as (broker, client):
-        broker.script = lambda request, _: (
-            AppendReply([AppendResult("t", 0, error=InvalidRecordError("no"))])
-            if isinstance(request, AppendRequest)
-            else None
-        )
+        no = InvalidRecordError("no")
+        broker.script = on_append(lambda *_: AppendReply([AppendResult("t", 0, error=no)]))
         producer = await client.producer("t", batch_bytes=1)
         for _ in range(1_100):
             await producer.send(b"x")

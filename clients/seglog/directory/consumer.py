@@ -4,9 +4,9 @@ So positions, ends, gaps, checksums and errors are the same as with a broker.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from msgspec import structs
 
@@ -32,23 +32,21 @@ from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
 
 
-class Topics(Protocol):
-    """Where the partitions of a topic are found."""
-
-    def partitions(self, topic: str, /) -> list[int]:
-        """The partitions that are here, ascending. Raises UnknownTopicError."""
-        ...
-
-    def partition(self, topic: str, number: int, /) -> PartitionFiles:
-        """One partition, be it there or not."""
-        ...
-
-
 class DirectoryConsumer(ConsumerBase):
-    """Reads one topic from a log directory, up to the ends it had at the start; close it. Made by ``consumer``."""
+    """Reads one topic from a log directory, up to the ends it had at the start; close it.
 
-    def __init__(self, directory: Topics, topic: str, options: ConsumerOptions) -> None:
-        self._directory = directory
+    Made by ``LogDirectory.consumer``, whose partitions of a topic, and files of one, it is given.
+    """
+
+    def __init__(
+        self,
+        partitions: Callable[[str], list[int]],
+        files: Callable[[str, int], PartitionFiles],
+        topic: str,
+        options: ConsumerOptions,
+    ) -> None:
+        self._partitions = partitions
+        self._open_files = files
         self._files: dict[int, PartitionFiles] = {}
         self._aborted: dict[int, tuple[int, int, list[Aborted]]] = {}
         """By partition: the aborted transactions with batches from one offset to another."""
@@ -137,7 +135,7 @@ class DirectoryConsumer(ConsumerBase):
         return Reply(0, OffsetsReply(found).to_wire(), memoryview(b""))
 
     def _numbers(self, wanted: OffsetsPartition) -> list[int]:
-        there = self._directory.partitions(wanted.topic)
+        there = self._partitions(wanted.topic)
         return there if wanted.partition is None else [wanted.partition]
 
     def _offsets(self, wanted: OffsetsPartition, isolation: str | None) -> OffsetsResult:
@@ -161,7 +159,7 @@ class DirectoryConsumer(ConsumerBase):
 
     def _partition(self, topic: str, number: int) -> PartitionFiles:
         if number not in self._files:
-            self._files[number] = self._directory.partition(topic, number)
+            self._files[number] = self._open_files(topic, number)
         return self._files[number]
 
     def close(self) -> None:

@@ -83,4 +83,4 @@ class LogDirectory:
             decompressed_batch_bytes_max=decompressed_batch_bytes_max,
             partition_bytes=partition_bytes,
         )
-        return DirectoryConsumer(self, topic, options)
+        return DirectoryConsumer(self.partitions, self.partition, topic, options)

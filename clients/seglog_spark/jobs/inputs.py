@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,34 +29,20 @@ from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS, ddl
 
 
-class Input(Protocol):
-    """Records of one topic; travels to workers."""
-
-    @property
-    def topic(self) -> str:
-        """The topic's name; of an archive, the topic it was made from."""
-
-    def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All records of a range, in order."""
-
-    def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
-        """The records of some ranges, one a partition, as a DataFrame."""
-
-
 @dataclass(frozen=True, slots=True)
 class TopicInput:
-    """A topic of a broker."""
+    """A topic of a broker; travels to workers."""
 
     topic: str
     server: str
     accept_loss: bool = False
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """As in ``Input``; DataLossError for records that are gone."""
+        """All records of a range, in order; DataLossError for records that are gone."""
         return RangeReader(self.server, tuple(columns), fail_on_data_loss=not self.accept_loss).read(r)
 
     def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
-        """As in ``Input``."""
+        """The records of some ranges, one a partition, as a DataFrame."""
         if not ranges:
             return _nothing(spark, columns)
         return (
@@ -76,19 +62,19 @@ class TopicInput:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInput:
-    """An archive in a folder that workers see too."""
+    """An archive in a folder that workers see too; ``topic`` is the one that it was made from."""
 
     topic: str
     folder: Path
     files: tuple[ArchivedFile, ...]
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """As in ``Input``."""
+        """As of a topic."""
         for _, files in groupby(self._files(r), key=_span):
             yield from read_merged(self.folder, list(files), columns, r.start, r.end)
 
     def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
-        """As in ``Input``."""
+        """As of a topic."""
         paths = [str(self.folder / found.path) for r in ranges for found in self._files(r)]
         if not paths:
             return _nothing(spark, columns)
@@ -118,6 +104,10 @@ class ArchiveInput:
             for found in self.files
             if found.partition == r.partition and found.start < r.end and found.end > r.start and found.records
         ]
+
+
+Input = TopicInput | ArchiveInput
+"""Records of one topic."""
 
 
 def _span(found: ArchivedFile) -> tuple[int, int]:
