@@ -44,7 +44,7 @@ class GroupConsumer(Consumer):
         self._turning = threading.RLock()  # while the program's thread joins or commits, it is not closed
         self._watcher: threading.Thread | None = None
         self._is_leaving = False
-        """Whether it is being closed: what is asked for now may take less long."""
+        """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class GroupConsumer(Consumer):
     # --- Steps --------------------------------------------------------------------------------------------------------
 
     def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
-        """Do what ``steps`` say."""
+        """Run ``steps`` to their end."""
         with self._turning:
             return converse(steps, self._do, self._pause)
 
@@ -160,24 +160,24 @@ class GroupConsumer(Consumer):
         while not self._closing.wait(seconds):
             watch = self._session.watch(time.monotonic())
             seconds = watch.seconds
-            self._interrupt_if_due()  # before others hear that it leaves, and read
+            self._interrupt_if_due()  # before the group hears that it leaves, and others read
             if watch.request is not None:
                 self._send(watch.request)
                 seconds = 0.0
             membership = self._session.membership
             if membership.counts_due(time.monotonic()):
-                with suppress(SeglogError):  # the next look will tell
+                with suppress(SeglogError):  # it is looked up again
                     counted = partition_counts(membership.topics)
                     membership.counted(converse(counted, self._watchers_answer))
             self._interrupt_if_due()
 
     def _interrupt_if_due(self) -> None:
-        """Have the program get no more records of this batch where there is something else to do first."""
+        """Hand out no more records of this batch if a rebalance or a commit is due."""
         if self._session.is_turn_due():
             self._is_interrupted = True
 
     def _send(self, request: Request) -> None:
-        """A heartbeat, or that the member leaves."""
+        """Send a heartbeat or LeaveGroup."""
         answer: Reply | SeglogError
         try:
             answer = self._watchers_answer(Ask(request))
@@ -197,7 +197,7 @@ class GroupConsumer(Consumer):
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what the program is done with, leave the group, and close the connections. Idempotent.
+        """Commit what the program has processed, leave the group, and close the connections. Idempotent.
 
         ``on_revoked`` is called by the thread that closes. May be called while another thread waits for records.
         """

@@ -1,4 +1,4 @@
-"""Who reads what in a group: Kafka's assignors, and the messages in which its members tell each other.
+"""Kafka's partition assignors, and the messages of subscriptions and assignments between members.
 
 The leader of a group assigns for all members, which may be clients of Kafka. An assignor is a function of their
 subscriptions and of the topics' partitions alone.
@@ -27,7 +27,7 @@ _GENERATION: Final = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What a member reads, and which partitions of which generation it has had."""
+    """The topics that a member subscribes to, and the partitions that it owned in ``generation``."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()
@@ -149,7 +149,7 @@ def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str,
 def assign_cooperatively(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Assignment:
     """As balanced as subscriptions allow by moving single partitions, and as few of them moved as that takes.
 
-    A partition that moves is left out: its owner gives it up first, and the generation after this one assigns it.
+    A partition that moves is left out: its owner revokes it first, and the next generation assigns it.
     """
     owners = _owners(members)
     held = {pair for member in members.values() for pair in member.owned}
@@ -204,7 +204,7 @@ def _move(
 
 
 def _owners(members: Mapping[str, Subscription]) -> dict[TopicPartition, str]:
-    """The owner of each partition, by the newest generation; nobody where two of one generation claim it."""
+    """The owner of each partition, by the newest generation; none if two members of one generation claim it."""
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, member in members.items():
         for pair in member.owned:

@@ -1,4 +1,4 @@
-"""Committed offsets of a group: conversations that store and look them up, and what one consumer has to commit."""
+"""Committed offsets of a group: conversations that commit and look them up."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -66,7 +66,7 @@ def commit(
     metadata: str | None = None,
     topic_id: str = "",
 ) -> Conversation[None]:
-    """Store offsets by partition, as ``member`` or, where the group has no members, as nobody in particular.
+    """Store offsets by partition, as ``member``, or without one for a group that has no members.
 
     ``topic_id`` is that of the topic that was read, "" if it is not known.
 

@@ -1,4 +1,4 @@
-"""A consumer's membership in a group, without I/O: what to send next, and what an answer means.
+"""A consumer's membership in a group, without I/O: which request is next, and what an answer means.
 
 ``joining`` leads through a generation: join, assign if this member is the leader, sync. In between, ``watch`` says when
 a heartbeat is due, and whether the program is too slow; ``answered`` and ``refused`` take what came of it. The thread
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class MembershipOptions(NamedTuple):
-    """How a consumer is a member; seconds."""
+    """The options of a membership; times in seconds."""
 
     group: str
     topic: str
@@ -54,14 +54,14 @@ class MembershipOptions(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Which member of which generation this consumer is."""
+    """A member id and its generation."""
 
     member_id: str
     generation: int
 
 
 class Watch(NamedTuple):
-    """What is to be sent now, if anything, and after how many seconds to ask again."""
+    """The request to send now, if any, and the seconds until the next call."""
 
     request: messages.Request | None
     seconds: float
@@ -73,14 +73,14 @@ class Membership:
     def __init__(self, options: MembershipOptions) -> None:
         self.options = options
         self.member: Member | None = None
-        """None: it is none, or not yet."""
+        """None while the consumer is no member."""
         self.assigned: frozenset[int] = frozenset()
-        """The partitions of its topic that this generation assigns to it."""
+        """The current assignment: partitions of its topic."""
         self.must_join = True
         self.is_lost = False
-        """Whether it was no member for a time: its partitions may have other readers."""
+        """Whether the membership was lost: others may read its partitions."""
         self.fenced: errors.SeglogError | None = None
-        """Why it cannot be a member again."""
+        """The error that fenced it: another consumer has its instance id."""
         self.is_leader = False
         self._member_id: str | None = None
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Membership:
     # --- Joining ------------------------------------------------------------------------------------------------------
 
     def joining(self, owned: Iterable[int]) -> Conversation[None]:
-        """Join the next generation; ``assigned`` is what came of it.
+        """Join the next generation, which sets ``assigned``.
 
         ``owned`` are the partitions that are kept meanwhile, of a cooperative member. Repeated while the broker reads
         what groups committed, and where the generation ends before it is complete. Raises FencedInstanceError and the
@@ -142,7 +142,7 @@ class Membership:
                 maximum=error.maximum,
             ) from error
         except errors.SeglogError as error:
-            if not self._has_to_join_anew(error):
+            if not self._must_rejoin(error):
                 raise
             return False
         self._member_id = reply.member_id
@@ -159,7 +159,7 @@ class Membership:
         except (errors.RebalanceInProgressError, errors.IllegalGenerationError):
             return False
         except errors.SeglogError as error:
-            if not self._has_to_join_anew(error):
+            if not self._must_rejoin(error):
                 raise
             return False
         with self._lock:
@@ -185,8 +185,8 @@ class Membership:
             client_id=options.client_id,
         )
 
-    def _has_to_join_anew(self, error: errors.SeglogError) -> bool:
-        """Whether the group does not know the member any more, so that it joins without an id."""
+    def _must_rejoin(self, error: errors.SeglogError) -> bool:
+        """Whether the group no longer knows the member, so that it rejoins without an id."""
         if isinstance(error, errors.FencedInstanceError):
             self._fence(error)
         if not isinstance(error, errors.UnknownMemberError):
@@ -198,7 +198,7 @@ class Membership:
     def _assignments(
         self, protocol: str, members: Sequence[messages.JoinGroupMember]
     ) -> Conversation[list[messages.SyncGroupAssignment]]:
-        """What the leader assigns to all."""
+        """The target assignment of all members, computed by the leader."""
         subscriptions: dict[str, Subscription] = {}
         for member in members:
             try:
@@ -217,14 +217,14 @@ class Membership:
 
     @property
     def topics(self) -> list[str]:
-        """The topics of the whole group, as its leader knows them."""
+        """The topics of the whole group, for its leader."""
         return sorted(self._counts)
 
     def watch(self, now: float, progress: object) -> Watch:
-        """What to send at ``now``: a heartbeat, or a farewell where the program does not come back for records.
+        """The request due at ``now``: a heartbeat, or LeaveGroup when the program exceeds ``max_poll_interval``.
 
-        ``progress`` is equal to that of the last call where the program has not come back since; None while it waits
-        for records.
+        ``progress`` equals that of the last call if the program has not asked for records since; None while it waits
+        for them.
         """
         with self._lock:
             if self.member is None or self._is_joining:
@@ -259,7 +259,7 @@ class Membership:
         return self._leave_request(member, f"no records asked for within {options.max_poll_interval:g} s")
 
     def answered(self, request: messages.Request, now: float, error: errors.SeglogError | None = None) -> None:
-        """What came of a heartbeat. Whatever is not about the present generation is ignored."""
+        """Process the answer to a heartbeat; one of another generation is ignored."""
         if not isinstance(request, messages.GroupHeartbeatRequest):
             return
         with self._lock:
@@ -271,7 +271,7 @@ class Membership:
                 self._refused(error, now)
 
     def refused(self, error: errors.SeglogError, member: Member | None) -> None:
-        """An error to something else that ``member`` asked for, such as a commit."""
+        """Process the error of another request of ``member``, such as a commit."""
         with self._lock:
             if not self._is_joining and self.member is not None and member == self.member:
                 self._refused(error, None)
@@ -292,7 +292,7 @@ class Membership:
                 _log.warning("%s: a heartbeat failed: %s", self.options.group, error.message)
 
     def counts_due(self, now: float) -> bool:
-        """Whether the leader should look how many partitions the topics of its group have."""
+        """Whether the leader must look up the partition counts of its group's topics."""
         with self._lock:
             if not self.is_leader or self.member is None or self._is_joining or now < self._counts_at:
                 return False
@@ -300,7 +300,7 @@ class Membership:
             return True
 
     def counted(self, counts: dict[str, int]) -> None:
-        """The numbers of partitions as they are now: where they have changed, the group has to assign anew."""
+        """Process partition counts; the group rebalances if they have changed."""
         with self._lock:
             if self.is_leader and not self._is_joining and counts.keys() == self._counts.keys():
                 self.must_join = self.must_join or counts != self._counts
@@ -308,7 +308,7 @@ class Membership:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def leave(self) -> messages.LeaveGroupRequest | None:
-        """The membership ends; what to send, None for a static member, which may come back, and for who is none."""
+        """End the membership. The request to send; None for a static member, which may rejoin, and for no member."""
         with self._lock:
             member, self.member, self._member_id = self.member, None, None
             self.assigned = frozenset()
@@ -323,7 +323,7 @@ class Membership:
         )
 
     def raise_fenced(self) -> None:
-        """Raises FencedInstanceError where another consumer has this one's place."""
+        """Raises FencedInstanceError if another consumer has taken this one's instance id."""
         if self.fenced is not None:
             raise copied(self.fenced) from self.fenced
 

@@ -2,7 +2,7 @@
 
 A face runs ``Steps``: generators that yield what is to be done (ask the broker, call the program back, pause) and are
 sent what came of it, errors included. ``turn`` is what a consumer does before it goes on with records, whenever
-``is_turn_due``: give partitions up, join, take partitions up, commit.
+``is_turn_due``: revoke partitions, join, read those that were assigned, commit.
 """
 
 import logging
@@ -37,7 +37,7 @@ Event = Literal["assigned", "revoked", "lost"]
 
 
 class Notify(NamedTuple):
-    """Tell the program what becomes of partitions."""
+    """Call the program back: partitions are assigned, revoked or lost."""
 
     event: Event
     partitions: list[int]
@@ -60,7 +60,7 @@ def _to_positions(offsets: object) -> dict[int, int]:
 
 
 class InHand(NamedTuple):
-    """What the program was given last, and has not come back after: records of a batch from ``start`` on."""
+    """The records of a batch, from ``start`` on, that the program was given last and may still be processing."""
 
     state: PartitionPosition
     generation: int
@@ -69,7 +69,7 @@ class InHand(NamedTuple):
 
     @property
     def done(self) -> int:
-        """The offset up to which the program is done with this partition."""
+        """The offset up to which the program has processed records of this partition."""
         if self.state.generation != self.generation:
             return self.state.position  # it has moved elsewhere
         return self.start if self.is_whole else max(self.start, self.state.position - 1)
@@ -114,18 +114,18 @@ class GroupSession:
         """Whether the topic was deleted: what was read of it is committed no more, also where another has its name."""
         self._commit_at = clock() + options.auto_commit_interval
 
-    # --- What the program has been given ------------------------------------------------------------------------------
+    # --- Records handed out -------------------------------------------------------------------------------------------
 
     def hand_out(self, state: PartitionPosition, start: int, *, is_whole: bool = False) -> None:
         """The program gets records of this partition from ``start`` on."""
         self.in_hand = InHand(state, state.generation, start, is_whole)
 
     def enter(self) -> None:
-        """The program comes back for more: it is done with all that it was given."""
+        """The program asks for more records: it has processed all that it was given."""
         self.in_hand, self.is_inside = None, True
 
     def done(self) -> dict[int, int]:
-        """By partition, the offset up to which the program is done."""
+        """By partition, the offset up to which the program has processed records."""
         in_hand = self.in_hand
         return {
             partition: in_hand.done if in_hand is not None and in_hand.state is state else state.position
@@ -143,7 +143,7 @@ class GroupSession:
     # --- Watching -----------------------------------------------------------------------------------------------------
 
     def watch(self, now: float) -> Watch:
-        """What the one who watches sends at ``now``, and when it looks again."""
+        """The request that keeps the membership alive at ``now``, and when to call this again."""
         in_hand = self.in_hand
         progress = None
         if not self.is_inside:
@@ -155,9 +155,9 @@ class GroupSession:
 
     def is_turn_due(self) -> bool:
         """Whether ``turn`` is to be run before the program gets more records."""
-        return self._is_unsettled() or self._is_commit_due()
+        return self._must_reconcile() or self._is_commit_due()
 
-    def _is_unsettled(self) -> bool:
+    def _must_reconcile(self) -> bool:
         member = self.membership
         return member.must_join or member.is_lost or member.assigned != self._states().keys()
 
@@ -190,44 +190,44 @@ class GroupSession:
     # --- Turns --------------------------------------------------------------------------------------------------------
 
     def turn(self) -> Steps[None]:
-        """Give up, join, take up, until this member reads what its generation assigns to it; and commit when due.
+        """Revoke and join until this member reads exactly its current assignment; and commit when due.
 
         Raises FencedInstanceError; what cannot be retried; and what can, after ``reconnect_timeout``.
         """
         retries = Retries(self._options.reconnect_timeout)
-        while self._is_unsettled():
+        while self._must_reconcile():
             try:
-                yield from self._settle()
+                yield from self._reconcile()
             except errors.SeglogError as error:
                 pause, _ = retries.failed(error, self._clock())
                 yield Pause(pause)
         if self._is_commit_due():
             yield from self._commit_quietly()
 
-    def _settle(self) -> Steps[None]:
-        """One step closer."""
+    def _reconcile(self) -> Steps[None]:
+        """One step towards the current assignment."""
         membership = self.membership
         reads = self._states().keys()
         assigned = membership.assigned
         if membership.is_lost:
             membership.is_lost = False
-            yield from self._give_up(set(reads), is_lost=True)
+            yield from self._revoke(set(reads), is_lost=True)
             return
         membership.raise_fenced()
         if membership.must_join:
             if reads and not membership.options.is_cooperative:
-                yield from self._give_up(set(reads))
+                yield from self._revoke(set(reads))
             else:
                 yield from membership.joining(sorted(reads))
             return
         if unwanted := reads - assigned:
-            yield from self._give_up(unwanted)
+            yield from self._revoke(unwanted)
             if membership.options.is_cooperative:
-                membership.must_join = True  # so that others get what it gave up
+                membership.must_join = True  # so that others are assigned what it revoked
             return
-        yield from self._take_up(assigned - reads)
+        yield from self._add_assigned(assigned - reads)
 
-    def _give_up(self, partitions: set[int], *, is_lost: bool = False) -> Steps[None]:
+    def _revoke(self, partitions: set[int], *, is_lost: bool = False) -> Steps[None]:
         if not is_lost and self._options.auto_commit:
             yield from self._commit_quietly(partitions)
         if partitions:
@@ -236,8 +236,8 @@ class GroupSession:
         for partition in partitions:
             self._committed.pop(partition, None)
 
-    def _take_up(self, partitions: frozenset[int]) -> Steps[None]:
-        """Read partitions from the committed offset on, or from ``start``."""
+    def _add_assigned(self, partitions: frozenset[int]) -> Steps[None]:
+        """Read assigned partitions from the committed offset on, or from ``start``."""
         member, options = self.membership.member, self._options
         found = yield from look_up(options.group, self._topic, sorted(partitions))
         committed = {partition: known.offset for partition, known in found.items()}
@@ -288,7 +288,7 @@ class GroupSession:
     # --- Commits ------------------------------------------------------------------------------------------------------
 
     def _uncommitted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """What has to be committed, of these partitions: never less than what is."""
+        """The offsets of these partitions that are ahead of the committed ones."""
         wanted = None if partitions is None else set(partitions)
         return {
             partition: offset
@@ -297,7 +297,7 @@ class GroupSession:
         }
 
     def _commit_quietly(self, partitions: Iterable[int] | None = None) -> Steps[None]:
-        """Commit what the program is done with; where that fails, records come again, or the next commit has it."""
+        """Commit what the program has processed. After a failure the next commit has it, or records are read again."""
         now = self._clock()
         self._commit_at = now + self._options.auto_commit_interval
         offsets, member = self._uncommitted(partitions), self.membership.member
@@ -375,7 +375,7 @@ class GroupSession:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def closing(self) -> Steps[None]:
-        """Commit what is done, tell the program, leave."""
+        """Commit what is processed, call ``on_revoked``, leave the group."""
         partitions = self._states().keys()
         if self.membership.member is not None and self._options.auto_commit:
             yield from self._commit_quietly()
@@ -389,6 +389,6 @@ class GroupSession:
                 _log.debug("%s: the broker was not told that a member leaves: %s", self._options.group, error.message)
 
     def answer_seconds(self, request: messages.Request, usual: float) -> float:
-        """How long to wait for the answer to a request: to a new generation, as long as a slow member may take."""
+        """The timeout of a request; joining and syncing may take as long as the slowest member of the group."""
         is_slow = isinstance(request, (messages.JoinGroupRequest, messages.SyncGroupRequest))
         return usual + self._options.max_poll_interval if is_slow else usual

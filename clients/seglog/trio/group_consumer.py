@@ -50,7 +50,7 @@ class GroupConsumer(Consumer):
         self._coordinator_dialing = trio.Lock()
         self._watching: trio.CancelScope | None = None
         self._is_leaving = False
-        """Whether it is being closed: what is asked for now may take less long."""
+        """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class GroupConsumer(Consumer):
     # --- Steps --------------------------------------------------------------------------------------------------------
 
     async def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
-        """Do what ``steps`` say."""
+        """Run ``steps`` to their end."""
         return await converse_async(steps, self._do, trio.sleep)
 
     async def _do(self, step: object) -> Reply | None:
@@ -163,24 +163,24 @@ class GroupConsumer(Consumer):
         """The task that keeps the membership alive while the program works."""
         while True:
             watch = self._session.watch(trio.current_time())
-            self._interrupt_if_due()  # before others hear that it leaves, and read
+            self._interrupt_if_due()  # before the group hears that it leaves, and others read
             if watch.request is not None:
                 await self._send(watch.request)
             membership = self._session.membership
             if membership.counts_due(trio.current_time()):
-                with suppress(SeglogError):  # the next look will tell
+                with suppress(SeglogError):  # it is looked up again
                     counted = partition_counts(membership.topics)
                     membership.counted(await converse_async(counted, self._watchers_answer, trio.sleep))
             self._interrupt_if_due()
             await trio.sleep(0.0 if watch.request is not None else watch.seconds)
 
     def _interrupt_if_due(self) -> None:
-        """Have the program get no more records of this batch where there is something else to do first."""
+        """Hand out no more records of this batch if a rebalance or a commit is due."""
         if self._session.is_turn_due():
             self._is_interrupted = True
 
     async def _send(self, request: Request) -> None:
-        """A heartbeat, or that the member leaves."""
+        """Send a heartbeat or LeaveGroup."""
         answer: Reply | SeglogError
         try:
             answer = await self._watchers_answer(Ask(request))
@@ -195,7 +195,7 @@ class GroupConsumer(Consumer):
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Commit what the program is done with, leave the group, and close the connections. Idempotent.
+        """Commit what the program has processed, leave the group, and close the connections. Idempotent.
 
         ``on_revoked`` is called by the task that closes. A cancelled call does the same, for 10 seconds at most.
         """
