@@ -439,7 +439,7 @@ class Client:
         return self.converse(describe_group(name))
 
     def group_offsets(self, name: str) -> "list[GroupOffset]":
-        """What a group has committed, by topic and partition, and how far it is behind; empty for an unknown group."""
+        """The committed offsets of a group and its lag, by topic and partition; empty for an unknown group."""
         from seglog.groups import group_offsets  # noqa: PLC0415 - seldom asked
 
         return self.converse(group_offsets(name))
@@ -476,7 +476,7 @@ class Client:
         return self.converse(delete_groups(names))
 
     def delete_group_offsets(self, name: str, topics: "GroupTopics") -> list[tuple[str, int]]:
-        """Forget what a group committed in topics that none of its members reads; returns the topics and partitions.
+        """Delete the committed offsets of topics that none of its members reads; returns the topics and partitions.
 
         Raises GroupSubscribedError while a member does.
         """

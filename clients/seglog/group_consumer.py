@@ -118,7 +118,7 @@ class GroupConsumer(Consumer):
         self._run(self._session.committing(offsets, metadata))
 
     def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
-        """What the group has committed for these partitions (None: all), without those for which it has nothing."""
+        """The committed offsets of these partitions (None: all); partitions without one are left out."""
         self._owner.check()
         if self._is_closed:
             raise self._closed()

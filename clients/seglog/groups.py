@@ -19,7 +19,7 @@ from seglog_protocol.texts import shortened
 PlaceT = TypeVar("PlaceT", bound=tuple[str, int])
 
 TARGETS: Final = f"{EXAMPLES}, or +N or -N: so many records after or before the committed offset"
-"""What a reset can go to, for errors."""
+"""The targets of a reset, for messages of errors."""
 
 _SHIFT: Final = re.compile(r"[+-]\d+", re.ASCII)
 _DIGITS_MAX: Final = 19
@@ -36,7 +36,7 @@ GroupTopics = str | Sequence[str] | Mapping[str, Sequence[int] | None]
 
 
 class GroupOffset(NamedTuple):
-    """What a group has committed in a partition, and how far it is behind; times are epoch ms.
+    """The committed offset of a group in a partition, and its lag; times are epoch ms.
 
     ``offset`` is that of the next record to read, and None where nothing is committed: the partition is only assigned.
     ``expires_ms`` is when the offset is forgotten as things stand (None: it is not). ``member_id`` is the member to
@@ -143,7 +143,7 @@ def describe_group(name: str) -> Conversation[GroupDescription]:
 
 
 def group_offsets(name: str, owners: Mapping[tuple[str, int], str] | None = None) -> Conversation[list[GroupOffset]]:
-    """What a group has committed, and how far it is behind; with the partitions in ``owners``, {partition: member}."""
+    """The committed offsets of a group and its lag; with the partitions in ``owners``, {partition: member}."""
     owned = dict(owners or {})
     found = [
         GroupOffset(

@@ -27,7 +27,7 @@ class Committed(NamedTuple):
 def look_up_committed(
     group: str, topic: str, partitions: Sequence[int] | None = None
 ) -> Conversation[dict[int, Committed]]:
-    """What a group has committed for partitions of a topic (None: all), without those for which it has nothing."""
+    """The committed offsets of partitions of a topic (None: all); partitions without one are left out."""
     found: dict[int, Committed] = {}
     for some in [None] if partitions is None else pages(_numbers(partitions), OFFSETS_PER_REQUEST):
         asked = None if some is None else [messages.GroupPartition(topic, partition) for partition in some]

@@ -56,8 +56,8 @@ def ask(
 def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:
     """The result of ``asked``, which is called with the seconds to wait before its request.
 
-    Repeated without a limit while the broker answers that a partition is recovering, because recovery ends. The log
-    says so from time to time.
+    Repeated without a limit while the broker answers that a partition is recovering, because recovery ends. The wait
+    is logged from time to time.
     """
     pause = waited = 0.0
     waiting = Waiting()

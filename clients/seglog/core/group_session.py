@@ -165,7 +165,7 @@ class GroupSession:
         return self._options.auto_commit and self._clock() >= self._commit_at and bool(self._uncommitted())
 
     def answered(self, request: messages.Request, now: float, answer: Reply | errors.SeglogError) -> None:
-        """What came of a request of ``watch``."""
+        """Process the answer, or the error, to a request of ``watch``."""
         error = answer if isinstance(answer, errors.SeglogError) else None
         if not isinstance(answer, errors.SeglogError):
             kind = (

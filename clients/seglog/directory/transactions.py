@@ -37,7 +37,7 @@ Segments = Mapping[int, str]
 
 @dataclass(slots=True)
 class _Scan:
-    """What the batches of a segment before ``position`` say; ``opened``: first offsets of open transactions."""
+    """Transactions found in the batches of a segment before ``position``; ``opened``: first offsets of open ones."""
 
     base_offset: int
     opened: dict[int, int]
@@ -106,7 +106,7 @@ class Transactions:
         return True
 
     def _indexed(self, base: int, following: int) -> list[Aborted] | None:
-        """What the transaction index of a closed segment says; None if it is absent or not one of this segment."""
+        """The transaction index of a closed segment; None if it is absent or not one of this segment."""
         try:
             content = self._path(base, names.TXN_INDEX_SUFFIX).read_bytes()
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class Transactions:
         return [Aborted(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries]
 
     def _scanned(self, base: int, segments: Segments, latest: int) -> _Scan:
-        """What the headers of a segment say, up to the log end ``latest``."""
+        """Transactions by the headers of a segment, up to the log end ``latest``."""
         is_last = base == max(segments)
         tail = self._tail
         with closing(self._open_segment(base, segments)) as segment:

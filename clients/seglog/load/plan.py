@@ -1,4 +1,4 @@
-"""What a run is to do: its plan with all defaults, and when each of its batches is due.
+"""The plan of a run, with all defaults filled in and checked, and the schedule of its batches.
 
 With a target rate the loop is open: each batch is due at its time, whether earlier ones were answered or not, and
 latency counts from that time. A stall then shows in every record delayed by it. (A closed loop, which waits for answers

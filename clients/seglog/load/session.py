@@ -1,4 +1,4 @@
-"""What the parts of a run share: connections, topic and measurements, how it ends early, and a precise sleep."""
+"""The shared state of a run: connections, topic, measurements, its early end; and a precise sleep."""
 
 import signal
 import threading

@@ -464,7 +464,7 @@ class Client:
         return await self.converse(describe_group(name))
 
     async def group_offsets(self, name: str) -> list[GroupOffset]:
-        """What a group has committed, by topic and partition, and how far it is behind; empty for an unknown group."""
+        """The committed offsets of a group and its lag, by topic and partition; empty for an unknown group."""
         return await self.converse(group_offsets(name))
 
     async def reset_group(
@@ -487,7 +487,7 @@ class Client:
         return await self.converse(delete_groups(names))
 
     async def delete_group_offsets(self, name: str, topics: GroupTopics) -> list[tuple[str, int]]:
-        """Forget what a group committed in topics, as ``seglog.Client.delete_group_offsets``."""
+        """Delete the committed offsets of topics, as ``seglog.Client.delete_group_offsets``."""
         return await self.converse(delete_group_offsets(name, topics))
 
 

@@ -117,7 +117,7 @@ class GroupConsumer(Consumer):
         await self._run(self._session.committing(offsets, metadata))
 
     async def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
-        """What the group has committed, as ``seglog.GroupConsumer.committed``."""
+        """The committed offsets of the group, as ``seglog.GroupConsumer.committed``."""
         await trio.lowlevel.checkpoint()
         if self._is_closed:
             raise self._closed()

@@ -1,4 +1,4 @@
-"""What a job reads: an archive or a topic, from one position to another, as fixed ranges of offsets.
+"""The input of a job: an archive or a topic, from one position to another, as fixed ranges of offsets.
 
 Both give the same records in the same order: in tasks as Arrow batches (``batches``), to Spark as a frame (``frame``).
 """
