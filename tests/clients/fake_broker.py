@@ -13,42 +13,10 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError, TopicExistsError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
-from seglog_protocol.messages import (
-    API_VERSIONS,
-    AppendReply,
-    AppendRequest,
-    AppendResult,
-    CancelReply,
-    CancelRequest,
-    CreateTopicReply,
-    CreateTopicRequest,
-    DeleteTopicReply,
-    DeleteTopicRequest,
-    FetchPartition,
-    FetchReply,
-    FetchRequest,
-    FetchResult,
-    FlushReply,
-    FlushRequest,
-    FlushResult,
-    HelloReply,
-    HelloRequest,
-    InitProducerReply,
-    InitProducerRequest,
-    Message,
-    OffsetsReply,
-    OffsetsRequest,
-    OffsetsResult,
-    Request,
-    TopicDescription,
-    TopicsReply,
-    TopicsRequest,
-    decode_request,
-    reply_header,
-)
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch
 from seglog_protocol.records import Record, decode_records
 
@@ -60,8 +28,8 @@ class Fault(Enum):
 
 CLOSE, SILENCE = Fault.CLOSE, Fault.SILENCE
 
-Answer = Message | SeglogError | Fault | tuple[Message, bytes]
-Script = Callable[[Request, memoryview], Answer | None]
+Answer = messages.Message | SeglogError | Fault | tuple[messages.Message, bytes]
+Script = Callable[[messages.Request, memoryview], Answer | None]
 
 
 @dataclass
@@ -114,7 +82,7 @@ class FakeBroker:
         self.max_message_bytes = max_message_bytes
         self.topic_ids: dict[str, str] = {}  # none are told, as by brokers of older versions
         self.producer_ids = 0
-        self.requests: list[Request] = []
+        self.requests: list[messages.Request] = []
         self.script: Script = lambda _request, _payload: None
         self.changed = threading.Condition(threading.RLock())
         self._connections: list[socket.socket] = []
@@ -194,7 +162,7 @@ class FakeBroker:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, connection: socket.socket, frame: Frame) -> bool:
-        request = decode_request(frame.header)
+        request = messages.decode_request(frame.header)
         with self.changed:
             self.requests.append(request)
             self.changed.notify_all()
@@ -204,44 +172,46 @@ class FakeBroker:
             self.changed.notify_all()
         if answer is CLOSE:
             return False
-        if answer is SILENCE or (isinstance(request, AppendRequest) and request.ack == "none"):
+        if answer is SILENCE or (isinstance(request, messages.AppendRequest) and request.ack == "none"):
             return True
         message, payload = answer if isinstance(answer, tuple) else (answer, b"")
         assert not isinstance(message, Fault)
         with self.changed:
-            connection.sendall(encode_frame(reply_header(frame.header["id"], message), [payload]))
+            connection.sendall(encode_frame(messages.reply_header(frame.header["id"], message), [payload]))
         return True
 
-    def _usual(self, request: Request, payload: memoryview, connection: socket.socket) -> Answer:
+    def _usual(self, request: messages.Request, payload: memoryview, connection: socket.socket) -> Answer:
         match request:
-            case HelloRequest():
+            case messages.HelloRequest():
                 limits = {"frame_bytes_max": 100 * 1024 * 1024}
-                return HelloReply("seglog", "fake/1", dict(API_VERSIONS), limits, uptime_ms=61_000, partitions=1)
-            case TopicsRequest():
+                return messages.HelloReply(
+                    "seglog", "fake/1", dict(messages.API_VERSIONS), limits, uptime_ms=61_000, partitions=1
+                )
+            case messages.TopicsRequest():
                 return self._topics(request)
-            case InitProducerRequest():
+            case messages.InitProducerRequest():
                 self.producer_ids += 1
-                return InitProducerReply(self.producer_ids, 0), b""
-            case CreateTopicRequest():
+                return messages.InitProducerReply(self.producer_ids, 0), b""
+            case messages.CreateTopicRequest():
                 if request.topic in self.logs:
                     return TopicExistsError(f"{request.topic} exists", topic=request.topic)
                 self.logs[request.topic] = [FakePartition() for _ in range(request.partitions or 1)]
-                return CreateTopicReply(request.topic, "i" * 22, request.partitions or 1)
-            case DeleteTopicRequest():
+                return messages.CreateTopicReply(request.topic, "i" * 22, request.partitions or 1)
+            case messages.DeleteTopicRequest():
                 if request.topic not in self.logs:
                     return self._unknown(request.topic)
                 del self.logs[request.topic]
-                return DeleteTopicReply(request.topic)
-            case OffsetsRequest():
+                return messages.DeleteTopicReply(request.topic)
+            case messages.OffsetsRequest():
                 return self._offsets(request)
-            case AppendRequest():
+            case messages.AppendRequest():
                 return self.append(request, payload)
-            case FlushRequest():
+            case messages.FlushRequest():
                 return self._flush(request)
-            case FetchRequest():
+            case messages.FetchRequest():
                 return self.fetch(request, connection)
-            case CancelRequest():
-                return CancelReply(cancelled=True)  # and yet it waits on, for an answer that nobody takes
+            case messages.CancelRequest():
+                return messages.CancelReply(cancelled=True)  # and yet it waits on, for an answer that nobody takes
             case _:
                 raise AssertionError(request)
 
@@ -249,25 +219,25 @@ class FakeBroker:
     def _unknown(topic: str) -> UnknownTopicError:
         return UnknownTopicError(f"there is no topic {topic}; did you mean t?", topic=topic, nearest="t")
 
-    def _topics(self, request: TopicsRequest) -> tuple[Message, bytes]:
+    def _topics(self, request: messages.TopicsRequest) -> tuple[messages.Message, bytes]:
         names = sorted(self.logs) if request.names is None else request.names
         names = [name for name in names if name > request.after]
         page = [n for n in names if n in self.logs][: request.limit]
         described = [
-            TopicDescription(
+            messages.TopicDescription(
                 n, "i" * 22, len(self.logs[n]), self.max_message_bytes, 1 << 30, config=self.config.get(n)
             ).to_wire()
             for n in page
         ]
         unknown: list[SeglogError] = [self._unknown(name) for name in names if name not in self.logs]
-        return TopicsReply(more=len(names) > request.limit, unknown=unknown), encode_value(described)
+        return messages.TopicsReply(more=len(names) > request.limit, unknown=unknown), encode_value(described)
 
-    def _offsets(self, request: OffsetsRequest) -> Message:
-        results: list[OffsetsResult] = []
+    def _offsets(self, request: messages.OffsetsRequest) -> messages.Message:
+        results: list[messages.OffsetsResult] = []
         for asked in request.partitions:
             log = self.logs.get(asked.topic)
             if log is None:
-                results.append(OffsetsResult(asked.topic, asked.partition, error=self._unknown(asked.topic)))
+                results.append(messages.OffsetsResult(asked.topic, asked.partition, error=self._unknown(asked.topic)))
                 continue
             for number in range(len(log)) if asked.partition is None else [asked.partition]:
                 part = log[number]
@@ -275,7 +245,7 @@ class FakeBroker:
                     (r for r in part.records() if asked.timestamp is not None and r.timestamp >= asked.timestamp), None
                 )
                 results.append(
-                    OffsetsResult(
+                    messages.OffsetsResult(
                         asked.topic,
                         number,
                         part.earliest,
@@ -286,30 +256,32 @@ class FakeBroker:
                         None if at is None else at.timestamp,
                     )
                 )
-        return OffsetsReply(results, self.topic_ids or None)
+        return messages.OffsetsReply(results, self.topic_ids or None)
 
-    def append(self, request: AppendRequest, payload: memoryview) -> AppendReply:
-        results: list[AppendResult] = []
+    def append(self, request: messages.AppendRequest, payload: memoryview) -> messages.AppendReply:
+        results: list[messages.AppendResult] = []
         position = 0
         for asked in request.partitions:
             base = self.logs[asked.topic][asked.partition].append(payload[position : position + asked.size])
             position += asked.size
-            results.append(AppendResult(asked.topic, asked.partition, base, -1, request.ack, False))
-        return AppendReply(results)
+            results.append(messages.AppendResult(asked.topic, asked.partition, base, -1, request.ack, False))
+        return messages.AppendReply(results)
 
-    def _flush(self, request: FlushRequest) -> FlushReply:
-        results: list[FlushResult] = []
+    def _flush(self, request: messages.FlushRequest) -> messages.FlushReply:
+        results: list[messages.FlushResult] = []
         for asked in request.partitions:
             log = self.logs.get(asked.topic)
             if log is None:
-                results.append(FlushResult(asked.topic, asked.partition, error=self._unknown(asked.topic)))
+                results.append(messages.FlushResult(asked.topic, asked.partition, error=self._unknown(asked.topic)))
                 continue
             part = log[asked.partition]
             part.held_durable = None
-            results.append(FlushResult(asked.topic, asked.partition, part.durable))
-        return FlushReply(results)
+            results.append(messages.FlushResult(asked.topic, asked.partition, part.durable))
+        return messages.FlushReply(results)
 
-    def fetch(self, request: FetchRequest, connection: socket.socket | None = None) -> tuple[Message, bytes]:
+    def fetch(
+        self, request: messages.FetchRequest, connection: socket.socket | None = None
+    ) -> tuple[messages.Message, bytes]:
         found = self._read(request)
         if not any(result.size or result.error for result in found[0].partitions) and request.max_wait_ms:
             self.changed.wait_for(
@@ -322,14 +294,14 @@ class FakeBroker:
             found = self._read(request)
         return found
 
-    def _read(self, request: FetchRequest) -> tuple[FetchReply, bytes]:
+    def _read(self, request: messages.FetchRequest) -> tuple[messages.FetchReply, bytes]:
         payload = b""
-        results: list[FetchResult] = []
+        results: list[messages.FetchResult] = []
         for asked in request.partitions:
             part = self.logs[asked.topic][asked.partition]
             error = self._why_out_of_range(asked, part)
             if error is not None:
-                results.append(FetchResult(asked.topic, asked.partition, error=error))
+                results.append(messages.FetchResult(asked.topic, asked.partition, error=error))
                 continue
             room = request.max_bytes - len(payload)
             data = part.read(asked.offset or 0, min(asked.max_bytes, room)) if room > 0 else b""
@@ -337,14 +309,14 @@ class FakeBroker:
                 data = b""
             payload += data
             results.append(
-                FetchResult(
+                messages.FetchResult(
                     asked.topic, asked.partition, len(data), asked.offset, part.earliest, part.latest, part.durable, 0
                 )
             )
-        return FetchReply(results), payload
+        return messages.FetchReply(results), payload
 
     @staticmethod
-    def _why_out_of_range(asked: FetchPartition, part: FakePartition) -> OffsetOutOfRangeError | None:
+    def _why_out_of_range(asked: messages.FetchPartition, part: FakePartition) -> OffsetOutOfRangeError | None:
         if asked.offset is not None and part.earliest <= asked.offset <= part.latest:
             return None
         return OffsetOutOfRangeError(
@@ -371,20 +343,20 @@ class FakeBroker:
                 self.logs["t"][partition].append(encode_batch(records))
             self.changed.notify_all()
 
-    def asked(self, kind: type[Request]) -> int:
+    def asked(self, kind: type[messages.Request]) -> int:
         with self.changed:
             return sum(isinstance(request, kind) for request in self.requests)
 
 
-def on_append(answer: Callable[[AppendRequest, memoryview], Answer | None]) -> Script:
+def on_append(answer: Callable[[messages.AppendRequest, memoryview], Answer | None]) -> Script:
     """A script that answers appends only."""
-    return lambda request, payload: answer(request, payload) if isinstance(request, AppendRequest) else None
+    return lambda request, payload: answer(request, payload) if isinstance(request, messages.AppendRequest) else None
 
 
-def speak_fetch_in_version_1(request: Request, _payload: memoryview) -> Answer | None:
+def speak_fetch_in_version_1(request: messages.Request, _payload: memoryview) -> Answer | None:
     """A script: the broker is of a version that knows of no topic ids."""
-    if isinstance(request, HelloRequest):
-        return HelloReply("seglog", "old/1", {"fetch": [1, 1]}, {"frame_bytes_max": 100 * 1024 * 1024})
+    if isinstance(request, messages.HelloRequest):
+        return messages.HelloReply("seglog", "old/1", {"fetch": [1, 1]}, {"frame_bytes_max": 100 * 1024 * 1024})
     return None
 
 

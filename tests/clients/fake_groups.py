@@ -2,38 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from seglog_protocol import messages
 from seglog_protocol.errors import (
     GroupSubscribedError,
     NonEmptyGroupError,
     SeglogError,
     UnknownGroupError,
     UnknownTopicError,
-)
-from seglog_protocol.messages import (
-    CommitOffsetResult,
-    CommitOffsetsReply,
-    CommitOffsetsRequest,
-    CommittedOffset,
-    CommittedOffsetsReply,
-    CommittedOffsetsRequest,
-    DeletedGroup,
-    DeletedOffset,
-    DeleteGroupsReply,
-    DeleteGroupsRequest,
-    DeleteOffsetsReply,
-    DeleteOffsetsRequest,
-    DescribedMember,
-    DescribedPartitions,
-    DescribeGroupReply,
-    DescribeGroupRequest,
-    LagPartition,
-    LagReply,
-    LagRequest,
-    LagResult,
-    ListedGroup,
-    ListGroupsReply,
-    ListGroupsRequest,
-    Request,
 )
 from tests.clients.fake_broker import Answer, FakeBroker
 
@@ -43,18 +18,18 @@ DAY_MS = 86_400_000
 
 def member(
     number: int, assignment: dict[str, list[int]] | None = None, instance_id: str | None = None
-) -> DescribedMember:
-    assigned = [DescribedPartitions(topic, partitions) for topic, partitions in (assignment or {}).items()]
+) -> messages.DescribedMember:
+    assigned = [messages.DescribedPartitions(topic, partitions) for topic, partitions in (assignment or {}).items()]
     host = f"/10.0.0.{number}"
-    return DescribedMember(
+    return messages.DescribedMember(
         f"member-{number}", f"worker-{number}", host, 45_000, 1_500, instance_id, assignment=assigned
     )
 
 
 @dataclass
 class FakeGroup:
-    offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
-    members: list[DescribedMember] = field(default_factory=list)
+    offsets: dict[tuple[str, int], messages.CommittedOffset] = field(default_factory=dict)
+    members: list[messages.DescribedMember] = field(default_factory=list)
     empty_since_ms: int | None = None
     expires_ms: int | None = None
 
@@ -70,54 +45,58 @@ class FakeGroups:
         self.broker = broker
         self.page = page
         self.groups: dict[str, FakeGroup] = {}
-        self.lags: dict[tuple[str, int], LagResult] = {}
+        self.lags: dict[tuple[str, int], messages.LagResult] = {}
 
     def commit(self, name: str, topic: str, partition: int, offset: int, metadata: str | None = None) -> None:
         group = self.groups.setdefault(name, FakeGroup())
-        group.offsets[topic, partition] = CommittedOffset(
+        group.offsets[topic, partition] = messages.CommittedOffset(
             topic, partition, offset, None, metadata, NOW_MS - DAY_MS, group.expires_ms
         )
 
     def committed(self, name: str) -> dict[tuple[str, int], int | None]:
         return {place: committed.offset for place, committed in self.groups[name].offsets.items()}
 
-    def answer(self, request: Request, _payload: memoryview) -> Answer | None:
+    def answer(self, request: messages.Request, _payload: memoryview) -> Answer | None:
         match request:
-            case ListGroupsRequest():
+            case messages.ListGroupsRequest():
                 return self._list(request)
-            case DescribeGroupRequest():
+            case messages.DescribeGroupRequest():
                 return self._describe(request.group)
-            case CommittedOffsetsRequest():
+            case messages.CommittedOffsetsRequest():
                 known = self.groups.get(request.group, FakeGroup()).offsets
-                return CommittedOffsetsReply([known[place] for place in sorted(known)], NOW_MS)
-            case LagRequest():
-                return LagReply([self._lag(asked) for asked in request.partitions], NOW_MS)
-            case CommitOffsetsRequest():
+                return messages.CommittedOffsetsReply([known[place] for place in sorted(known)], NOW_MS)
+            case messages.LagRequest():
+                return messages.LagReply([self._lag(asked) for asked in request.partitions], NOW_MS)
+            case messages.CommitOffsetsRequest():
                 for asked in request.offsets:
                     self.commit(request.group, asked.topic, asked.partition, asked.offset, asked.metadata)
-                return CommitOffsetsReply([CommitOffsetResult(each.topic, each.partition) for each in request.offsets])
-            case DeleteGroupsRequest():
-                return DeleteGroupsReply([DeletedGroup(name, self._delete(name)) for name in request.groups])
-            case DeleteOffsetsRequest():
+                return messages.CommitOffsetsReply(
+                    [messages.CommitOffsetResult(each.topic, each.partition) for each in request.offsets]
+                )
+            case messages.DeleteGroupsRequest():
+                return messages.DeleteGroupsReply(
+                    [messages.DeletedGroup(name, self._delete(name)) for name in request.groups]
+                )
+            case messages.DeleteOffsetsRequest():
                 return self._delete_offsets(request)
         return None
 
-    def _list(self, request: ListGroupsRequest) -> ListGroupsReply:
+    def _list(self, request: messages.ListGroupsRequest) -> messages.ListGroupsReply:
         names = [name for name in sorted(self.groups) if name > (request.after or "")]
         listed = [
-            ListedGroup(
+            messages.ListedGroup(
                 name, "classic", group.state, "consumer", len(group.members), len(group.offsets), group.expires_ms
             )
             for name in names[: self.page]
             for group in (self.groups[name],)
         ]
-        return ListGroupsReply(listed, NOW_MS, len(names) > self.page)
+        return messages.ListGroupsReply(listed, NOW_MS, len(names) > self.page)
 
     def _describe(self, name: str) -> Answer:
         group = self.groups.get(name)
         if group is None:
             return self._unknown(name)
-        return DescribeGroupReply(
+        return messages.DescribeGroupReply(
             name,
             "classic",
             group.state,
@@ -131,13 +110,13 @@ class FakeGroups:
             group.expires_ms,
         )
 
-    def _lag(self, asked: LagPartition) -> LagResult:
+    def _lag(self, asked: messages.LagPartition) -> messages.LagResult:
         log = self.broker.logs.get(asked.topic)
         if log is None:
-            return LagResult(asked.topic, asked.partition, error=UnknownTopicError("there is no topic gone"))
+            return messages.LagResult(asked.topic, asked.partition, error=UnknownTopicError("there is no topic gone"))
         part = log[asked.partition]
         known = self.lags.get((asked.topic, asked.partition))
-        return known or LagResult(asked.topic, asked.partition, part.earliest, part.latest, part.durable)
+        return known or messages.LagResult(asked.topic, asked.partition, part.earliest, part.latest, part.durable)
 
     def _delete(self, name: str) -> SeglogError | None:
         group = self.groups.get(name)
@@ -148,7 +127,7 @@ class FakeGroups:
         del self.groups[name]
         return None
 
-    def _delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsReply:
+    def _delete_offsets(self, request: messages.DeleteOffsetsRequest) -> messages.DeleteOffsetsReply:
         group = self.groups[request.group]
         read = {assigned.topic for each in group.members for assigned in each.assignment or ()}
         results = []
@@ -158,8 +137,8 @@ class FakeGroups:
                 error = GroupSubscribedError(f"members read {asked.topic}", group=request.group, topic=asked.topic)
             else:
                 del group.offsets[asked.topic, asked.partition]
-            results.append(DeletedOffset(asked.topic, asked.partition, error))
-        return DeleteOffsetsReply(results)
+            results.append(messages.DeletedOffset(asked.topic, asked.partition, error))
+        return messages.DeleteOffsetsReply(results)
 
     @staticmethod
     def _unknown(name: str) -> UnknownGroupError:

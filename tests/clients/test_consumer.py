@@ -9,6 +9,7 @@ import pytest
 
 import seglog
 from seglog import raw
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     BrokerStoppingError,
@@ -20,20 +21,6 @@ from seglog_protocol.errors import (
     SeglogError,
     TopicExistsError,
     UnknownTopicError,
-)
-from seglog_protocol.messages import (
-    ConfigEntry,
-    FetchReply,
-    FetchRequest,
-    FetchResult,
-    HelloRequest,
-    LagPartition,
-    LagReply,
-    LagRequest,
-    LagResult,
-    OffsetsRequest,
-    Request,
-    TopicsRequest,
 )
 from tests.clients.faces import Face, append, fetched, flush, heard
 from tests.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker, speak_fetch_in_version_1
@@ -120,8 +107,8 @@ async def test_one_fetch_is_on_its_way_while_records_are_worked_on(face: Face) -
         broker.fill(30)
         consumer = await client.consumer("t", partition_bytes=1)
         assert await values(consumer, 2) == [0, 1]
-        await heard(broker, FetchRequest, 2)
-        assert broker.asked(FetchRequest) == 2
+        await heard(broker, messages.FetchRequest, 2)
+        assert broker.asked(messages.FetchRequest) == 2
         assert await values(consumer) == list(range(2, 30))
 
 
@@ -196,9 +183,9 @@ async def test_a_lost_connection_costs_and_repeats_nothing(face: Face) -> None:
         broker.fill(30)
         fetches = 0
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
+        def script(request: messages.Request, _payload: memoryview) -> Answer | None:
             nonlocal fetches
-            if isinstance(request, FetchRequest):
+            if isinstance(request, messages.FetchRequest):
                 fetches += 1
                 if fetches % 3 == 0:
                     return CLOSE
@@ -230,26 +217,26 @@ async def test_a_partition_that_fails_for_a_while_is_asked_again_and_the_others_
         broker.fill(3, partition=1)
         failures = 3
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
+        def script(request: messages.Request, _payload: memoryview) -> Answer | None:
             nonlocal failures
-            if not isinstance(request, FetchRequest) or not failures:
+            if not isinstance(request, messages.FetchRequest) or not failures:
                 return None
             asked = {part.partition for part in request.partitions}
             failures -= 0 in asked
-            reply, payload = broker._read(FetchRequest([p for p in request.partitions if p.partition == 1]))
-            failed = [FetchResult("t", 0, error=BrokerStoppingError("not now"))] if 0 in asked else []
+            reply, payload = broker._read(messages.FetchRequest([p for p in request.partitions if p.partition == 1]))
+            failed = [messages.FetchResult("t", 0, error=BrokerStoppingError("not now"))] if 0 in asked else []
             both = {result.partition: result for result in failed + reply.partitions}
-            return FetchReply([both[part.partition or 0] for part in request.partitions]), payload
+            return messages.FetchReply([both[part.partition or 0] for part in request.partitions]), payload
 
         broker.script = script
-        hellos = broker.asked(HelloRequest)
+        hellos = broker.asked(messages.HelloRequest)
         assert [(r.partition, r.offset) for r in await read(client)] == [(p, n) for p in (1, 0) for n in range(3)]
-        assert broker.asked(HelloRequest) == hellos + 1, "over the same connection"
+        assert broker.asked(messages.HelloRequest) == hellos + 1, "over the same connection"
 
 
 def topic_ids_named(broker: FakeBroker) -> list[dict[str, str] | None]:
     with broker.changed:
-        return [request.topic_ids for request in broker.requests if isinstance(request, FetchRequest)]
+        return [request.topic_ids for request in broker.requests if isinstance(request, messages.FetchRequest)]
 
 
 @pytest.mark.parametrize("options", [{}, {"partitions": [0]}, {"start": {0: 0}}])
@@ -280,7 +267,7 @@ async def test_a_consumer_outlives_a_broker_that_is_replaced_by_one_of_an_older_
         broker.start()
         assert await values(consumer, 1) == [3]
         assert set(map(str, topic_ids_named(broker))) == {"None"}
-        fetches = [request for request in broker.requests if isinstance(request, FetchRequest)]
+        fetches = [request for request in broker.requests if isinstance(request, messages.FetchRequest)]
         assert {request.version_needed() for request in fetches} == {1}
 
 
@@ -364,16 +351,18 @@ async def test_an_error_of_one_partition_does_not_lose_the_records_of_another(fa
         broker.fill(3)
         broker.fill(3, partition=1)
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, FetchRequest) and any(p.partition == 0 for p in request.partitions):
+        def script(request: messages.Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, messages.FetchRequest) and any(p.partition == 0 for p in request.partitions):
                 reply, data = broker.fetch(request)
-                assert isinstance(reply, FetchReply)
+                assert isinstance(reply, messages.FetchReply)
                 sizes = {r.partition: r.size for r in reply.partitions}
                 skipped = b"".join(broker.logs["t"][0].batches)
                 error: SeglogError = seglog.CorruptRecordError("damaged", start_offset=0, next_offset=3)
-                results = [FetchResult("t", 0, error=error) if r.partition == 0 else r for r in reply.partitions]
+                results = [
+                    messages.FetchResult("t", 0, error=error) if r.partition == 0 else r for r in reply.partitions
+                ]
                 assert sizes[0] == len(skipped)
-                return FetchReply(results), data.replace(skipped, b"", 1) if 1 not in sizes else skipped
+                return messages.FetchReply(results), data.replace(skipped, b"", 1) if 1 not in sizes else skipped
             return None
 
         broker.script = script
@@ -420,7 +409,7 @@ async def test_creating_a_topic_and_being_content_with_one_that_is_there(face: F
         assert (await client.create_topic("new", 3, {"retention.ms": -1})).partitions == 3
         with pytest.raises(TopicExistsError):
             await client.create_topic("new", 3)
-        broker.config["new"] = {"retention.ms": ConfigEntry("5", "topic")}
+        broker.config["new"] = {"retention.ms": messages.ConfigEntry("5", "topic")}
         found = await client.create_topic("new", 4, {"retention.ms": -1}, exist_ok=True)
         assert found.partitions == 3
         assert found.warnings == ["new exists with 3 partitions, not 4", "new exists with retention.ms=5, not -1"]
@@ -429,7 +418,7 @@ async def test_creating_a_topic_and_being_content_with_one_that_is_there(face: F
 async def test_listing_pages_and_describing_and_deleting(face: Face) -> None:
     async with face(topics={f"t{n:04}": 1 for n in range(2_500)}) as (broker, client):
         assert [topic.name for topic in await client.topics()] == [f"t{n:04}" for n in range(2_500)]
-        assert broker.asked(TopicsRequest) == 3
+        assert broker.asked(messages.TopicsRequest) == 3
         assert (await client.describe_topic("t0007")).partitions == 1
         await client.delete_topic("t0007")
         for call in (client.delete_topic, client.describe_topic, client.offsets, client.consumer, client.producer):
@@ -455,7 +444,7 @@ async def test_calls_go_on_after_the_broker_was_started_anew(face: Face) -> None
         broker.start()
         await client.delete_topic("t")
         refusals = iter([CLOSE])
-        broker.script = lambda request, _: next(refusals, None) if isinstance(request, TopicsRequest) else None
+        broker.script = lambda request, _: next(refusals, None) if isinstance(request, messages.TopicsRequest) else None
         assert await client.topics() == [], "what only asks is asked once more"
 
 
@@ -463,8 +452,8 @@ async def test_what_only_asks_is_asked_once_more_and_nothing_else_is(face: Face)
     async with face() as (broker, client):
         refusals = iter([CLOSE, CLOSE])
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            return None if isinstance(request, HelloRequest) else next(refusals, None)
+        def script(request: messages.Request, _payload: memoryview) -> Answer | None:
+            return None if isinstance(request, messages.HelloRequest) else next(refusals, None)
 
         broker.script = script
         with pytest.raises(ConnectionLostError):
@@ -476,7 +465,9 @@ async def test_a_consumer_begins_also_where_its_first_connection_is_lost_before_
     async with face() as (broker, client):
         broker.fill(6)
         refusals = iter([CLOSE])
-        broker.script = lambda request, _: next(refusals, None) if isinstance(request, OffsetsRequest) else None
+        broker.script = lambda request, _: (
+            next(refusals, None) if isinstance(request, messages.OffsetsRequest) else None
+        )
         assert await numbers(client) == list(range(6))
 
 
@@ -489,22 +480,22 @@ def test_ping_and_the_end() -> None:
         client.close()
         with pytest.raises(ClientClosedError):
             client.topics()
-        assert broker.asked(OffsetsRequest) == 0
+        assert broker.asked(messages.OffsetsRequest) == 0
 
 
 async def test_lag_is_asked_for_over_the_consumers_own_connection_and_again_when_that_broke(face: Face) -> None:
     async with face(topics={"t": 2}) as (broker, client):
-        asked: list[LagRequest] = []
+        asked: list[messages.LagRequest] = []
 
-        def script(request: Request, _: memoryview) -> Answer | None:
-            if not isinstance(request, LagRequest):
+        def script(request: messages.Request, _: memoryview) -> Answer | None:
+            if not isinstance(request, messages.LagRequest):
                 return None
             asked.append(request)
             if len(asked) == 1:
                 return CLOSE
-            near = LagResult("t", 0, 0, 10, 8, timestamp=7_000, newest_timestamp=9_000, lost_from_ms=20_000)
-            far = LagResult("t", 1, earliest=5, latest=5, durable=5)
-            return LagReply([near, far], now_ms=10_000)
+            near = messages.LagResult("t", 0, 0, 10, 8, timestamp=7_000, newest_timestamp=9_000, lost_from_ms=20_000)
+            far = messages.LagResult("t", 1, earliest=5, latest=5, durable=5)
+            return messages.LagReply([near, far], now_ms=10_000)
 
         broker.script = script
         broker.fill(9)
@@ -512,7 +503,7 @@ async def test_lag_is_asked_for_over_the_consumers_own_connection_and_again_when
             async with client.consumer("t", durable_only=durable_only) as consumer:
                 await values(consumer, 3)
                 lag = await consumer.lag()
-            assert asked[-1].partitions == [LagPartition("t", 0, 3), LagPartition("t", 1, 0)]
+            assert asked[-1].partitions == [messages.LagPartition("t", 0, 3), messages.LagPartition("t", 1, 0)]
             assert (lag[0].position, lag[0].records, lag[0].seconds, lag[0].seconds_to_loss) == (3, records, 3.0, 10.0)
             assert (lag[1].records, lag[1].seconds, lag[1].seconds_to_loss, lag[1].lost) == (0, 0.0, None, 5)
         assert len(asked) == 3
@@ -523,17 +514,17 @@ async def test_lag_is_asked_for_over_the_consumers_own_connection_and_again_when
 
 
 async def test_lag_of_many_partitions_is_asked_for_in_parts(face: Face) -> None:
-    def script(request: Request, _: memoryview) -> Answer | None:
-        if not isinstance(request, LagRequest):
+    def script(request: messages.Request, _: memoryview) -> Answer | None:
+        if not isinstance(request, messages.LagRequest):
             return None
-        return LagReply([LagResult("t", p.partition, 0, 7, 7) for p in request.partitions], now_ms=0)
+        return messages.LagReply([messages.LagResult("t", p.partition, 0, 7, 7) for p in request.partitions], now_ms=0)
 
     async with face() as (broker, client):
         broker.script = script
         found = await client.lag("t", {str(number): number % 10 for number in range(2_500)})
         assert len(found) == 2_500
         assert found[2_499].is_beyond_end
-        assert broker.asked(LagRequest) == 3
+        assert broker.asked(messages.LagRequest) == 3
 
 
 async def test_positions_that_were_json_go_on_where_they_were(face: Face) -> None:
@@ -560,8 +551,8 @@ async def test_what_does_not_pass_is_asked_for_again_at_once_although_a_fetch_wa
         broker.fill(6)
         sound = broker.logs["t"][0].batches[1]
 
-        def damage_until_asked(request: Request, _payload: memoryview) -> Answer | None:
-            is_asked = isinstance(request, FetchRequest) and request.partitions[0].verify
+        def damage_until_asked(request: messages.Request, _payload: memoryview) -> Answer | None:
+            is_asked = isinstance(request, messages.FetchRequest) and request.partitions[0].verify
             broken = sound[:17] + bytes([sound[17] ^ 1]) + sound[18:]
             broker.logs["t"][0].batches[1] = sound if is_asked else broken
             return None
@@ -569,7 +560,7 @@ async def test_what_does_not_pass_is_asked_for_again_at_once_although_a_fetch_wa
         broker.script = damage_until_asked
         consumer = await client.consumer("t", start=0, follow=True)
         assert await values(consumer, 6) == [0, 1, 2, 3, 4, 5]
-        verified = [r for r in broker.requests if isinstance(r, FetchRequest) and r.partitions[0].verify]
+        verified = [r for r in broker.requests if isinstance(r, messages.FetchRequest) and r.partitions[0].verify]
         assert [r.partitions[0].offset for r in verified] == [3]
 
 
@@ -577,15 +568,17 @@ async def test_partitions_that_are_gone_when_they_are_looked_up_cost_nothing_tha
     async with face() as (broker, client):
         broker.fill(3)
 
-        def script(request: Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, OffsetsRequest) and request.partitions[0].partition == 1:
+        def script(request: messages.Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, messages.OffsetsRequest) and request.partitions[0].partition == 1:
                 return UnknownTopicError("there is no topic t", topic="t")
-            if isinstance(request, FetchRequest) and request.partitions[0].offset == 0:
+            if isinstance(request, messages.FetchRequest) and request.partitions[0].offset == 0:
                 data = broker.logs["t"][0].read(0, 1_000_000)
-                result = FetchResult("t", 0, len(data), earliest=0, latest=3, durable=3)
-                return FetchReply([result], partition_counts={"t": 2}), data
-            if isinstance(request, FetchRequest):
-                return FetchReply([FetchResult("t", 0, error=UnknownTopicError("there is no topic t", topic="t"))])
+                result = messages.FetchResult("t", 0, len(data), earliest=0, latest=3, durable=3)
+                return messages.FetchReply([result], partition_counts={"t": 2}), data
+            if isinstance(request, messages.FetchRequest):
+                return messages.FetchReply(
+                    [messages.FetchResult("t", 0, error=UnknownTopicError("there is no topic t", topic="t"))]
+                )
             return None
 
         async with client.consumer("t", start="earliest", follow=True) as consumer:

@@ -1,15 +1,12 @@
 """Groups as a program asks about them, with either face of the client."""
 
-import inspect
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-import seglog
 from seglog.groups import Shift, parse_shift
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     GroupSubscribedError,
@@ -17,46 +14,11 @@ from seglog_protocol.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from seglog_protocol.messages import (
-    CommitOffsetResult,
-    CommitOffsetsReply,
-    CommitOffsetsRequest,
-    LagRequest,
-    LagResult,
-    ListGroupsRequest,
-    Request,
-)
-from tests.clients.fake_broker import Answer, FakeBroker, fake_broker
+from tests.clients.faces import Face
+from tests.clients.fake_broker import Answer, FakeBroker
 from tests.clients.fake_groups import DAY_MS, NOW_MS, FakeGroups, member
-from tests.clients.trio.memory_broker import memory_broker
 
-
-class Caller:
-    """A client of either face: its calls are awaited where that is needed."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    async def __call__(self, method: str, *arguments: Any, **options: Any) -> Any:
-        result = getattr(self._client, method)(*arguments, **options)
-        return await result if inspect.isawaitable(result) else result
-
-
-@asynccontextmanager
-async def _open(face: str) -> AsyncIterator[tuple[Caller, FakeBroker]]:
-    topics = {"t": 3, "u": 1}
-    if face == "blocking":
-        with fake_broker(topics=topics) as broker, seglog.connect(broker.address) as client:
-            yield Caller(client), broker
-    else:
-        async with memory_broker(topics=topics) as memory, memory.connect() as awaited:
-            yield Caller(awaited), memory
-
-
-@pytest.fixture(params=["blocking", "trio"])
-def face(request: pytest.FixtureRequest) -> Any:
-    """Which client a test uses."""
-    return request.param
+TOPICS = {"t": 3, "u": 1}
 
 
 def _filled(broker: FakeBroker) -> FakeGroups:
@@ -70,26 +32,26 @@ def _filled(broker: FakeBroker) -> FakeGroups:
     return groups
 
 
-async def test_all_pages_of_groups_are_listed(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_all_pages_of_groups_are_listed(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         groups.page = 2
         for number in range(5):
             groups.commit(f"g{number}", "t", 0, 1)
-        found = await call("groups")
+        found = await client.groups()
         assert [group.group for group in found] == ["g0", "g1", "g2", "g3", "g4"]
         assert (found[0].state, found[0].partitions) == ("Empty", 1)
-        assert broker.asked(ListGroupsRequest) == 3
+        assert broker.asked(messages.ListGroupsRequest) == 3
 
 
-async def test_a_description_has_lag_owners_and_partitions_without_an_offset(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_a_description_has_lag_owners_and_partitions_without_an_offset(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
-        groups.lags["t", 0] = LagResult("t", 0, 10, 100, 100, NOW_MS - 600_000, lost_from_ms=NOW_MS + DAY_MS)
+        groups.lags["t", 0] = messages.LagResult("t", 0, 10, 100, 100, NOW_MS - 600_000, lost_from_ms=NOW_MS + DAY_MS)
         groups.commit("app", "t", 0, 40, "by hand")
         groups.commit("app", "gone", 0, 7)
         groups.groups["app"].members = [member(1, {"t": [0, 1]}), member(2, {"t": [2]})]
-        found = await call("describe_group", "app")
+        found = await client.describe_group("app")
         assert (found.group.state, len(found.members), found.records) == ("Stable", 2, 60)
         assert [(each.topic, each.partition, each.offset, each.member_id) for each in found.offsets] == [
             ("gone", 0, 7, None),
@@ -103,18 +65,18 @@ async def test_a_description_has_lag_owners_and_partitions_without_an_offset(fac
         assert (first.metadata, first.committed_ms, first.latest) == ("by hand", NOW_MS - DAY_MS, 100)
         assert (second.lag, second.latest) == (None, 5)
         with pytest.raises(UnknownGroupError, match="no group nobody"):
-            await call("describe_group", "nobody")
-        assert await call("group_offsets", "nobody") == []
+            await client.describe_group("nobody")
+        assert await client.group_offsets("nobody") == []
 
 
-async def test_lag_is_asked_for_by_the_thousand(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_lag_is_asked_for_by_the_thousand(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         broker.logs["many"] = [broker.logs["t"][1]] * 2_300
         for partition in range(2_300):
             groups.commit("app", "many", partition, 1)
-        assert sum(each.lag.records for each in await call("group_offsets", "app")) == 4 * 2_300
-        assert broker.asked(LagRequest) == 3
+        assert sum(each.lag.records for each in await client.group_offsets("app")) == 4 * 2_300
+        assert broker.asked(messages.LagRequest) == 3
 
 
 RESETS = [
@@ -137,111 +99,111 @@ RESETS = [
     ("to", "expected"), RESETS, ids=lambda value: str(value) if not isinstance(value, list) else ""
 )
 async def test_a_reset_is_limited_to_the_log_and_says_so(
-    face: str, to: Any, expected: list[tuple[int, int, str | None]]
+    face: Face, to: Any, expected: list[tuple[int, int, str | None]]
 ) -> None:
-    async with _open(face) as (call, broker):
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         groups.commit("app", "t", 0, 40)
-        resets = await call("reset_group", "app", to, "t", dry_run=True)
+        resets = await client.reset_group("app", to, "t", dry_run=True)
         assert [(each.partition, each.after, each.note) for each in resets] == expected
         assert [each.before for each in resets] == [40, None, None]
         assert groups.committed("app") == {("t", 0): 40}, "a dry run commits nothing"
-        assert broker.asked(CommitOffsetsRequest) == 0
-        assert await call("reset_group", "app", to, "t") == resets
+        assert broker.asked(messages.CommitOffsetsRequest) == 0
+        assert await client.reset_group("app", to, "t") == resets
         assert groups.committed("app") == {("t", partition): after for partition, after, _ in expected}
 
 
-async def test_a_shift_counts_from_what_is_committed(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_a_shift_counts_from_what_is_committed(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         groups.commit("app", "t", 0, 40)
         groups.commit("app", "t", 1, 2)
-        resets = await call("reset_group", "app", "-35")
+        resets = await client.reset_group("app", "-35")
         assert [(each.partition, each.asked, each.after) for each in resets] == [(0, 5, 10), (1, -33, 0)]
-        await call("reset_group", "app", Shift(4), {"t": [0]})
+        await client.reset_group("app", Shift(4), {"t": [0]})
         assert groups.committed("app") == {("t", 0): 14, ("t", 1): 0}
-        await call("reset_group", "app", f"+{2**63 - 1}")
+        await client.reset_group("app", f"+{2**63 - 1}")
         assert groups.committed("app") == {("t", 0): 100, ("t", 1): 5}
-        await call("reset_group", "app", f"-{2**63 - 1}", {"t": [1]})
+        await client.reset_group("app", f"-{2**63 - 1}", {"t": [1]})
         with pytest.raises(ValueError, match=r"has committed nothing for t-2 that \+4 could count from"):
-            await call("reset_group", "app", "+4", {"t": [2]})
+            await client.reset_group("app", "+4", {"t": [2]})
 
 
-async def test_a_group_is_made_by_a_reset_and_nothing_is_reset_without_topics(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_a_group_is_made_by_a_reset_and_nothing_is_reset_without_topics(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         with pytest.raises(ValueError, match="group 'new' has committed nothing, so there is no offset to reset"):
-            await call("reset_group", "new", "earliest")
+            await client.reset_group("new", "earliest")
         wrong: Any = 5
         with pytest.raises(TypeError, match=r"topics is a topic, several, or .*, not 5"):
-            await call("reset_group", "new", "earliest", wrong)
+            await client.reset_group("new", "earliest", wrong)
         nothings: list[Any] = [[], {}, {"t": []}]
         for nothing in nothings:
             with pytest.raises(ValueError, match="no partition is given, so there is no offset to reset"):
-                await call("reset_group", "new", "earliest", nothing)
+                await client.reset_group("new", "earliest", nothing)
         assert groups.groups == {}
-        await call("reset_group", "new", "earliest", ["t", "u"])
+        await client.reset_group("new", "earliest", ["t", "u"])
         assert groups.committed("new") == {("t", 0): 10, ("t", 1): 0, ("t", 2): 0, ("u", 0): 0}
         with pytest.raises(UnknownTopicError):
-            await call("reset_group", "new", "earliest", "nothing")
+            await client.reset_group("new", "earliest", "nothing")
         with pytest.raises(ValueError, match=r"neither an offset nor a time.* earliest, latest, .* or \+N or -N"):
-            await call("reset_group", "new", "soon", "t")
+            await client.reset_group("new", "soon", "t")
 
 
-async def test_members_keep_a_reset_from_being_made_and_are_named(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_members_keep_a_reset_from_being_made_and_are_named(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         groups.commit("app", "t", 0, 40)
         groups.groups["app"].members = [member(number) for number in range(1, 8)]
         with pytest.raises(NonEmptyGroupError, match="has live members: stop them first"):
-            await call("reset_group", "app", "latest")
+            await client.reset_group("app", "latest")
         with pytest.raises(NonEmptyGroupError, match="has live members: stop them first") as caught:
-            await call("reset_group", "app", "latest", dry_run=True)
+            await client.reset_group("app", "latest", dry_run=True)
         assert "; members: member-1 (10.0.0.1), " in caught.value.message
         assert caught.value.message.endswith(", member-5 (10.0.0.5), 2 more")
         assert caught.value.members == [f"member-{number}" for number in range(1, 8)]
         assert groups.committed("app") == {("t", 0): 40}
 
 
-async def test_an_offset_that_is_not_committed_is_an_error(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_an_offset_that_is_not_committed_is_an_error(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
 
-        def refuse(request: Request, payload: memoryview) -> Answer | None:
-            if isinstance(request, CommitOffsetsRequest):
+        def refuse(request: messages.Request, payload: memoryview) -> Answer | None:
+            if isinstance(request, messages.CommitOffsetsRequest):
                 error = NonEmptyGroupError("a member has joined", group="app", members=["m"])
-                return CommitOffsetsReply(
-                    [CommitOffsetResult(each.topic, each.partition, error) for each in request.offsets]
+                return messages.CommitOffsetsReply(
+                    [messages.CommitOffsetResult(each.topic, each.partition, error) for each in request.offsets]
                 )
             return groups.answer(request, payload)
 
         broker.script = refuse
         with pytest.raises(NonEmptyGroupError, match="has joined"):
-            await call("reset_group", "app", "latest", "t")
+            await client.reset_group("app", "latest", "t")
 
 
-async def test_groups_and_offsets_are_deleted(face: str) -> None:
-    async with _open(face) as (call, broker):
+async def test_groups_and_offsets_are_deleted(face: Face) -> None:
+    async with face(topics=TOPICS) as (broker, client):
         groups = _filled(broker)
         for name in ("a", "b", "c"):
             for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
                 groups.commit(name, topic, partition, 1)
         groups.groups["b"].members = [member(1, {"t": [0, 1]})]
-        results = await call("delete_groups", ["a", "b", "nobody"])
+        results = await client.delete_groups(["a", "b", "nobody"])
         assert [(each.group, type(each.error)) for each in results] == [
             ("a", type(None)),
             ("b", NonEmptyGroupError),
             ("nobody", UnknownGroupError),
         ]
         with pytest.raises(UnknownGroupError):
-            await call("delete_group", "a")
+            await client.delete_group("a")
         with pytest.raises(GroupSubscribedError, match="members read t"):
-            await call("delete_group_offsets", "b", "t")
-        assert await call("delete_group_offsets", "b", "u") == [("u", 0)]
-        assert await call("delete_group_offsets", "c", {"t": []}) == []
-        assert await call("delete_group_offsets", "c", {"t": [1, 7], "u": None}) == [("t", 1), ("u", 0)]
+            await client.delete_group_offsets("b", "t")
+        assert await client.delete_group_offsets("b", "u") == [("u", 0)]
+        assert await client.delete_group_offsets("c", {"t": []}) == []
+        assert await client.delete_group_offsets("c", {"t": [1, 7], "u": None}) == [("t", 1), ("u", 0)]
         assert groups.committed("c") == {("t", 0): 1}
-        await call("delete_group", "c")
+        await client.delete_group("c")
         assert list(groups.groups) == ["b"]
 
 

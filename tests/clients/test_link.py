@@ -11,23 +11,13 @@ import seglog
 from seglog.core.dialing import parse_address
 from seglog.core.retries import backoff_seconds
 from seglog.link import Dialer, Link
+from seglog_protocol import messages
 from seglog_protocol.errors import (
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
     ConnectionLostError,
     NotReachableError,
-)
-from seglog_protocol.messages import (
-    HelloReply,
-    HelloRequest,
-    Message,
-    OffsetsPartition,
-    OffsetsReply,
-    OffsetsRequest,
-    Request,
-    TopicsReply,
-    TopicsRequest,
 )
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
 from tests.clients.hand_clock import HandClock
@@ -40,9 +30,9 @@ def dial(broker: FakeBroker) -> Link:
 def test_hello_tells_who_answers() -> None:
     with fake_broker() as broker:
         link = dial(broker)
-        assert isinstance(link.hello, HelloReply)
+        assert isinstance(link.hello, messages.HelloReply)
         assert link.hello.broker == "fake/1"
-        assert broker.requests == [HelloRequest("seglog", "test")]
+        assert broker.requests == [messages.HelloRequest("seglog", "test")]
         link.close()
 
 
@@ -54,16 +44,18 @@ def test_many_threads_share_one_connection_and_each_gets_its_own_answer() -> Non
 
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(ask, range(8)))
-        assert broker.asked(HelloRequest) == 1
+        assert broker.asked(messages.HelloRequest) == 1
 
 
 def test_a_call_that_timed_out_leaves_the_connection_in_step() -> None:
     with fake_broker() as broker:
         link = dial(broker)
-        broker.script = lambda request, _: SILENCE if isinstance(request, TopicsRequest) else None
+        broker.script = lambda request, _: SILENCE if isinstance(request, messages.TopicsRequest) else None
         with pytest.raises(ClientTimeoutError, match="did not answer topics"):
-            link.call(TopicsRequest(), TopicsReply, timeout=0.01)
-        reply, _ = link.call(OffsetsRequest([OffsetsPartition("t")]), OffsetsReply, timeout=10)
+            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=0.01)
+        reply, _ = link.call(
+            messages.OffsetsRequest([messages.OffsetsPartition("t")]), messages.OffsetsReply, timeout=10
+        )
         assert reply.partitions[0].topic == "t"
         link.close()
 
@@ -79,8 +71,10 @@ def test_an_interrupt_while_waiting_leaves_the_connection_usable(monkeypatch: py
 
         monkeypatch.setattr(link, "_poll", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            link.call(TopicsRequest(), TopicsReply, timeout=10)
-        reply, _ = link.call(OffsetsRequest([OffsetsPartition("t")]), OffsetsReply, timeout=10)
+            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
+        reply, _ = link.call(
+            messages.OffsetsRequest([messages.OffsetsPartition("t")]), messages.OffsetsReply, timeout=10
+        )
         assert reply.partitions[0].latest == 0
         link.close()
 
@@ -94,9 +88,9 @@ def test_an_interrupt_while_bytes_are_in_motion_closes_the_connection(monkeypatc
 
         monkeypatch.setattr(link._connection, "received", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            link.call(TopicsRequest(), TopicsReply, timeout=10)
+            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
         with pytest.raises(ConnectionLostError):
-            link.call(TopicsRequest(), TopicsReply, timeout=10)
+            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
         assert not link.is_usable()
         link.close()
 
@@ -112,9 +106,9 @@ def test_an_interrupt_in_the_middle_of_a_request_closes_the_connection(monkeypat
         with monkeypatch.context() as patched:
             patched.setattr(link, "_poll", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                link.send(TopicsRequest(), [bytes(50_000_000)], on_reply=None, timeout=10)
+                link.send(messages.TopicsRequest(), [bytes(50_000_000)], on_reply=None, timeout=10)
         with pytest.raises(ConnectionLostError, match="KeyboardInterrupt"):
-            link.send(TopicsRequest(), on_reply=None, timeout=10)
+            link.send(messages.TopicsRequest(), on_reply=None, timeout=10)
         link.close()
 
 
@@ -126,13 +120,13 @@ def test_a_request_of_which_nothing_could_be_written_leaves_the_connection_usabl
             while True:
                 link._socket.send(bytes(100_000))
         with pytest.raises(ClientTimeoutError, match="took no more bytes"):
-            link.send(TopicsRequest(), on_reply=None, timeout=0.01)
+            link.send(messages.TopicsRequest(), on_reply=None, timeout=0.01)
         assert link.is_usable()
         with pytest.raises(BlockingIOError):  # noqa: PT012 - at some time
             while True:
                 theirs.recv(1_000_000, socket.MSG_DONTWAIT)
         with pytest.raises(ClientTimeoutError, match="took no more bytes"):
-            link.send(TopicsRequest(), [bytes(50_000_000)], on_reply=None, timeout=0.01)
+            link.send(messages.TopicsRequest(), [bytes(50_000_000)], on_reply=None, timeout=0.01)
         assert not link.is_usable(), "half a request is worse than none"
         link.close()
 
@@ -146,14 +140,14 @@ def test_everybody_who_waits_learns_that_the_connection_broke() -> None:
         def ask(_: int) -> str:
             waiting.wait(10)
             with pytest.raises(ConnectionLostError) as caught:
-                link.call(TopicsRequest(), TopicsReply, timeout=60)
+                link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=60)
             return str(caught.value)
 
         with ThreadPoolExecutor(3) as pool:
             answers = pool.map(ask, range(3))
             waiting.wait(10)
             with broker.changed:
-                broker.changed.wait_for(lambda: broker.asked(TopicsRequest) == 3, 10)
+                broker.changed.wait_for(lambda: broker.asked(messages.TopicsRequest) == 3, 10)
             broker.drop_connections()
             assert all(broker.address in answer for answer in answers)
         link.close()
@@ -164,9 +158,9 @@ def test_closing_wakes_whoever_waits() -> None:
         link = dial(broker)
         broker.script = lambda request, _: SILENCE
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(lambda: link.call(TopicsRequest(), TopicsReply, timeout=60))
+            waiting = pool.submit(lambda: link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=60))
             with broker.changed:
-                broker.changed.wait_for(lambda: broker.asked(TopicsRequest) == 1, 10)
+                broker.changed.wait_for(lambda: broker.asked(messages.TopicsRequest) == 1, 10)
             link.close()
             with pytest.raises(ClientClosedError):
                 waiting.result(10)
@@ -195,7 +189,7 @@ def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:
         link.close()
         link._socket = original
         link.owner._pid -= 1
-        reply, _ = link.call(TopicsRequest(), TopicsReply, timeout=10)
+        reply, _ = link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
         assert not reply.more
         link.close()
 
@@ -203,7 +197,7 @@ def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:
 def test_connecting_tries_again_until_the_broker_is_there() -> None:
     with fake_broker() as broker:
         refusals = iter([CLOSE, SILENCE, CLOSE, CLOSE])
-        broker.script = lambda request, _: next(refusals, None) if isinstance(request, HelloRequest) else None
+        broker.script = lambda request, _: next(refusals, None) if isinstance(request, messages.HelloRequest) else None
         dialer = Dialer(parse_address(broker.address), "test")
         with pytest.raises(NotReachableError, match="closed the connection without an answer"):
             dialer.dial_once(10)
@@ -219,7 +213,7 @@ def test_something_that_only_hangs_up_is_named_for_what_it_may_be_when_the_time_
     clock, hellos = HandClock(), 0
     monkeypatch.setattr("seglog.link.time", clock)
 
-    def hang_up(_request: Request, _payload: memoryview) -> Answer:
+    def hang_up(_request: messages.Request, _payload: memoryview) -> Answer:
         nonlocal hellos
         hellos += 1
         if hellos == 4:
@@ -251,16 +245,16 @@ def test_large_payloads_arrive_whole_while_the_other_end_reads_slowly() -> None:
     with fake_broker() as broker:
         seen: list[int] = []
 
-        def script(request: Request, payload: memoryview) -> Answer | None:
-            if isinstance(request, TopicsRequest):
+        def script(request: messages.Request, payload: memoryview) -> Answer | None:
+            if isinstance(request, messages.TopicsRequest):
                 seen.append(len(payload))
             return None
 
         broker.script = script
         link = dial(broker)
         parts = [bytes([n % 256]) * 10_000 for n in range(2000)]
-        message: Message
-        message, _ = link.call(TopicsRequest(), TopicsReply, parts, timeout=60)
-        assert isinstance(message, TopicsReply)
+        message: messages.Message
+        message, _ = link.call(messages.TopicsRequest(), messages.TopicsReply, parts, timeout=60)
+        assert isinstance(message, messages.TopicsReply)
         assert seen == [20_000_000]
         link.close()

@@ -11,15 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from seglog.core.assignors import (
-    COOPERATIVE,
-    Subscription,
-    assign,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-    write_subscription,
-)
+from seglog.core import assignors
 from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import copied
 from seglog.core.retries import Waiting, backoff_seconds
@@ -50,7 +42,7 @@ class MembershipOptions(NamedTuple):
     @property
     def is_cooperative(self) -> bool:
         """Whether partitions are kept while the group makes a new generation."""
-        return set(self.assignors) == {COOPERATIVE}
+        return set(self.assignors) == {assignors.COOPERATIVE}
 
 
 class Member(NamedTuple):
@@ -172,9 +164,11 @@ class Membership:
     def _join_request(self, owned: Iterable[int]) -> messages.JoinGroupRequest:
         options, member = self.options, self.member
         if member is None:
-            metadata = write_subscription([options.topic])
+            metadata = assignors.write_subscription([options.topic])
         else:
-            metadata = write_subscription([options.topic], [(options.topic, p) for p in owned], member.generation)
+            metadata = assignors.write_subscription(
+                [options.topic], [(options.topic, p) for p in owned], member.generation
+            )
         return messages.JoinGroupRequest(
             options.group,
             int(options.session_timeout * 1000),
@@ -199,18 +193,19 @@ class Membership:
         self, protocol: str, members: Sequence[messages.JoinGroupMember]
     ) -> Conversation[list[messages.SyncGroupAssignment]]:
         """The target assignment of all members, computed by the leader."""
-        subscriptions: dict[str, Subscription] = {}
+        subscriptions: dict[str, assignors.Subscription] = {}
         for member in members:
             try:
-                subscriptions[member.member_id] = read_subscription(member.metadata, member.instance_id)
+                subscriptions[member.member_id] = assignors.read_subscription(member.metadata, member.instance_id)
             except Malformed as error:
                 _log.warning("%s: %s reads nothing: %s", self.options.group, member.member_id, error)
-                subscriptions[member.member_id] = Subscription(frozenset())
+                subscriptions[member.member_id] = assignors.Subscription(frozenset())
         topics = sorted({topic for subscription in subscriptions.values() for topic in subscription.topics})
         self._counts = yield from partition_counts(topics)
-        assigned = assign(protocol, subscriptions, self._counts)
+        assigned = assignors.assign(protocol, subscriptions, self._counts)
         return [
-            messages.SyncGroupAssignment(member_id, write_assignment(pairs)) for member_id, pairs in assigned.items()
+            messages.SyncGroupAssignment(member_id, assignors.write_assignment(pairs))
+            for member_id, pairs in assigned.items()
         ]
 
     # --- Watching -----------------------------------------------------------------------------------------------------
@@ -346,6 +341,6 @@ class Membership:
 
 def _read(assignment: bytes) -> set[tuple[str, int]]:
     try:
-        return read_assignment(assignment)
+        return assignors.read_assignment(assignment)
     except Malformed as error:
         raise errors.InconsistentGroupProtocolError(f"the leader's assignment cannot be read: {error}") from error

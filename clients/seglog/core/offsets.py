@@ -5,27 +5,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from seglog.core import moments
 from seglog.core.conversations import Conversation, ask, pages, when_recovered
 from seglog.core.fetcher import PartitionPosition, readable_end
-from seglog.core.moments import (
-    EXAMPLES,
-    AtOffset,
-    AtTime,
-    Edge,
-    Moment,
-    parse_moment,
-    to_epoch_ms,
-    to_offset,
-    to_partition,
-    to_positions,
-)
 from seglog_protocol import messages
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
 
 PLACES_PER_REQUEST: Final = 1_000
 
-Place = int | str | datetime | Mapping[int, int] | Mapping[str, int] | Moment
+Place = int | str | datetime | Mapping[int, int] | Mapping[str, int] | moments.Moment
 """An offset for every partition, text for ``parse_moment``, an aware datetime, or {partition: offset}.
 
 Partitions may be text, as after a JSON round trip.
@@ -111,16 +100,16 @@ class PartitionLag(NamedTuple):
         return self.position > self.latest
 
 
-def to_moment(place: int | str | datetime | Moment, examples: str = EXAMPLES) -> Moment:
+def to_moment(place: int | str | datetime | moments.Moment, examples: str = moments.EXAMPLES) -> moments.Moment:
     """``place`` as a Moment. Raises ValueError for anything else, with ``examples`` of what can be written."""
-    if isinstance(place, Edge | AtOffset | AtTime):
+    if isinstance(place, moments.Edge | moments.AtOffset | moments.AtTime):
         return place
     if isinstance(place, str):
-        return parse_moment(place, now_ms=time.time_ns() // 1_000_000, examples=examples)
+        return moments.parse_moment(place, now_ms=time.time_ns() // 1_000_000, examples=examples)
     if isinstance(place, datetime):
-        return AtTime(max(0, to_epoch_ms(place, round_up=True)))
+        return moments.AtTime(max(0, moments.to_epoch_ms(place, round_up=True)))
     if type(place) is int and place >= 0:  # excludes True
-        return AtOffset(to_offset(place))
+        return moments.AtOffset(moments.to_offset(place))
     raise ValueError(f"{place!r} is not a place in a log; give an offset, a time or {{partition: offset}}")
 
 
@@ -132,14 +121,14 @@ def check_isolation(value: object) -> None:
 
 def offsets_at(
     topic: str,
-    at: str | datetime | Moment | None,
+    at: str | datetime | moments.Moment | None,
     partitions: Sequence[int] | None,
     isolation: Isolation = READ_UNCOMMITTED,
 ) -> Conversation[list[PartitionOffsets]]:
     """As ``Client.offsets``. Raises ValueError for an ``at`` that is not a time, and an unknown ``isolation``."""
     check_isolation(isolation)
     moment = None if at is None else to_moment(at)
-    if moment is not None and not isinstance(moment, AtTime):
+    if moment is not None and not isinstance(moment, moments.AtTime):
         raise ValueError(f"{at!r} is not a time; to find a record by time write for example -1h or 2019-01-01")
     return _read_at(look_up(topic, partitions, None if moment is None else moment.timestamp, isolation), isolation)
 
@@ -165,7 +154,7 @@ def look_up(
     """
     asked = [
         messages.OffsetsPartition(topic, partition, timestamp)
-        for partition in ([None] if partitions is None else sorted(set(map(to_partition, partitions))))
+        for partition in ([None] if partitions is None else sorted(set(map(moments.to_partition, partitions))))
     ]
     request = messages.OffsetsRequest(asked, isolation=None if isolation == READ_UNCOMMITTED else isolation)
     reply, _ = yield from ask(request, messages.OffsetsReply, is_repeatable=True, after_seconds=after_seconds)
@@ -207,9 +196,9 @@ def begin(
     Partitions missing in a mapping begin at the earliest offset: they were added after the positions were saved.
     ``partitions`` limits which are read. Waits for partitions in recovery.
     """
-    starts = to_positions(start) if isinstance(start, Mapping) else to_moment(start)
-    stops = to_positions(until) if isinstance(until, Mapping) else None if until is None else to_moment(until)
-    timestamp = starts.timestamp if isinstance(starts, AtTime) else None
+    starts = moments.to_positions(start) if isinstance(start, Mapping) else to_moment(start)
+    stops = moments.to_positions(until) if isinstance(until, Mapping) else None if until is None else to_moment(until)
+    timestamp = starts.timestamp if isinstance(starts, moments.AtTime) else None
     found, topic_id = yield from when_recovered(
         lambda pause: look_up(topic, partitions, timestamp, isolation, after_seconds=pause)
     )
@@ -241,27 +230,27 @@ def begin(
     return states
 
 
-def _start(starts: Mapping[int, int] | Moment, offsets: PartitionOffsets, end: int) -> int:
-    if isinstance(starts, AtOffset):
+def _start(starts: Mapping[int, int] | moments.Moment, offsets: PartitionOffsets, end: int) -> int:
+    if isinstance(starts, moments.AtOffset):
         return starts.offset
-    if isinstance(starts, AtTime):
+    if isinstance(starts, moments.AtTime):
         return end if offsets.offset is None else offsets.offset
-    if isinstance(starts, Edge):
-        return offsets.earliest if starts is Edge.EARLIEST else end
+    if isinstance(starts, moments.Edge):
+        return offsets.earliest if starts is moments.Edge.EARLIEST else end
     return starts.get(offsets.partition, offsets.earliest)
 
 
 def _stop_at(
-    state: PartitionPosition, stops: Mapping[int, int] | Moment | None, offsets: PartitionOffsets, end: int
+    state: PartitionPosition, stops: Mapping[int, int] | moments.Moment | None, offsets: PartitionOffsets, end: int
 ) -> None:
     if stops is None:
         return
-    if isinstance(stops, AtTime):
+    if isinstance(stops, moments.AtTime):
         state.until_ms = stops.timestamp
         return
-    if isinstance(stops, Edge):
-        stop: int | None = offsets.earliest if stops is Edge.EARLIEST else end
-    elif isinstance(stops, AtOffset):
+    if isinstance(stops, moments.Edge):
+        stop: int | None = offsets.earliest if stops is moments.Edge.EARLIEST else end
+    elif isinstance(stops, moments.AtOffset):
         stop = stops.offset
     else:
         stop = stops.get(state.partition)
@@ -282,7 +271,7 @@ def look_up_lag(
     """As ``Client.lag``; raises the first partition's error."""
     check_isolation(isolation)
     found: dict[int, PartitionLag] = {}
-    places = sorted(to_positions(positions).items())
+    places = sorted(moments.to_positions(positions).items())
     for some in pages(places, PLACES_PER_REQUEST):
         request = messages.LagRequest([messages.LagPartition(topic, partition, offset) for partition, offset in some])
         reply, _ = yield from ask(request, messages.LagReply, is_repeatable=True)

@@ -16,18 +16,10 @@ from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.conversations import Ask, converse
 from seglog.core.records import FetchedBatch
 from seglog.directory.partition import PartitionFiles
+from seglog_protocol import messages
 from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED
-from seglog_protocol.messages import (
-    FetchPartition,
-    FetchReply,
-    FetchResult,
-    OffsetsPartition,
-    OffsetsReply,
-    OffsetsRequest,
-    OffsetsResult,
-)
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
 
@@ -70,9 +62,9 @@ class DirectoryConsumer(ConsumerBase):
             # One at a time: reading ahead gains nothing here.
             alone = structs.replace(request, partitions=request.partitions[:1])
             result, data = self._fetch(alone.partitions[0])
-            self._fetcher.take(FetchReply([result]), data, alone, self._fetcher.generations(), now)
+            self._fetcher.take(messages.FetchReply([result]), data, alone, self._fetcher.generations(), now)
 
-    def _fetch(self, wanted: FetchPartition) -> tuple[FetchResult, memoryview]:
+    def _fetch(self, wanted: messages.FetchPartition) -> tuple[messages.FetchResult, memoryview]:
         files = self._partition(wanted.topic, wanted.partition)
         assert wanted.offset is not None
         data, error = memoryview(b""), None
@@ -87,7 +79,7 @@ class DirectoryConsumer(ConsumerBase):
         # Read after the bytes: compaction records its work before it removes anything.
         holes = files.holes()
         first = parse_header(data).base_offset if data else wanted.offset if error else OFFSET_MAX
-        result = FetchResult(
+        result = messages.FetchResult(
             self.topic,
             wanted.partition,
             size=len(data),
@@ -104,7 +96,7 @@ class DirectoryConsumer(ConsumerBase):
         )
         return result, data
 
-    def _decided(self, files: PartitionFiles, wanted: FetchPartition) -> tuple[memoryview, list[Aborted]]:
+    def _decided(self, files: PartitionFiles, wanted: messages.FetchPartition) -> tuple[memoryview, list[Aborted]]:
         """As ``PartitionFiles.read``, with the aborted transactions of those batches.
 
         They are looked up before the bytes are read: compaction removes them from both.
@@ -125,20 +117,20 @@ class DirectoryConsumer(ConsumerBase):
     def _answer(self, question: Ask) -> Reply:
         """The reply to an OffsetsRequest."""
         request = question.request
-        assert isinstance(request, OffsetsRequest)
+        assert isinstance(request, messages.OffsetsRequest)
         asked = [
-            OffsetsPartition(wanted.topic, number, wanted.timestamp)
+            messages.OffsetsPartition(wanted.topic, number, wanted.timestamp)
             for wanted in request.partitions
             for number in self._numbers(wanted)
         ]
         found = [self._offsets(wanted, request.isolation) for wanted in asked]
-        return Reply(0, OffsetsReply(found).to_wire(), memoryview(b""))
+        return Reply(0, messages.OffsetsReply(found).to_wire(), memoryview(b""))
 
-    def _numbers(self, wanted: OffsetsPartition) -> list[int]:
+    def _numbers(self, wanted: messages.OffsetsPartition) -> list[int]:
         there = self._partitions(wanted.topic)
         return there if wanted.partition is None else [wanted.partition]
 
-    def _offsets(self, wanted: OffsetsPartition, isolation: str | None) -> OffsetsResult:
+    def _offsets(self, wanted: messages.OffsetsPartition, isolation: str | None) -> messages.OffsetsResult:
         assert wanted.partition is not None
         files = self._partition(wanted.topic, wanted.partition)
         ends = files.ends()
@@ -146,7 +138,7 @@ class DirectoryConsumer(ConsumerBase):
         offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
         if offset is not None and stable is not None and offset >= stable:
             offset = None
-        return OffsetsResult(
+        return messages.OffsetsResult(
             wanted.topic,
             wanted.partition,
             earliest=ends.earliest,

@@ -15,6 +15,7 @@ from seglog.core.conversations import Ask
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.group_membership import METADATA_SECONDS
 from seglog.core.group_session import GroupSession, Notify, Pause
+from seglog_protocol import messages
 from seglog_protocol.errors import (
     ConnectionLostError,
     CoordinatorLoadingError,
@@ -27,33 +28,8 @@ from seglog_protocol.errors import (
     UnknownMemberError,
 )
 from seglog_protocol.frames import encode_value
-from seglog_protocol.messages import (
-    CommitOffsetResult,
-    CommitOffsetsReply,
-    CommitOffsetsRequest,
-    CommittedOffset,
-    CommittedOffsetsReply,
-    CommittedOffsetsRequest,
-    GroupHeartbeatRequest,
-    JoinGroupMember,
-    JoinGroupReply,
-    JoinGroupRequest,
-    LeaveGroupReply,
-    LeaveGroupRequest,
-    Message,
-    OffsetsReply,
-    OffsetsRequest,
-    OffsetsResult,
-    Request,
-    SyncGroupReply,
-    SyncGroupRequest,
-    TopicDescription,
-    TopicsReply,
-    TopicsRequest,
-    reply_header,
-)
 
-Script = Callable[[Request], "Message | SeglogError | None"]
+Script = Callable[[messages.Request], messages.Message | SeglogError | None]
 
 
 class Coordinator:
@@ -62,7 +38,7 @@ class Coordinator:
     def __init__(self, **options: Any) -> None:
         self.now = 1000.0
         self.states: dict[int, PartitionPosition] = {}
-        self.asked: list[Request] = []
+        self.asked: list[messages.Request] = []
         self.told: list[tuple[str, list[int]]] = []
         self.paused = 0.0
         self.script: Script = lambda _: None
@@ -70,7 +46,7 @@ class Coordinator:
         self.committed: dict[int, int] = {}
         self.generation = 0
         self.counts = {"t": 2}
-        self.members: list[JoinGroupMember] | None = None
+        self.members: list[messages.JoinGroupMember] | None = None
         chosen: dict[str, Any] = {"group": "app", "follow": True} | options
         self.session = GroupSession("t", GroupOptions(**chosen), lambda: self.now, lambda: self.states, self.assign)
 
@@ -105,45 +81,51 @@ class Coordinator:
     def turn(self) -> None:
         self.run(self.session.turn())
 
-    def answer(self, request: Request) -> "Reply | ConnectionLostError":
+    def answer(self, request: messages.Request) -> "Reply | ConnectionLostError":
         self.asked.append(request)
-        found: Message | SeglogError | None = self.script(request)
+        found: messages.Message | SeglogError | None = self.script(request)
         payload = b""
         if isinstance(found, ConnectionLostError):
             return found
         if found is None:
-            if isinstance(request, TopicsRequest):
-                described = [TopicDescription(n, "i", self.counts[n], 1, 1) for n in request.names or []]
+            if isinstance(request, messages.TopicsRequest):
+                described = [messages.TopicDescription(n, "i", self.counts[n], 1, 1) for n in request.names or []]
                 payload = encode_value([description.to_wire() for description in described])
             found = self.usual(request)
-        return Reply(1, reply_header(1, found), memoryview(payload))
+        return Reply(1, messages.reply_header(1, found), memoryview(payload))
 
-    def usual(self, request: Request) -> Message:
+    def usual(self, request: messages.Request) -> messages.Message:
         match request:
-            case JoinGroupRequest():
+            case messages.JoinGroupRequest():
                 self.generation += 1
-                return JoinGroupReply("me", self.generation, "range", "me" if self.members else "you", self.members)
-            case SyncGroupRequest():
-                return SyncGroupReply(write_assignment({("t", number) for number in self.assignment} | {("u", 9)}))
-            case TopicsRequest():
-                return TopicsReply()
-            case OffsetsRequest():
-                return OffsetsReply(
-                    [OffsetsResult(of.topic, of.partition, 0, 100, 100, 0) for of in request.partitions]
+                return messages.JoinGroupReply(
+                    "me", self.generation, "range", "me" if self.members else "you", self.members
                 )
-            case CommittedOffsetsRequest():
-                return CommittedOffsetsReply(
+            case messages.SyncGroupRequest():
+                return messages.SyncGroupReply(
+                    write_assignment({("t", number) for number in self.assignment} | {("u", 9)})
+                )
+            case messages.TopicsRequest():
+                return messages.TopicsReply()
+            case messages.OffsetsRequest():
+                return messages.OffsetsReply(
+                    [messages.OffsetsResult(of.topic, of.partition, 0, 100, 100, 0) for of in request.partitions]
+                )
+            case messages.CommittedOffsetsRequest():
+                return messages.CommittedOffsetsReply(
                     [
-                        CommittedOffset("t", of.partition, self.committed.get(of.partition))
+                        messages.CommittedOffset("t", of.partition, self.committed.get(of.partition))
                         for of in request.partitions or []
                     ],
                     0,
                 )
-            case CommitOffsetsRequest():
+            case messages.CommitOffsetsRequest():
                 self.committed |= {offset.partition: offset.offset for offset in request.offsets}
-                return CommitOffsetsReply([CommitOffsetResult(of.topic, of.partition) for of in request.offsets])
-            case LeaveGroupRequest():
-                return LeaveGroupReply([])
+                return messages.CommitOffsetsReply(
+                    [messages.CommitOffsetResult(of.topic, of.partition) for of in request.offsets]
+                )
+            case messages.LeaveGroupRequest():
+                return messages.LeaveGroupReply([])
             case _:
                 raise AssertionError(request)
 
@@ -161,7 +143,7 @@ class Coordinator:
         """The next heartbeat, and what it is answered with."""
         self.now += 3.0
         request = self.session.watch(self.now).request
-        assert isinstance(request, GroupHeartbeatRequest)
+        assert isinstance(request, messages.GroupHeartbeatRequest)
         assert (request.member_id, request.generation) == self.membership.member
         self.membership.answered(request, self.now, error)
 
@@ -199,7 +181,7 @@ def test_the_second_request_has_the_id_and_all_of_them_what_the_consumer_is() ->
     group = Coordinator(instance_id="one", client_id="prog", session_timeout=7, max_poll_interval=60)
     group.fails(JOIN, MemberIdRequiredError("again", member_id="me"))
     group.turn()
-    joins = [request for request in group.asked if isinstance(request, JoinGroupRequest)]
+    joins = [request for request in group.asked if isinstance(request, messages.JoinGroupRequest)]
     assert [join.member_id for join in joins] == [None, "me"]
     for join in joins:
         assert (join.session_timeout_ms, join.rebalance_timeout_ms) == (7_000, 60_000)
@@ -212,12 +194,12 @@ def test_the_leader_assigns_for_all_also_what_it_does_not_read_itself() -> None:
     group = Coordinator()
     group.counts = {"t": 2, "u": 3}
     group.members = [
-        JoinGroupMember("me", write_subscription(["t"])),
-        JoinGroupMember("kafka", write_subscription(["t", "u"])),
-        JoinGroupMember("odd", b"?"),
+        messages.JoinGroupMember("me", write_subscription(["t"])),
+        messages.JoinGroupMember("kafka", write_subscription(["t", "u"])),
+        messages.JoinGroupMember("odd", b"?"),
     ]
     group.turn()
-    (sync,) = [request for request in group.asked if isinstance(request, SyncGroupRequest)]
+    (sync,) = [request for request in group.asked if isinstance(request, messages.SyncGroupRequest)]
     assert {given.member_id: read_assignment(given.assignment) for given in sync.assignments or []} == {
         "kafka": {("t", 0), ("u", 0), ("u", 1), ("u", 2)},
         "me": {("t", 1)},
@@ -228,10 +210,12 @@ def test_the_leader_assigns_for_all_also_what_it_does_not_read_itself() -> None:
 def test_a_leader_that_came_back_sends_no_assignments() -> None:
     group = Coordinator(instance_id="one")
     group.script = lambda request: (
-        JoinGroupReply("me", 4, "range", "me", [], True) if isinstance(request, JoinGroupRequest) else None
+        messages.JoinGroupReply("me", 4, "range", "me", [], True)
+        if isinstance(request, messages.JoinGroupRequest)
+        else None
     )
     group.turn()
-    (sync,) = [request for request in group.asked if isinstance(request, SyncGroupRequest)]
+    (sync,) = [request for request in group.asked if isinstance(request, messages.SyncGroupRequest)]
     assert sync.assignments is None
     assert group.states.keys() == {0, 1}
 
@@ -263,7 +247,7 @@ def test_a_generation_that_ends_before_it_is_complete_is_joined_anew(
     group.heartbeat(RebalanceInProgressError("again"))
     group.fails(api, error)
     group.turn()
-    joins = [request for request in group.asked if isinstance(request, JoinGroupRequest)]
+    joins = [request for request in group.asked if isinstance(request, messages.JoinGroupRequest)]
     assert [join.member_id for join in joins] == ["me", member_id]
     assert group.told == [("assigned", [0, 1]), ("revoked", [0, 1]), ("assigned", [0, 1])]
 
@@ -287,7 +271,9 @@ def test_a_lost_connection_is_tried_again_within_the_time_there_is() -> None:
 
 def test_an_assignment_that_cannot_be_read_is_an_error() -> None:
     group = Coordinator()
-    group.script = lambda request: SyncGroupReply(b"?") if isinstance(request, SyncGroupRequest) else None
+    group.script = lambda request: (
+        messages.SyncGroupReply(b"?") if isinstance(request, messages.SyncGroupRequest) else None
+    )
     with pytest.raises(InconsistentGroupProtocolError, match="cannot be read"):
         group.turn()
 
@@ -295,8 +281,8 @@ def test_an_assignment_that_cannot_be_read_is_an_error() -> None:
 def test_a_generation_that_ends_while_offsets_are_looked_up_is_not_begun() -> None:
     group = Coordinator()
 
-    def ends_meanwhile(request: Request) -> None:
-        if isinstance(request, OffsetsRequest) and group.generation == 1:
+    def ends_meanwhile(request: messages.Request) -> None:
+        if isinstance(request, messages.OffsetsRequest) and group.generation == 1:
             group.script = lambda _: None
             group.membership.refused(UnknownMemberError("gone"), group.membership.member)
 
@@ -316,7 +302,7 @@ def test_heartbeats_are_due_every_three_seconds_or_a_third_of_the_session() -> N
         group.turn()
         assert group.session.watch(group.now) == (None, seconds)
         assert group.session.watch(group.now + seconds - 0.5) == (None, 0.5)
-        assert isinstance(group.session.watch(group.now + seconds).request, GroupHeartbeatRequest)
+        assert isinstance(group.session.watch(group.now + seconds).request, messages.GroupHeartbeatRequest)
         assert group.session.watch(group.now + seconds) == (None, seconds)
 
 
@@ -339,7 +325,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_gives_up_only_what_it_must()
     group.heartbeat(RebalanceInProgressError("again"))
     group.assignment = {1, 2}
     group.turn()
-    joins = [request for request in group.asked if isinstance(request, JoinGroupRequest)]
+    joins = [request for request in group.asked if isinstance(request, messages.JoinGroupRequest)]
     owned = [read_subscription(join.protocols[0].metadata) for join in joins]
     assert [(of.owned, of.generation) for of in owned] == [
         (frozenset({("t", 0), ("t", 1)}), 1),
@@ -360,7 +346,7 @@ def test_who_was_no_member_for_a_time_is_told_that_its_partitions_are_lost(
         group.heartbeat(error("gone"))
         group.turn()
         assert COMMIT not in (request.api for request in group.asked), "others may have committed more by now"
-        (join,) = [request for request in group.asked if isinstance(request, JoinGroupRequest)]
+        (join,) = [request for request in group.asked if isinstance(request, messages.JoinGroupRequest)]
         assert join.member_id == member_id
         assert read_subscription(join.protocols[0].metadata).owned == set()
         assert group.told == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])]
@@ -415,12 +401,12 @@ def test_a_program_that_does_not_come_back_leaves_and_learns_of_it(caplog: pytes
     for options in ({}, {"instance_id": "one"}):
         group = Coordinator(max_poll_interval=10, auto_commit=False, **options).joined()
         group.session.hand_out(group.states[0], 0)
-        sent: list[Request] = []
+        sent: list[messages.Request] = []
         for _ in range(40):
             group.now += 0.5
             watch = group.session.watch(group.now)
             sent += [watch.request] if watch.request is not None else []
-        leaves = [request for request in sent if isinstance(request, LeaveGroupRequest)]
+        leaves = [request for request in sent if isinstance(request, messages.LeaveGroupRequest)]
         assert [leave.members[0].member_id for leave in leaves] == ([] if options else ["me"])
         assert len(sent) - len(leaves) == 3, "no heartbeats any more"
         assert "max_poll_interval" in caplog.text
@@ -449,7 +435,7 @@ def test_a_leader_looks_for_new_partitions_and_nobody_else() -> None:
     follower = Coordinator().joined()
     assert not follower.membership.counts_due(follower.now + 1000)
     leader = Coordinator()
-    leader.members = [JoinGroupMember("me", write_subscription(["t"]))]
+    leader.members = [messages.JoinGroupMember("me", write_subscription(["t"]))]
     leader.joined()
     assert not leader.membership.counts_due(leader.now + METADATA_SECONDS - 1)
     assert leader.membership.counts_due(leader.now + METADATA_SECONDS)
