@@ -181,10 +181,11 @@ class ConsumerBase:
 
     def records_behind(self) -> dict[int, int]:
         """How many offsets every partition is behind the last end that the broker sent; no request is made."""
-        return {s.partition: max(0, self._end_of(s) - s.position) for s in self._fetcher.states.values()}
-
-    def _end_of(self, state: PartitionPosition) -> int:
-        return state.readable_end(self.options.isolation, durable_only=self.options.durable_only)
+        isolation, durable_only = self.options.isolation, self.options.durable_only
+        return {
+            state.partition: max(0, state.readable_end(isolation, durable_only=durable_only) - state.position)
+            for state in self._fetcher.states.values()
+        }
 
     @property
     def gaps(self) -> GapLog:

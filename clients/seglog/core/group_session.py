@@ -53,12 +53,6 @@ Step = Ask | Notify | Pause
 Steps = Generator[Step, Any, ResultT]
 
 
-def _to_positions(offsets: object) -> dict[int, int]:
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets is {{partition: offset}} or None, not {offsets!r}")
-    return to_positions(offsets)
-
-
 class InHand(NamedTuple):
     """The records of a batch, from ``start`` on, that the program was given last and may still be processing."""
 
@@ -341,7 +335,9 @@ class GroupSession:
         self, offsets: Mapping[int, int] | Mapping[str, int] | None, metadata: str | None = None
     ) -> Steps[None]:
         """As ``Consumer.commit``."""
-        given = None if offsets is None else _to_positions(offsets)
+        if offsets is not None and not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets is {{partition: offset}} or None, not {offsets!r}")
+        given = None if offsets is None else to_positions(offsets)
         if metadata is not None and not isinstance(metadata, str):
             raise TypeError(f"metadata is text or None, not {metadata!r}")
         self.membership.raise_fenced()

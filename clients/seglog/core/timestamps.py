@@ -19,6 +19,7 @@ NO_TIMESTAMP: Final = -1
 _SECONDS_FROM: Final = 946_684_800  # 2000-01-01, in seconds; as milliseconds it is the 11th of January 1970
 _SECONDS_AHEAD_MAX: Final = 366 * 86_400
 _SECONDS_BELOW: Final = 4_102_444_800  # 2100-01-01; larger timestamps are not in seconds
+_OURS: Final = {"seglog", "seglog_spark"}
 
 
 class TimestampWarning(UserWarning):
@@ -99,11 +100,7 @@ class TimestampWatch:
 def _caller_level() -> int:
     """The ``stacklevel`` of the nearest caller outside the client."""
     level, frame = 0, inspect.currentframe()
-    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame = frame.f_back
         level += 1
     return level
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in {"seglog", "seglog_spark"}

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,9 +25,9 @@ from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, loc
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result, size_of
-from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
+from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
-from seglog_spark.planning import DataLossError, Ends
+from seglog_spark.planning import DataLossError
 from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
 
@@ -55,19 +55,17 @@ class Plan:
         wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
         if not wanted:
             return []
+        starts = {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
         options = {
             "servers": self.server,
             "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
-            "startingOffsets": json.dumps(to_spark(self._available(wanted, ends))),
+            "startingOffsets": json.dumps(to_spark(starts)),
         }
         read = replace(parse_read_options(options, "batch"), target_task_bytes=self.file_bytes)
         ranges = plan_batch(log, read, Wanted())
         first = {r.partition: r.start for r in reversed(ranges)}
         # Offsets that are gone are a gap in the first file, so that the files leave no gap between them.
         return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]
-
-    def _available(self, wanted: Offsets, ends: Mapping[TopicPartition, Ends]) -> Offsets:
-        return {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
 
 
 def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path, layout: Layout = None) -> None:
