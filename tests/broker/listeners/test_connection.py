@@ -223,10 +223,13 @@ async def test_an_idle_connection_is_closed_and_one_with_a_request_is_not(
         assert (await waiting.receive()).value == 0
 
 
-async def test_half_a_request_and_then_silence_is_cut(kit: WireKit, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(("size", "sent"), [(10, 30), (700_000, 100_000)], ids=["small", "large"])
+async def test_half_a_request_and_then_silence_is_cut(
+    kit: WireKit, size: int, sent: int, autojump_clock: MockClock
+) -> None:
     async with serving_wire(kit, "seglog.connections.max.stall.ms=5000") as served:
         peer = await served.connect()
-        await peer.send(peer.append()[:30])
+        await peer.send(peer.append("os", batch(bytes(size)))[:sent])
         with capture_logs() as logged:
             assert await peer.rest() == b""
         [reason] = [entry["reason"] for entry in logged if entry["event"] == "connection_cut"]

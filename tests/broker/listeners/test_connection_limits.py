@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.listeners import acceptor
-from seglog_broker.listeners.transport import CLOSE_SECONDS_MAX
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.frames import encode_frame
@@ -183,23 +182,6 @@ async def test_a_stop_does_not_wait_for_requests_that_wait_for_memory(autojump_c
 # --- Idle -------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_connection_is_closed_and_one_that_waits_for_records_is_not(autojump_clock: object) -> None:
-    broker = FakeBroker(connections_max_idle_ms=60_000)
-    async with serving(broker) as served:
-        idle, waiting = await served.greeted(), await served.greeted()
-        await waiting.send(1, fetch_of())
-        began = trio.current_time()
-        with capture_logs() as logged:
-            assert await idle.hung_up()
-        assert 60 <= trio.current_time() - began <= 60 + 2 * acceptor.WATCH_SECONDS_MAX
-        assert "connection_idle" in events(logged)
-        await trio.sleep(600)
-        broker.late_answers.append(answer_of())
-        broker.records_arrived.set()
-        assert await waiting.receive_ids(1) == [1]
-        assert broker.metrics.connections_idle == 1
-
-
 async def test_with_minus_one_no_connection_is_closed_for_idleness(autojump_clock: object) -> None:
     broker = FakeBroker(connections_max_idle_ms=-1)
     async with serving(broker) as served:
@@ -210,47 +192,6 @@ async def test_with_minus_one_no_connection_is_closed_for_idleness(autojump_cloc
 
 
 # --- Peers that hold something up -------------------------------------------------------------------------------------
-
-
-async def test_half_a_request_and_then_silence_is_cut_long_before_it_is_idle(autojump_clock: object) -> None:
-    broker = FakeBroker(seglog_connections_max_stall_ms=10_000)
-    async with serving(broker) as served:
-        peer = await served.greeted()
-        await peer.stream.send_all(large(1, 700_000)[:100_000])
-        began = trio.current_time()
-        with capture_logs() as logged:
-            assert await peer.hung_up()
-        assert 10 <= trio.current_time() - began <= 13
-        [cut] = [entry for entry in logged if entry["event"] == "connection_cut"]
-        assert "half a request" in cut["reason"]
-        await trio.sleep(CLOSE_SECONDS_MAX)
-        assert (broker.request_memory.used, broker.metrics.connections_cut) == (0, 1)
-
-
-async def test_a_peer_that_reads_nothing_of_its_reply_is_cut_and_the_file_closed(
-    tmp_path: Path, autojump_clock: object
-) -> None:
-    content = bytes(32 * MIB)  # more than the sockets hold
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(content)
-    real = PosixFileSystem().open(str(path))
-    broker = FakeBroker(seglog_connections_max_stall_ms=10_000)
-    answer = answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content)))
-    broker.answers.append(answer)
-    async with serving(broker) as served:
-        peer, other = await served.greeted(), await served.greeted()
-        with capture_logs() as logged:
-            await peer.send(1, fetch_of())
-            await trio.sleep(9)
-            assert (answer.closed, broker.metrics.connections_cut) == (0, 0)
-            await trio.sleep(3)
-            assert (answer.closed, broker.metrics.connections_cut) == (1, 1)
-        [cut] = [entry for entry in logged if entry["event"] == "connection_cut"]
-        assert "read nothing" in cut["reason"]
-        assert len(broker.transfers) == 0
-        await other.send(1, OFFSETS)
-        assert await other.receive_ids(1) == [1]
-    real.close()
 
 
 async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path: Path, autojump_clock: object) -> None:

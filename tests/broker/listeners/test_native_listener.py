@@ -1,7 +1,6 @@
 """The native listener, over real sockets and in front of a fake broker."""
 
 import errno
-import gc
 import os
 import socket
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.listeners import acceptor, acks, append_run, connection
+from seglog_broker.listeners import acceptor, acks, append_run
 from seglog_broker.listeners.acceptor import ListenError, addresses_of, open_all_listeners, open_listeners
 from seglog_broker.listeners.native import fetches, wire
 from seglog_broker.listeners.native.first_bytes import hint_for
@@ -355,19 +354,6 @@ async def test_an_error_in_an_append_is_answered_in_its_turn_too() -> None:
 
 
 @pytest.mark.trio
-async def test_appends_are_answered_to_a_peer_that_has_finished_sending() -> None:
-    broker = FakeBroker()
-    async with serving(broker) as served:
-        peer = await served.greeted()
-        await peer.send(1, append_of(100), BATCH)
-        await peer.stream.send_eof()
-        await wait_all_tasks_blocked()
-        reach(broker.pending[0])
-        assert await peer.receive_ids(1) == [1]
-        assert await peer.hung_up()
-
-
-@pytest.mark.trio
 async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
     async with serving(FakeBroker()) as served:
         peer = await served.greeted()
@@ -375,26 +361,6 @@ async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
         frames = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in range(count)]
         await peer.stream.send_all(b"".join(frames))
         assert await peer.receive_ids(count) == list(range(count))
-
-
-@pytest.mark.trio
-@pytest.mark.parametrize("bad", [b"\0\0\0\1", encode_frame({"id": "none", "api": "hello"})], ids=["frame", "header"])
-async def test_a_connection_that_ends_with_bad_bytes_is_freed_without_the_collector(bad: bytes) -> None:
-    async with serving(FakeBroker()) as served:
-        gc.collect()
-        gc.disable()
-        try:
-            for _ in range(3):
-                peer = await served.greeted()
-                await peer.stream.send_all(bad)
-                while await peer.stream.receive_some():
-                    pass
-                await peer.stream.aclose()
-            await wait_all_tasks_blocked()
-            left = [found for found in gc.get_objects() if type(found) is connection.Connection]
-            assert len(left) <= 1, "the latest is held by those that gave it its turn"
-        finally:
-            gc.enable()
 
 
 @pytest.mark.parametrize("topic", ["commits", "missing"])
@@ -505,24 +471,6 @@ async def test_a_peer_with_too_many_appends_in_flight_waits(monkeypatch: pytest.
         for pending in broker.pending:
             reach(pending)
         assert await peer.receive_ids(7) == [2, 3, 4, 5, 6, 7, 8]
-
-
-@pytest.mark.trio
-async def test_appends_in_one_packet_are_limited_in_flight_to_the_same_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acks, "APPENDS_IN_FLIGHT_MAX", 5)
-    broker = FakeBroker()
-    async with serving(broker) as served:
-        peer = await served.greeted()
-        frames = [encode_frame(request_header(number, append_of(100)), [BATCH]) for number in range(9)]
-        await peer.stream.send_all(b"".join(frames))
-        await wait_all_tasks_blocked()
-        assert len(broker.appended) == 5
-        for pending in broker.pending:
-            reach(pending)
-        assert await peer.receive_ids(5) == [0, 1, 2, 3, 4]
-        await wait_all_tasks_blocked()
-        reach(broker.pending[-1])
-        assert await peer.receive_ids(4) == [5, 6, 7, 8]
 
 
 @pytest.mark.trio
