@@ -54,7 +54,7 @@ def api_versions(context: RequestContext, request: messages.ApiVersionsRequest) 
             for api in APIS.values()
         ]
     )
-    if context.version >= _CLIENT_NAME_VERSION_MIN and not cluster.is_client_name(
+    if context.version >= 3 and not cluster.is_client_name(
         request.client_software_name, request.client_software_version
     ):
         response.error_code = ErrorCode.INVALID_REQUEST
@@ -105,7 +105,6 @@ def accepted(header: RequestHeader) -> Api:
 
 
 API_VERSIONS: Final = 18
-_CLIENT_NAME_VERSION_MIN: Final = 3
 
 _SERVED: Final = (
     Api(API_VERSIONS, "ApiVersions", range(5), api_versions),

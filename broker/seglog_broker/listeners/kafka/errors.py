@@ -1,4 +1,4 @@
-"""Errors of the engine as error codes and sentences of Kafka's protocol. The one table from one to the other.
+"""The errors of the broker as error codes and messages of Kafka's protocol: the one table between them.
 
 Most errors carry Kafka's code themselves (``SeglogError.kafka_code``). Here is what depends on the api and its version,
 and what Kafka has no code for.
@@ -24,7 +24,7 @@ _OWN: Final[Mapping[type[errors.SeglogError], ErrorCode]] = MappingProxyType(
         errors.RequestCancelledError: ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Errors that clients have to take otherwise than by ``kafka_code``.
+"""Errors whose code on Kafka's wire differs from ``kafka_code``.
 
 While a partition is loaded or the broker stops, NOT_LEADER_OR_FOLLOWER makes clients ask for metadata and try again;
 other codes are final for some of them. What needs an operator is KAFKA_STORAGE_ERROR, which they try again, too.
@@ -36,7 +36,7 @@ MESSAGE_CHARACTERS_MAX: Final = 1_000
 
 
 def error_message(error: errors.SeglogError) -> str:
-    """The sentence of ``error``, no longer than a response can have it."""
+    """The sentence of ``error``, cut to what a response can hold."""
     return error.message[:MESSAGE_CHARACTERS_MAX]
 
 
@@ -54,7 +54,7 @@ class Failure(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 - answered, never raised to a caller of the listener
-    """A part of a request is refused with a code of Kafka's that no error of the engine has."""
+    """A part of a request is refused with a code that no SeglogError has."""
 
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class Refused(Exception):  # noqa: N818 - answered, never raised to a caller of 
 
 
 def failure_of(error: Exception, api: str) -> Failure:
-    """What a response says of ``error``; one that is a bug is logged."""
+    """Code and message of ``error`` in a response; a bug is logged."""
     if isinstance(error, Refused):
         return error.failure
     known = as_seglog_error(error, api)
@@ -74,14 +74,14 @@ def failure_of(error: Exception, api: str) -> Failure:
 _OF_BROKER: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT}
 )
-"""Codes for what is wrong with the broker or its disk for a while."""
+"""Codes of passing errors of the broker or its disk."""
 
 
 def group_failure(error: Exception, api: str) -> Failure:
-    """What a response says of ``error``, raised by a request about a group; one that is a bug is logged.
+    """Code and message of ``error``, raised by a request about a group; a bug is logged.
 
-    What is wrong with the broker or its disk for a while is COORDINATOR_NOT_AVAILABLE: it makes clients look for the
-    coordinator and try again, where the codes of partitions are final for them. MESSAGE_TOO_LARGE would be about the
+    A passing error of the broker or its disk is COORDINATOR_NOT_AVAILABLE: clients look for the coordinator and retry,
+    where the codes of partitions are final for them. MESSAGE_TOO_LARGE would be about the
     broker's own record.
     """
     known = as_seglog_error(error, api)

@@ -20,8 +20,7 @@ pytestmark = pytest.mark.trio
 ORDERS = ID_OF["orders"]
 
 
-async def test_all_that_a_member_says_arrives_and_it_learns_what_it_is_to_have() -> None:
-    groups = FakeGroups()
+async def test_all_that_a_member_says_arrives_and_it_learns_what_it_is_to_have(groups: FakeGroups) -> None:
     groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000, {ORDERS: frozenset({1, 0})})
     owned = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
     told = await serve(
@@ -64,8 +63,7 @@ async def test_all_that_a_member_says_arrives_and_it_learns_what_it_is_to_have()
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_what_a_member_leaves_out_is_left_out(version: int) -> None:
-    groups = FakeGroups()
+async def test_what_a_member_leaves_out_is_left_out(groups: FakeGroups, version: int) -> None:
     groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000)
     request = messages.ConsumerGroupHeartbeatRequest(group_id="readers", member_id="m-1", member_epoch=4)
     told = await serve(groups, request, version)
@@ -74,8 +72,7 @@ async def test_what_a_member_leaves_out_is_left_out(version: int) -> None:
     assert told.assignment is None
 
 
-async def test_since_version_1_members_make_their_ids() -> None:
-    groups = FakeGroups()
+async def test_since_version_1_members_make_their_ids(groups: FakeGroups) -> None:
     groups.heartbeat_result = ConsumerHeartbeatResult("made", 1, 5_000, {})
     request = messages.ConsumerGroupHeartbeatRequest(
         group_id="readers", rebalance_timeout_ms=9, subscribed_topic_names=["t"], topic_partitions=[]
@@ -99,8 +96,7 @@ async def test_since_version_1_members_make_their_ids() -> None:
         (errors.CoordinatorNotAvailableError("m"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-async def test_errors_have_kafkas_codes_and_a_sentence(error: Exception, code: ErrorCode) -> None:
-    groups = FakeGroups()
+async def test_errors_have_kafkas_codes_and_a_sentence(groups: FakeGroups, error: Exception, code: ErrorCode) -> None:
     groups.error = error
     told = await serve(groups, messages.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), 1)
     assert (told.error_code, told.error_message, told.member_id, told.assignment) == (code, "m", None, None)
@@ -119,8 +115,7 @@ def described() -> ConsumerGroupDescription:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_a_group_is_described_with_what_members_have_and_are_to_have(version: int) -> None:
-    groups = FakeGroups()
+async def test_a_group_is_described_with_what_members_have_and_are_to_have(groups: FakeGroups, version: int) -> None:
     groups.consumer_descriptions["readers"] = described()
     request = messages.ConsumerGroupDescribeRequest(group_ids=["readers", "none"], include_authorized_operations=True)
     told = await serve(groups, request, version)

@@ -37,8 +37,7 @@ async def found(groups: FakeGroups, version: int, kind: int, key: str = "readers
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_this_node_coordinates_every_group(version: int) -> None:
-    groups = FakeGroups()
+async def test_this_node_coordinates_every_group(groups: FakeGroups, version: int) -> None:
     assert await found(groups, version, GROUP) == (HERE, 0, "" if version == 0 else None)
     names = ["readers", "others"] if version >= 4 else ["readers"]
     assert groups.asked == [("check", name) for name in names]
@@ -51,15 +50,13 @@ async def test_a_group_needs_a_name(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_while_groups_are_loaded_it_is_known_where(version: int) -> None:
-    groups = FakeGroups()
+async def test_while_groups_are_loaded_it_is_known_where(groups: FakeGroups, version: int) -> None:
     groups.error = errors.CoordinatorLoadingError("loading")
     assert (await found(groups, version, GROUP))[:2] == (HERE, 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_groups_that_cannot_be_written_have_no_coordinator(version: int) -> None:
-    groups = FakeGroups()
+async def test_groups_that_cannot_be_written_have_no_coordinator(groups: FakeGroups, version: int) -> None:
     groups.error = errors.CoordinatorNotAvailableError("no disk")
     where, code, why = await found(groups, version, GROUP)
     assert (where, code) == (NOWHERE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -79,8 +76,7 @@ async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) ->
         assert "seglog has no" in why
 
 
-async def test_very_many_groups_are_looked_up_in_turns() -> None:
-    groups = FakeGroups()
+async def test_very_many_groups_are_looked_up_in_turns(groups: FakeGroups) -> None:
     request = messages.FindCoordinatorRequest(coordinator_keys=[f"g-{number}" for number in range(1201)])
     assert served_now(groups, request, 6) is None
     assert groups.asked == []

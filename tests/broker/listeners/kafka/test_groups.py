@@ -53,8 +53,7 @@ def join_request(**more: Any) -> messages.JoinGroupRequest:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_join_is_asked_as_its_version_means_it(version: int) -> None:
-    groups = FakeGroups()
+async def test_a_join_is_asked_as_its_version_means_it(groups: FakeGroups, version: int) -> None:
     groups.joined = JoinResult("m-1", 1, "consumer", "range", "m-1")
     more: dict[str, Any] = {"group_instance_id": "i-1"} if version >= 5 else {}
     if version >= 8:
@@ -82,8 +81,7 @@ async def test_a_join_is_asked_as_its_version_means_it(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_the_leader_learns_of_the_generation_and_its_members(version: int) -> None:
-    groups = FakeGroups()
+async def test_the_leader_learns_of_the_generation_and_its_members(groups: FakeGroups, version: int) -> None:
     groups.joined = JoinResult(
         "m-1",
         7,
@@ -108,9 +106,8 @@ async def test_the_leader_learns_of_the_generation_and_its_members(version: int)
 @pytest.mark.parametrize("version", [0, 6, 7, 9])
 @pytest.mark.parametrize(("error", "code"), GROUP_ERRORS)
 async def test_a_join_without_a_generation_has_kafkas_code_and_the_members_id(
-    error: errors.SeglogError, code: ErrorCode, version: int
+    groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
 ) -> None:
-    groups = FakeGroups()
     groups.joined = JoinResult("m-new", error=error)
     told = await serve(groups, join_request(member_id=""), version)
     assert (told.error_code, told.generation_id, told.member_id, told.leader) == (code, -1, "m-new", "")
@@ -120,15 +117,13 @@ async def test_a_join_without_a_generation_has_kafkas_code_and_the_members_id(
     assert (told.error_code, told.generation_id, told.member_id) == (code, -1, "m-1")
 
 
-async def test_a_client_without_an_id_has_an_empty_one() -> None:
-    groups = FakeGroups()
+async def test_a_client_without_an_id_has_an_empty_one(groups: FakeGroups) -> None:
     groups.joined = JoinResult("m-1", 1)
     await serve(groups, join_request(), 9, client_id=None)
     assert groups.asked[0][2].client_id == ""
 
 
-async def test_a_bug_is_logged_and_answered() -> None:
-    groups = FakeGroups()
+async def test_a_bug_is_logged_and_answered(groups: FakeGroups) -> None:
     groups.error = ZeroDivisionError()
     with capture_logs() as logged:
         told = await serve(groups, join_request(), 9)
@@ -166,8 +161,7 @@ def sync_request(version: int, **more: Any) -> messages.SyncGroupRequest:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_a_sync_brings_assignments_and_gets_one(version: int) -> None:
-    groups = FakeGroups()
+async def test_a_sync_brings_assignments_and_gets_one(groups: FakeGroups, version: int) -> None:
     groups.synced = SyncResult(b"mine", "consumer", "range")
     told = await serve(groups, sync_request(version), version)
     protocol = ("consumer", "range") if version >= 5 else (None, None)
@@ -181,9 +175,8 @@ async def test_a_sync_brings_assignments_and_gets_one(version: int) -> None:
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize(("error", "code"), GROUP_ERRORS)
 async def test_a_sync_without_an_assignment_has_kafkas_code(
-    error: errors.SeglogError, code: ErrorCode, version: int
+    groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
 ) -> None:
-    groups = FakeGroups()
     groups.synced = SyncResult(error=error)
     told = await serve(groups, sync_request(version), version)
     assert (told.error_code, bytes(told.assignment)) == (code, b"")
@@ -192,8 +185,7 @@ async def test_a_sync_without_an_assignment_has_kafkas_code(
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
-async def test_version_5_has_to_name_the_protocol(missing: str) -> None:
-    groups = FakeGroups()
+async def test_version_5_has_to_name_the_protocol(groups: FakeGroups, missing: str) -> None:
     told = await serve(groups, sync_request(5, **{missing: None}), 5)
     assert told.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert groups.asked == []
@@ -208,8 +200,7 @@ def heartbeat_request(version: int) -> messages.HeartbeatRequest:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_a_heartbeat_is_noted(version: int) -> None:
-    groups = FakeGroups()
+async def test_a_heartbeat_is_noted(groups: FakeGroups, version: int) -> None:
     assert (await serve(groups, heartbeat_request(version), version)).error_code == 0
     assert groups.asked == [("heartbeat", "g", "m-1", 3, "i-1" if version >= 3 else None)]
 
@@ -217,15 +208,13 @@ async def test_a_heartbeat_is_noted(version: int) -> None:
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize(("error", "code"), GROUP_ERRORS[1:])
 async def test_a_heartbeat_tells_the_member_what_to_do(
-    error: errors.SeglogError, code: ErrorCode, version: int
+    groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
 ) -> None:
-    groups = FakeGroups()
     groups.error = error
     assert (await serve(groups, heartbeat_request(version), version)).error_code == code
 
 
-async def test_while_groups_are_loaded_every_heartbeat_is_well() -> None:
-    groups = FakeGroups()
+async def test_while_groups_are_loaded_every_heartbeat_is_well(groups: FakeGroups) -> None:
     groups.error = errors.CoordinatorLoadingError("loading")
     assert (await serve(groups, heartbeat_request(4), 4)).error_code == ErrorCode.NONE
 
@@ -248,8 +237,7 @@ def leave_request(version: int) -> messages.LeaveGroupRequest:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_members_leave_each_with_its_own_result(version: int) -> None:
-    groups = FakeGroups()
+async def test_members_leave_each_with_its_own_result(groups: FakeGroups, version: int) -> None:
     fenced = errors.FencedInstanceError("fenced")
     groups.left = [LeaveResult("m-1", None), LeaveResult("m-2", "i-2", fenced)][: 2 if version >= 3 else 1]
     told = await serve(groups, leave_request(version), version)
@@ -263,16 +251,16 @@ async def test_members_leave_each_with_its_own_result(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_the_error_of_the_only_member_was_that_of_the_request(version: int) -> None:
-    groups = FakeGroups()
+async def test_the_error_of_the_only_member_was_that_of_the_request(groups: FakeGroups, version: int) -> None:
     groups.left = [LeaveResult("m-1", None, errors.UnknownMemberError("who"))]
     assert (await serve(groups, leave_request(version), version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("error", [errors.UnknownGroupError("none"), errors.UnknownMemberError("who")])
-async def test_an_unknown_group_has_none_of_the_members(version: int, error: errors.SeglogError) -> None:
-    groups = FakeGroups()
+async def test_an_unknown_group_has_none_of_the_members(
+    groups: FakeGroups, version: int, error: errors.SeglogError
+) -> None:
     groups.error = error
     told = await serve(groups, leave_request(version), version)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -287,8 +275,7 @@ async def test_an_unknown_group_has_none_of_the_members(version: int, error: err
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_an_error_of_the_group_is_one_of_all(version: int) -> None:
-    groups = FakeGroups()
+async def test_an_error_of_the_group_is_one_of_all(groups: FakeGroups, version: int) -> None:
     groups.error = errors.CoordinatorLoadingError("loading")
     told = await serve(groups, leave_request(version), version)
     assert (told.error_code, told.members) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])

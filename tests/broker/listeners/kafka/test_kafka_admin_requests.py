@@ -28,7 +28,7 @@ from seglog_broker.runtime import budget, response_memory
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
-from tests.broker.listeners.kafka.kafka_peer import TOPICS, kafka
+from tests.broker.listeners.kafka.kafka_peer import TOPICS, KafkaPeer, KafkaServed, kafka
 from tests.processes import Daemon, daemon
 
 ANY_ACL = ACLFilter(
@@ -55,17 +55,15 @@ def _create(*names: str, replicas: int = 1) -> messages.CreateTopicsRequest:
 
 @pytest.mark.parametrize("documented", [False, True])
 async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_once(
-    monkeypatch: pytest.MonkeyPatch, *, documented: bool
+    peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch, *, documented: bool
 ) -> None:
     monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 15_000 if documented else 5_000)
     resources = [
         _Resource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
         for name in [*TOPICS] * 1_000
     ]
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(messages.DescribeConfigsRequest(resources=resources, include_documentation=documented))
-        response = await peer.receive(messages.DescribeConfigsResponse)
+    await peer.send(messages.DescribeConfigsRequest(resources=resources, include_documentation=documented))
+    response = await peer.receive(messages.DescribeConfigsResponse)
     codes = [result.error_code for result in response.results]
     described = codes.count(ErrorCode.NONE)
     assert described == (1 if documented else 3)
@@ -73,21 +71,23 @@ async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_
     assert all(bool(result.configs) == (not result.error_code) for result in response.results)
 
 
-async def test_of_one_resource_a_bounded_number_of_keys_is_altered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_one_resource_a_bounded_number_of_keys_is_altered(
+    peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(configs, "KEYS_MAX", 2)
     cls = messages.IncrementalAlterConfigsRequest
-    async with kafka() as served:
-        peer = await served.connect()
-        for count, code in ((2, 0), (3, ErrorCode.INVALID_REQUEST)):
-            names = ("retention.ms", "segment.ms", "flush.ms")[:count]
-            changes = [cls.AlterableConfig(name=name, value="70000") for name in names]
-            topic = cls.AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="plain", configs=changes)
-            await peer.send(cls(resources=[topic]))
-            response = await peer.receive(messages.IncrementalAlterConfigsResponse)
-            assert [result.error_code for result in response.responses] == [code]
+    for count, code in ((2, 0), (3, ErrorCode.INVALID_REQUEST)):
+        names = ("retention.ms", "segment.ms", "flush.ms")[:count]
+        changes = [cls.AlterableConfig(name=name, value="70000") for name in names]
+        topic = cls.AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="plain", configs=changes)
+        await peer.send(cls(resources=[topic]))
+        response = await peer.receive(messages.IncrementalAlterConfigsResponse)
+        assert [result.error_code for result in response.responses] == [code]
 
 
-async def test_one_request_alters_a_bounded_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_request_alters_a_bounded_number_of_resources(
+    served: KafkaServed, peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(configs, "RESOURCES_MAX", 2)
     change = messages.IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="5")
     wanted = [
@@ -96,23 +96,21 @@ async def test_one_request_alters_a_bounded_number_of_resources(monkeypatch: pyt
         )
         for name in list(TOPICS)[:3]
     ]
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(messages.IncrementalAlterConfigsRequest(resources=wanted))
-        response = await peer.receive(messages.IncrementalAlterConfigsResponse)
-        own = [topic.config.get("retention.ms") for topic in served.broker.directory.registry.topics.values()]
+    await peer.send(messages.IncrementalAlterConfigsRequest(resources=wanted))
+    response = await peer.receive(messages.IncrementalAlterConfigsResponse)
+    own = [topic.config.get("retention.ms") for topic in served.broker.directory.registry.topics.values()]
     assert [result.error_code for result in response.responses] == [0, 0, ErrorCode.INVALID_REQUEST]
     assert own.count("5") == 2
 
 
-async def test_one_request_makes_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_request_makes_a_bounded_number_of_partitions(
+    peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topic_changes, "PARTITIONS_MAX", 2)
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(_create("a", "b", "c"))
-        refused = await peer.receive(messages.CreateTopicsResponse)
-        await peer.send(_create("a", "b"))
-        made = await peer.receive(messages.CreateTopicsResponse)
+    await peer.send(_create("a", "b", "c"))
+    refused = await peer.receive(messages.CreateTopicsResponse)
+    await peer.send(_create("a", "b"))
+    made = await peer.receive(messages.CreateTopicsResponse)
     assert [topic.error_code for topic in refused.topics] == [ErrorCode.POLICY_VIOLATION] * 3
     assert [topic.error_code for topic in made.topics] == [0, 0]
 
@@ -128,15 +126,13 @@ async def test_other_replication_factors_are_taken_for_1_where_that_is_set() -> 
     assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-async def test_a_topic_that_collides_is_not_created_by_asking_for_it() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(_create("a.b"))
-        await peer.receive(messages.CreateTopicsResponse)
-        asked = [messages.MetadataRequest.MetadataRequestTopic(name="a_b")]
-        await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=True))
-        [found] = (await peer.receive(messages.MetadataResponse)).topics
-        assert "a_b" not in served.broker.directory.registry.topics
+async def test_a_topic_that_collides_is_not_created_by_asking_for_it(served: KafkaServed, peer: KafkaPeer) -> None:
+    await peer.send(_create("a.b"))
+    await peer.receive(messages.CreateTopicsResponse)
+    asked = [messages.MetadataRequest.MetadataRequestTopic(name="a_b")]
+    await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=True))
+    [found] = (await peer.receive(messages.MetadataResponse)).topics
+    assert "a_b" not in served.broker.directory.registry.topics
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -144,44 +140,45 @@ async def test_a_topic_that_collides_is_not_created_by_asking_for_it() -> None:
     ("pattern", "is_taken"),
     [("orders-.*", True), ("", True), (r"\pL+", True), ("(", False), ("(?<=a)b", False), (r"\pL" * 600, False)],
 )
-async def test_transactions_are_listed_by_expressions_that_re2_takes(pattern: str, is_taken: bool) -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(messages.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
-        listed = await peer.receive(messages.ListTransactionsResponse)
+async def test_transactions_are_listed_by_expressions_that_re2_takes(
+    peer: KafkaPeer, pattern: str, is_taken: bool
+) -> None:
+    await peer.send(messages.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
+    listed = await peer.receive(messages.ListTransactionsResponse)
     assert listed.error_code == (0 if is_taken else ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
-async def test_metadata_is_of_what_topics_are_when_their_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metadata_is_of_what_topics_are_when_their_turn_comes(
+    served: KafkaServed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topics, "TOPIC_COST", budget.TURN)
-    async with kafka() as served:
-        changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=5), None]  # the last one first
+    changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=5), None]  # the last one first
 
-        async def turn() -> None:
-            change = changes.pop() if changes else None
-            if change is not None:
-                await served.broker.answer(change)
+    async def turn() -> None:
+        change = changes.pop() if changes else None
+        if change is not None:
+            await served.broker.answer(change)
 
-        monkeypatch.setattr(served.broker, "turn", turn)
-        peer = await served.connect()
-        asked = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in ("plain", "keyed", "small")]
-        await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False))
-        found = (await peer.receive(messages.MetadataResponse)).topics
-        changes.append(DeleteTopicRequest("stamped"))
-        await peer.send(messages.MetadataRequest(topics=None))
-        rest = (await peer.receive(messages.MetadataResponse)).topics
+    monkeypatch.setattr(served.broker, "turn", turn)
+    peer = await served.connect()
+    asked = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in ("plain", "keyed", "small")]
+    await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+    found = (await peer.receive(messages.MetadataResponse)).topics
+    changes.append(DeleteTopicRequest("stamped"))
+    await peer.send(messages.MetadataRequest(topics=None))
+    rest = (await peer.receive(messages.MetadataResponse)).topics
     described = {topic.name: (topic.error_code, len(topic.partitions)) for topic in found}
     assert described == {"plain": (0, 3), "keyed": (0, 5), "small": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
     assert {topic.name for topic in rest} == {"plain", "keyed"}
 
 
-async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once() -> None:
+async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
     assert len(TOPICS) < replicas.PARTITIONS_A_TURN
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(messages.DescribeLogDirsRequest(topics=None))
-        [directory] = (await peer.receive(messages.DescribeLogDirsResponse)).results
-        sizes = {key: partition.log.size for key, partition in served.broker.partitions.items()}
+    await peer.send(messages.DescribeLogDirsRequest(topics=None))
+    [directory] = (await peer.receive(messages.DescribeLogDirsResponse)).results
+    sizes = {key: partition.log.size for key, partition in served.broker.partitions.items()}
     found = {
         (topic.name, partition.partition_index): partition.partition_size
         for topic in directory.topics

@@ -72,40 +72,34 @@ async def created(peer: KafkaPeer, name: str, *, validate_only: bool = False) ->
     return (await peer.receive(messages.CreateTopicsResponse)).topics[0].error_code
 
 
-async def test_it_is_not_made_by_clients() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        for name in (OFFSETS, "__transaction_state", "__share_group_state"):
-            described = await metadata(peer, name, create=True)
-            assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
-            assert await created(peer, name) == INVALID
-            assert await created(peer, name, validate_only=True) == INVALID
-            await peer.send(produce((name, 0, BATCH)), 9)
-            assert results(await peer.receive(messages.ProduceResponse)) == [(INVALID, -1)]
-            with pytest.raises(InvalidTopicError, match="the broker's own"):
-                await served.broker.answer(CreateTopicRequest(name))
-            refused = await served.broker.create_missing(
-                AppendRequest([AppendPartition(name, 0, len(BATCH))], create=True)
-            )
-            assert isinstance(refused[name], InvalidTopicError)
-            assert name not in served.broker.directory.registry.topics
-
-
-async def test_the_name_of_kafkas_metadata_log_is_no_topics_name() -> None:
-    name = "__cluster_metadata"
-    async with kafka() as served:
-        peer = await served.connect()
+async def test_it_is_not_made_by_clients(served: KafkaServed, peer: KafkaPeer) -> None:
+    for name in (OFFSETS, "__transaction_state", "__share_group_state"):
         described = await metadata(peer, name, create=True)
-        assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)
-        assert await created(peer, name) == ErrorCode.INVALID_REQUEST
-        assert await created(peer, name, validate_only=True) == ErrorCode.INVALID_REQUEST
+        assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+        assert await created(peer, name) == INVALID
+        assert await created(peer, name, validate_only=True) == INVALID
         await peer.send(produce((name, 0, BATCH)), 9)
-        assert results(await peer.receive(messages.ProduceResponse)) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-        with pytest.raises(InvalidRequestError, match="metadata log"):
+        assert results(await peer.receive(messages.ProduceResponse)) == [(INVALID, -1)]
+        with pytest.raises(InvalidTopicError, match="the broker's own"):
             await served.broker.answer(CreateTopicRequest(name))
         refused = await served.broker.create_missing(AppendRequest([AppendPartition(name, 0, len(BATCH))], create=True))
-        assert isinstance(refused[name], InvalidRequestError)
+        assert isinstance(refused[name], InvalidTopicError)
         assert name not in served.broker.directory.registry.topics
+
+
+async def test_the_name_of_kafkas_metadata_log_is_no_topics_name(served: KafkaServed, peer: KafkaPeer) -> None:
+    name = "__cluster_metadata"
+    described = await metadata(peer, name, create=True)
+    assert (described.error_code, described.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)
+    assert await created(peer, name) == ErrorCode.INVALID_REQUEST
+    assert await created(peer, name, validate_only=True) == ErrorCode.INVALID_REQUEST
+    await peer.send(produce((name, 0, BATCH)), 9)
+    assert results(await peer.receive(messages.ProduceResponse)) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    with pytest.raises(InvalidRequestError, match="metadata log"):
+        await served.broker.answer(CreateTopicRequest(name))
+    refused = await served.broker.create_missing(AppendRequest([AppendPartition(name, 0, len(BATCH))], create=True))
+    assert isinstance(refused[name], InvalidRequestError)
+    assert name not in served.broker.directory.registry.topics
 
 
 async def test_it_is_shown_as_internal_and_can_be_read() -> None:

@@ -33,9 +33,9 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 
 AUTHORIZED_OPERATIONS_NOT_ASKED: Final = -2147483648
 
-_CLUSTER_OPERATIONS: Final = 8096
-_TOPIC_OPERATIONS: Final = 3576
-_GROUP_OPERATIONS: Final = 3400
+CLUSTER_OPERATIONS: Final = 8096
+TOPIC_OPERATIONS: Final = 3576
+GROUP_OPERATIONS: Final = 3400
 """Bits for all operations, which is what Kafka lets everyone do without an authorizer."""
 
 _CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -45,23 +45,16 @@ _NO_CONTROLLER: Final = -1
 
 
 def is_client_name(*names: str) -> bool:
-    """Whether these are names and versions of client software, as Kafka has them."""
+    """True if Kafka accepts these as names and versions of client software."""
     return all(_CLIENT_NAME.fullmatch(name) is not None for name in names)
 
 
-def cluster_operations(*, asked: bool) -> int:
-    """What a client may do with the cluster, if it asked for that."""
-    return _CLUSTER_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+def authorized(operations: int, *, asked: bool) -> int:
+    """The authorized operations, if the request asked for them."""
+    return operations if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
 
 
-def topic_operations(*, asked: bool) -> int:
-    """What a client may do with a topic, if it asked for that."""
-    return _TOPIC_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
-
-
-def group_operations(*, asked: bool) -> int:
-    """What a client may do with a group, if it asked for that."""
-    return _GROUP_OPERATIONS if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+# --- DescribeCluster --------------------------------------------------------------------------------------------------
 
 
 def describe_cluster(
@@ -83,13 +76,18 @@ def describe_cluster(
         return response
     response.cluster_id = context.broker.directory.cluster_id
     response.controller_id = context.node_id
-    response.cluster_authorized_operations = cluster_operations(asked=request.include_cluster_authorized_operations)
+    response.cluster_authorized_operations = authorized(
+        CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
+    )
     response.brokers = [
         messages.DescribeClusterResponse.DescribeClusterBroker(
             broker_id=context.node_id, host=context.advertised.host, port=context.advertised.port
         )
     ]
     return response
+
+
+# --- Features ---------------------------------------------------------------------------------------------------------
 
 
 class Levels(NamedTuple):
@@ -104,8 +102,6 @@ FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
     {"group.version": Levels(0, 1, 1), "metadata.version": Levels(7, 30, 30)}
 )
 """Kafka 4.3.1's."""
-
-_WITH_RESULTS: Final = range(2)  # versions
 
 
 def add_features(response: messages.ApiVersionsResponse) -> None:
@@ -145,13 +141,15 @@ def update_features(
             f"{update.feature[:MESSAGE_CHARACTERS_MAX]}. {why}"
         )
         return response
-    if context.version in _WITH_RESULTS:
+    if context.version < 2:
         response.results = [
             messages.UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
             for update in updates.values()
         ]
     return response
 
+
+# --- DescribeQuorum ---------------------------------------------------------------------------------------------------
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 UNKNOWN_PARTITION: Final = "This server does not host this topic-partition."

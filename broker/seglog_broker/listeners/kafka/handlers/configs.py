@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources, answered by the engine.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources, answered by the broker.
 
 DescribeConfigs
   1   source and synonyms in place of "is default"
@@ -84,7 +84,7 @@ async def describe_configs(
 
 
 class _Entries:
-    """Entries on the wire. Topics have most of theirs in common: each is made once in a response."""
+    """Config entries on the wire. Topics share most entries: each is made once in a response."""
 
     def __init__(self, *, synonyms: bool, documentation: bool) -> None:
         self._synonyms = synonyms
@@ -119,7 +119,7 @@ class _Entries:
 
 
 def _places(context: RequestContext) -> dict[str, str]:
-    """What the process knows better than its configuration: the address that this client is told to use."""
+    """Values that the configuration file does not have: the advertised listener of this client."""
     return {"advertised.listeners": f"PLAINTEXT://{join_address(*context.advertised)}"}
 
 
@@ -178,7 +178,7 @@ class _Asked(NamedTuple):
 async def _results(
     context: RequestContext, kind: type[_AlteredT], asked: Sequence[_Asked], failures: Sequence[Failure]
 ) -> list[_AlteredT]:
-    """The results of all resources, as the response of one of the two apis has them."""
+    """The results of all resources, as structs of ``kind``: each of the two apis has its own."""
     return [
         kind(
             error_code=failure.code,

@@ -17,7 +17,7 @@ from seglog_broker.coordinators.groups.consumer_description import ConsumerMembe
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_failure
-from seglog_broker.listeners.kafka.handlers.cluster import group_operations
+from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.handlers.group_admin import MEMBER_BYTES
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
@@ -28,7 +28,6 @@ from seglog_protocol.kafka import messages
 NAME_COST: Final = 0.2
 """Names of topics, or numbers of partitions, that cost as much as a part of a response."""
 
-_MEMBER_MAKES_ITS_ID_VERSION_MIN: Final = 1
 
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -41,7 +40,7 @@ _Assignment = messages.ConsumerGroupDescribeResponse.Assignment
 async def consumer_group_heartbeat(
     context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
 ) -> messages.ConsumerGroupHeartbeatResponse:
-    """A member lives, joins or leaves, and learns what it is to have; answered when that is durable."""
+    """A member joins, stays or leaves, and gets its assignment; answered once its records are durable."""
     owned = request.topic_partitions
     try:
         _check_names(context, request)
@@ -84,7 +83,7 @@ async def consumer_group_heartbeat(
 def _check_names(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> None:
     if not request.group_id.strip():
         raise InvalidRequestError("group_id must not be empty: set group.id", field="group_id")
-    if context.version >= _MEMBER_MAKES_ITS_ID_VERSION_MIN and not request.member_id:
+    if context.version >= 1 and not request.member_id:
         raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
 
 
@@ -123,12 +122,14 @@ async def consumer_group_describe(
         described.group_epoch = found.group_epoch
         described.assignment_epoch = found.assignment_epoch
         described.assignor_name = found.assignor
-        described.authorized_operations = group_operations(asked=request.include_authorized_operations)
+        described.authorized_operations = cluster.authorized(
+            cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+        )
     return response
 
 
 async def _member_in_turn(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> _Member:
-    """A member with what it reads and has, which may be very many topics."""
+    """A member with its subscription and assignments, which may be very many topics."""
     topics = [*member.assigned, *member.target]
     partitions = sum([len(item.partitions) for item in topics])
     await turns.spend(TOPIC_COST + NAME_COST * (len(member.topics) + partitions) + PARTITION_COST * len(topics))

@@ -70,7 +70,7 @@ def epoch_error(known: int, current: int) -> ErrorCode | None:
 
 
 class Fetch:
-    """One Fetch request: what the engine is asked for, and the response."""
+    """One Fetch request: the request to the broker, and the response."""
 
     def __init__(self, context: RequestContext, request: messages.FetchRequest) -> None:
         """``read`` it to its end before anything else."""
@@ -82,7 +82,7 @@ class Fetch:
             self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self._max_wait_ms = max(0, request.max_wait_ms)
         self._all: list[_PartitionData] = []  # partitions of the response
-        self._places: list[_PartitionData] = []  # those that the engine is asked for
+        self._places: list[_PartitionData] = []  # those that the broker is asked for
         self._errors = 0  # partitions with an error
         self.request = FetchRequest([])
         self.effort = sum([len(topic.partitions) for topic in request.topics])
@@ -90,7 +90,7 @@ class Fetch:
 
     @property
     def is_large(self) -> bool:
-        """Whether other tasks are to run between its parts."""
+        """True if other tasks must run between its parts."""
         return self.effort > PARTITIONS_A_TURN
 
     def read(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class Fetch:
             return ErrorCode.UNKNOWN_TOPIC_ID
         log = self._context.broker.partitions.find_readable(name, item.partition)
         if log is None:
-            return None  # the engine says what is wrong with the partition, which comes first
+            return None  # the broker's error for the partition comes first
         refusal = epoch_error(max(EPOCH_NOT_KNOWN, item.current_leader_epoch), log.log.leader_epoch)
         if refusal is None and item.fetch_offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -140,7 +140,7 @@ class Fetch:
 
     @property
     def has_only_errors(self) -> bool:
-        """Whether every partition in the response has an error, and there are some: then it is held."""
+        """True if the response has partitions, each with an error: then it is held."""
         return 0 < len(self._all) == self._errors
 
     async def hold_errors(self) -> None:
@@ -148,7 +148,7 @@ class Fetch:
         await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
 
     def found(self, answer: FetchAnswer) -> Iterator[None]:
-        """Take what the engine found into ``response``; yields where other tasks may run."""
+        """Copy what the broker found into ``response``; yields where other tasks may run."""
         payload, slices = answer.payload, iter(answer.slices)
         for number, (data, result) in enumerate(zip(self._places, answer.reply.partitions, strict=True), start=1):
             self._note(data, result)

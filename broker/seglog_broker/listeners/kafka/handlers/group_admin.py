@@ -22,7 +22,7 @@ from typing import Final
 from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDescription
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
-from seglog_broker.listeners.kafka.handlers.cluster import group_operations
+from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -33,11 +33,10 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 CLASSIC: Final = "classic"
 
 MEMBER_BYTES: Final = 4 * PART_BYTES
-"""Of a member in a response, beside what it says of itself."""
+"""Of a member in a response, besides its metadata and assignment."""
 
 _DEAD: Final = "Dead"
 _STABLE: Final = "Stable"
-_UNKNOWN_IS_ERROR_VERSION_MIN: Final = 6
 
 _Described = messages.DescribeGroupsResponse.DescribedGroup
 _Member = messages.DescribeGroupsResponse.DescribedGroupMember
@@ -55,13 +54,15 @@ async def describe_groups(
             described = await _described(context, turns, name)
         except UnknownGroupError as error:
             described = _Described(group_id=name, group_state=_DEAD)
-            if context.version >= _UNKNOWN_IS_ERROR_VERSION_MIN:
+            if context.version >= 6:
                 described.error_code, described.error_message = group_failure(error, "DescribeGroups")
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             code, why = group_failure(error, "DescribeGroups")
             described = _Described(group_id=name, error_code=code, error_message=why)
         if described.error_code == ErrorCode.NONE:
-            described.authorized_operations = group_operations(asked=request.include_authorized_operations)
+            described.authorized_operations = cluster.authorized(
+                cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+            )
         response.groups.append(described)
     return response
 

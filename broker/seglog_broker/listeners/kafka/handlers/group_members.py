@@ -63,7 +63,6 @@ from seglog_protocol.errors import (
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
-_BATCHED_VERSION_MIN: Final = 4
 _NO_NODE: Final = -1
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -79,7 +78,7 @@ def find_coordinator(
     context: RequestContext, request: messages.FindCoordinatorRequest
 ) -> messages.FindCoordinatorResponse | None:
     """The coordinator of each key; None for very many of them."""
-    if context.version < _BATCHED_VERSION_MIN:
+    if context.version < 4:
         found = _found(context, request.key, request.key_type)
         return messages.FindCoordinatorResponse(
             error_code=found.error_code,
@@ -125,21 +124,14 @@ def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
     try:
         context.groups.check(key)
     except CoordinatorLoadingError:
-        return None  # the node is known; it says itself that its groups are being loaded
+        return None  # the node is known; other requests get CoordinatorLoadingError
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return group_failure(error, "FindCoordinator")
     return None
 
 
 REASON_CHARACTERS_MAX: Final = 255
-"""Of the reason that a member gives for what it does."""
-
-_WITH_REBALANCE_TIMEOUT_VERSION_MIN: Final = 1
-_MEMBER_ID_REQUIRED_VERSION_MIN: Final = 4
-_PROTOCOL_NAME_NULLABLE_VERSION_MIN: Final = 7
-_SKIP_ASSIGNMENT_VERSION_MIN: Final = 9
-_SYNC_WITH_PROTOCOL_VERSION_MIN: Final = 5
-_LEAVE_OF_SEVERAL_VERSION_MIN: Final = 3
+"""Of the reason that a member gives for joining or leaving."""
 
 
 # --- JoinGroup --------------------------------------------------------------------------------------------------------
@@ -148,7 +140,7 @@ _LEAVE_OF_SEVERAL_VERSION_MIN: Final = 3
 async def join_group(context: RequestContext, request: messages.JoinGroupRequest) -> messages.JoinGroupResponse:
     """The next generation of a group, once all its members take part or their time is over."""
     timeout = request.session_timeout_ms
-    if context.version >= _WITH_REBALANCE_TIMEOUT_VERSION_MIN:
+    if context.version >= 1:
         timeout = request.rebalance_timeout_ms
     asked = JoinRequest(
         member_id=request.member_id,
@@ -159,8 +151,8 @@ async def join_group(context: RequestContext, request: messages.JoinGroupRequest
         rebalance_timeout_ms=timeout,
         protocol_type=request.protocol_type,
         protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
-        needs_known_member_id=context.version >= _MEMBER_ID_REQUIRED_VERSION_MIN,
-        may_skip_assignment=context.version >= _SKIP_ASSIGNMENT_VERSION_MIN,
+        needs_known_member_id=context.version >= 4,
+        may_skip_assignment=context.version >= 9,
         reason=_shortened(request.reason),
     )
     try:
@@ -173,13 +165,13 @@ async def join_group(context: RequestContext, request: messages.JoinGroupRequest
 def join_refused(
     context: RequestContext, request: messages.JoinGroupRequest, error: SeglogError
 ) -> messages.JoinGroupResponse:
-    """The response that says ``error``."""
+    """The response with ``error``."""
     return _joined(context, JoinResult(request.member_id, error=error))
 
 
 def _joined(context: RequestContext, result: JoinResult) -> messages.JoinGroupResponse:
     # Before version 7 the name of the protocol cannot be null; since then, it is null rather than empty.
-    protocol = result.protocol or (None if context.version >= _PROTOCOL_NAME_NULLABLE_VERSION_MIN else "")
+    protocol = result.protocol or (None if context.version >= 7 else "")
     return messages.JoinGroupResponse(
         error_code=group_code(result.error, "JoinGroup"),
         generation_id=result.generation,
@@ -205,10 +197,8 @@ def _shortened(reason: str | None) -> str | None:
 
 
 async def sync_group(context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse:
-    """The assignment of a member, once the leader has brought those of all."""
-    if context.version >= _SYNC_WITH_PROTOCOL_VERSION_MIN and (
-        request.protocol_type is None or request.protocol_name is None
-    ):
+    """The assignment of a member, once the leader has sent all assignments."""
+    if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return sync_refused(
             context,
             request,
@@ -232,7 +222,7 @@ async def sync_group(context: RequestContext, request: messages.SyncGroupRequest
 def sync_refused(
     context: RequestContext, request: messages.SyncGroupRequest, error: SeglogError
 ) -> messages.SyncGroupResponse:
-    """The response that says ``error``."""
+    """The response with ``error``."""
     del context, request
     return _synced(SyncResult(error=error))
 
@@ -250,7 +240,7 @@ def _synced(result: SyncResult) -> messages.SyncGroupResponse:
 
 
 def heartbeat(context: RequestContext, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
-    """A member lives. While groups are loaded, all are taken to: sessions begin when that is done."""
+    """Restart a member's session timer. While groups are loaded every member is accepted: sessions begin afterwards."""
     code = ErrorCode.NONE
     try:
         context.groups.heartbeat(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
@@ -266,7 +256,7 @@ def heartbeat(context: RequestContext, request: messages.HeartbeatRequest) -> me
 
 async def leave_group(context: RequestContext, request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse:
     """Memberships end. Before version 3 there is one, and its error is that of the request."""
-    if context.version >= _LEAVE_OF_SEVERAL_VERSION_MIN:
+    if context.version >= 3:
         leaving = [
             LeavingMember(member.member_id, member.group_instance_id, _shortened(member.reason))
             async for member in in_turns(context, request.members)
@@ -279,7 +269,7 @@ async def leave_group(context: RequestContext, request: messages.LeaveGroupReque
         results = [LeaveResult(member.member_id, member.instance_id, _unknown(error)) for member in leaving]
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.LeaveGroupResponse(error_code=group_code(error, "LeaveGroup"))
-    if context.version < _LEAVE_OF_SEVERAL_VERSION_MIN:
+    if context.version < 3:
         return messages.LeaveGroupResponse(error_code=group_code(results[0].error, "LeaveGroup"))
     return messages.LeaveGroupResponse(
         members=[

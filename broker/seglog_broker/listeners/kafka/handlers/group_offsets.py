@@ -39,11 +39,6 @@ from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
-_TOPIC_ID_VERSION_MIN: Final = 10
-_MEMBER_EPOCH_VERSION_MIN: Final = 9
-_ERROR_OF_GROUP_VERSION_MIN: Final = 2
-_SEVERAL_GROUPS_VERSION_MIN: Final = 8
-
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
 
@@ -64,7 +59,7 @@ _DeletedPartition = messages.OffsetDeleteResponse.OffsetDeleteResponsePartition
 async def offset_commit(
     context: RequestContext, request: messages.OffsetCommitRequest
 ) -> messages.OffsetCommitResponse:
-    """Offsets are stored, each with its own result; answered when they are durable.
+    """Store offsets, each with its own result; answered once they are durable.
 
     ``retention_time_ms`` of versions 2 to 4 is not looked at: ``offsets.retention.minutes`` holds for all.
     """
@@ -77,7 +72,7 @@ async def offset_commit(
         answered = _CommittedTopic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
         name: str | None = asked.name
-        if context.version >= _TOPIC_ID_VERSION_MIN:
+        if context.version >= 10:
             topic = context.topic_with_id(asked.topic_id)
             name = None if topic is None else topic.name
         async for item in in_turns(context, asked.partitions):
@@ -110,7 +105,7 @@ async def offset_commit(
 
 def _commit_code(context: RequestContext, error: Exception | None) -> ErrorCode:
     """The code for ``error`` that clients of the request's version know."""
-    if context.version < _MEMBER_EPOCH_VERSION_MIN:
+    if context.version < 9:
         if isinstance(error, UnknownGroupError):
             return ErrorCode.ILLEGAL_GENERATION
         if isinstance(error, StaleMemberEpochError):
@@ -122,10 +117,10 @@ def _commit_code(context: RequestContext, error: Exception | None) -> ErrorCode:
 
 
 def offset_fetch(context: RequestContext, request: messages.OffsetFetchRequest) -> messages.OffsetFetchResponse | None:
-    """What groups have committed; None for very many partitions."""
+    """Committed offsets; None for very many partitions."""
     asked = len(request.groups)
     of_groups: list[Sequence[Any] | None] = [group.topics for group in request.groups]
-    for topics in of_groups if context.version >= _SEVERAL_GROUPS_VERSION_MIN else [request.topics]:
+    for topics in of_groups if context.version >= 8 else [request.topics]:
         if topics is None:
             return None
         asked += sum([1 + len(topic.partition_indexes) for topic in topics])
@@ -149,7 +144,7 @@ def _fetch(
     context: RequestContext, request: messages.OffsetFetchRequest, response: messages.OffsetFetchResponse
 ) -> Iterator[None]:
     """Fill ``response``; other tasks may run wherever this yields."""
-    if context.version >= _SEVERAL_GROUPS_VERSION_MIN:
+    if context.version >= 8:
         for group in _once(request.groups):
             answered = _FoundGroup(group_id=group.group_id)
             response.groups.append(answered)
@@ -161,7 +156,7 @@ def _fetch(
     found = _FoundGroup(group_id=request.group_id)
     asked = _AskedGroup(group_id=request.group_id, topics=topics)
     yield from _fetch_group(context, asked, found, is_stable_wanted=request.require_stable)
-    if found.error_code and context.version < _ERROR_OF_GROUP_VERSION_MIN:
+    if found.error_code and context.version < 2:
         found.topics = [_failed(topic, ErrorCode(found.error_code)) for topic in topics or ()]
     response.error_code = found.error_code
     for topic in found.topics:
@@ -196,7 +191,7 @@ def _once(groups: Sequence[_AskedGroup]) -> Iterator[_AskedGroup]:
 
 
 class _Asker(NamedTuple):
-    """Who looks up offsets, and whether only those count that no open transaction may yet replace."""
+    """The member that asks, and whether it wants stable offsets only: those without a pending transaction."""
 
     committer: Committer | None
     is_stable_wanted: bool
@@ -205,12 +200,12 @@ class _Asker(NamedTuple):
 def _fetch_group(
     context: RequestContext, asked: _AskedGroup, found: _FoundGroup, *, is_stable_wanted: bool
 ) -> Iterator[None]:
-    """Find what one group has committed, or the error for all of it.
+    """Find the committed offsets of one group, or its error.
 
     ``is_stable_wanted``: where a transaction of Kafka's is open that has committed something, there is an error
     instead, which clients retry.
     """
-    committer = None  # and before version 9: a member of a group of the consumer protocol has an epoch
+    committer = None  # before version 9, or for a client that is no member of a consumer group
     if asked.member_id is not None or asked.member_epoch >= 0:
         committer = Committer(asked.member_id or "", asked.member_epoch)
     asker = _Asker(committer, is_stable_wanted)
@@ -231,7 +226,7 @@ def _fetch_group(
 def _fetch_topic(context: RequestContext, group: _FoundGroup, asker: _Asker, asked: _AskedTopic) -> Iterator[None]:
     found = _FoundTopic(name=asked.name, topic_id=asked.topic_id)
     name = asked.name
-    if context.version >= _TOPIC_ID_VERSION_MIN:
+    if context.version >= 10:
         topic = context.topic_with_id(asked.topic_id)
         if topic is None:
             context.groups.committed(group.group_id, [], asker.committer)
@@ -253,7 +248,7 @@ def _look_up(
     *,
     only_known: bool = False,
 ) -> Iterator[None]:
-    """Add to ``found`` what is committed for partitions of a topic; ``only_known``: without those that have nothing."""
+    """Add the committed offsets of a topic to ``found``; ``only_known`` leaves out partitions without one."""
     for begin in range(0, max(1, len(numbers)), PARTITIONS_A_TURN):
         some = [(name, number) for number in numbers[begin : begin + PARTITIONS_A_TURN]]
         committed = context.groups.committed(group.group_id, some, asker.committer)
@@ -264,12 +259,12 @@ def _look_up(
 
 
 def _fetch_all(context: RequestContext, group: _FoundGroup, asker: _Asker) -> Iterator[None]:
-    """All that was committed; where topics have to have ids, without those that have been deleted."""
+    """All committed offsets; where topics are named by id, without those of deleted topics."""
     topics = context.topics
     yield
     for name, numbers in context.groups.committed_topics(group.group_id, asker.committer).items():
         topic = topics.get(name)
-        if topic is None and context.version >= _TOPIC_ID_VERSION_MIN:
+        if topic is None and context.version >= 10:
             continue
         found = _FoundTopic(name=name, topic_id=NO_ID if topic is None else id_bytes(topic.id))
         yield from _look_up(context, group, asker, name, numbers, found, only_known=True)
@@ -315,7 +310,7 @@ def _not_found(number: int, code: ErrorCode) -> _FoundPartition:
 async def offset_delete(
     context: RequestContext, request: messages.OffsetDeleteRequest
 ) -> messages.OffsetDeleteResponse:
-    """Offsets are forgotten, of topics that no member reads; answered when that is durable."""
+    """Delete offsets of topics that no member subscribes to; answered once that is durable."""
     response = messages.OffsetDeleteResponse()
     topics = context.topics
     wanted: list[tuple[str, int]] = []

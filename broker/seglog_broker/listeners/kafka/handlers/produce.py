@@ -83,11 +83,11 @@ class Produce:
         self._acks = acks
         self._correlation_id = correlation_id
         self.is_silent = acks == 0
-        """Whether it gets no response: an error then ends the connection."""
+        """True for acks=0: there is no response, and an error closes the connection."""
         self.ack = _ack(context, acks)
         self._appends: list[Append] = []
         self.problem: str | None = None
-        """Why a batch was refused before it came to the engine."""
+        """Why a batch was refused before it reached the broker; None if none was."""
         self._partitions = context.broker.partitions
         self._names_left = RECORDS_NAMED_MAX
         self._response = messages.ProduceResponse()
@@ -163,7 +163,7 @@ class Produce:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the results of all its appends are known."""
+        """True once the results of all its appends are known."""
         return not self._missing
 
     def encode(self) -> bytes:
@@ -181,7 +181,7 @@ class Produce:
 
 
 class Part:
-    """One append of a Produce request: what its outcome is told to."""
+    """One append of a Produce request; takes its outcome into the response."""
 
     __slots__ = ("_result", "produce")
 

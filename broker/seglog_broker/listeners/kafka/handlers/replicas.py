@@ -72,7 +72,7 @@ async def describe_log_dirs(
         await context.broker.learn_sizes([partition.log])
         try:
             size = partition.log.size
-        except (OSError, SeglogError) as error:  # it was deleted meanwhile, or its files cannot be looked at
+        except (OSError, SeglogError) as error:  # deleted since, or its files cannot be read
             log.debug("size_not_known", topic=partition.topic, partition=partition.number, reason=str(error))
             continue
         topic = topics.get(partition.topic)

@@ -57,8 +57,6 @@ CHANGES_MAX: Final = 10_000
 """The most topics that one request deletes."""
 
 _ANSWERED: Final = -1
-_WITH_CONFIGS_VERSION_MIN: Final = 5
-_DELETE_BY_ID_VERSION_MIN: Final = 6
 
 _Created = messages.CreateTopicsResponse.CreatableTopicResult
 _Wanted = messages.CreateTopicsRequest.CreatableTopic
@@ -153,7 +151,7 @@ def _settings(wanted: _Wanted) -> dict[str, str]:
 
 
 def _describe(context: RequestContext, result: _Created, count: int, entries: Iterable[ConfigEntry]) -> None:
-    if context.version >= _WITH_CONFIGS_VERSION_MIN:
+    if context.version >= 5:
         result.num_partitions, result.replication_factor = count, 1
         result.configs = [_config(entry) for entry in entries]
 
@@ -273,7 +271,7 @@ async def delete_topics(
     response = messages.DeleteTopicsResponse()
     wanted: list[tuple[str | None, bytes]] = (
         [(topic.name, topic.topic_id) for topic in request.topics]
-        if context.version >= _DELETE_BY_ID_VERSION_MIN
+        if context.version >= 6
         else [(name, NO_ID) for name in request.topic_names]
     )
     topics = context.topics
@@ -326,7 +324,7 @@ def _refuse_two_ways() -> NoReturn:
 async def _delete(context: RequestContext, topic: Topic | None, name: str | None) -> None:
     if topic is None and name is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    if topic is None or context.topics.get(topic.name) is not topic:  # deleted meanwhile
+    if topic is None or context.topics.get(topic.name) is not topic:  # deleted since
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     await context.broker.answer(DeleteTopicRequest(topic.name))
 

@@ -20,16 +20,12 @@ DescribeTopicPartitions
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of
-from seglog_broker.listeners.kafka.handlers.cluster import (
-    AUTHORIZED_OPERATIONS_NOT_ASKED,
-    cluster_operations,
-    topic_operations,
-)
+from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -45,7 +41,6 @@ PARTITIONS_PER_PAGE: Final = 2_000
 """The most partitions in a response to DescribeTopicPartitions. Source: Kafka's max.request.partition.size.limit."""
 
 _NO_LEADER: Final = -1
-_BY_ID_VERSION_MIN: Final = 12
 
 _NAMELESS: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST)
 """Errors of topics without a name: for these no operations are named. Those of other absent topics are."""
@@ -54,6 +49,7 @@ _MetadataTopic = messages.MetadataResponse.MetadataResponseTopic
 _MetadataPartition = messages.MetadataResponse.MetadataResponsePartition
 _DescribedTopic = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _DescribedPartition = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+_PartitionT = TypeVar("_PartitionT", _MetadataPartition, _DescribedPartition)
 
 
 async def metadata(context: RequestContext, request: messages.MetadataRequest) -> messages.MetadataResponse:
@@ -66,14 +62,14 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
         ],
         cluster_id=context.broker.directory.cluster_id,
         controller_id=context.node_id,
-        cluster_authorized_operations=cluster_operations(asked=request.include_cluster_authorized_operations),
+        cluster_authorized_operations=cluster.authorized(
+            cluster.CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
+        ),
     )
     topics = context.topics
     if request.topics is None or (context.version == 0 and not request.topics):
         asked: Iterable[Topic | _MetadataTopic] = [topics[name] for name in sorted(topics)]
-    elif context.version < _BY_ID_VERSION_MIN and any(
-        item.name is None or item.topic_id != NO_ID for item in request.topics
-    ):
+    elif context.version < 12 and any(item.name is None or item.topic_id != NO_ID for item in request.topics):
         asked = [
             _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
             for item in request.topics
@@ -91,7 +87,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
             current = topics.get(item.name)
             if current is not None and current.id == item.id:
                 response.topics.append(_described(context, current))
-            elif request.topics:  # it was deleted meanwhile
+            elif request.topics:  # deleted since
                 response.topics.append(_failed(item.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         elif item.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(item.name or "")
@@ -107,7 +103,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
             if topic is None
             else _described(context, topic)
         )
-    operations = topic_operations(asked=request.include_topic_authorized_operations)
+    operations = cluster.authorized(cluster.TOPIC_OPERATIONS, asked=request.include_topic_authorized_operations)
     for described in response.topics:
         if described.error_code not in _NAMELESS:
             described.topic_authorized_operations = operations
@@ -160,33 +156,35 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
 
 
 def _described(context: RequestContext, topic: Topic) -> _MetadataTopic:
-    nodes = [context.node_id]
-    partitions = []
-    for number in range(topic.partitions):
-        epoch = _leader_epoch(context, topic, number)
-        partitions.append(
-            _MetadataPartition(
-                error_code=ErrorCode.NONE if epoch is not None else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=_NO_LEADER if epoch is None else context.node_id,
-                leader_epoch=LEADER_EPOCH if epoch is None else epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
-                offline_replicas=nodes if epoch is None else [],
-            )
-        )
     return _MetadataTopic(
         name=topic.name,
         topic_id=id_bytes(topic.id),
         is_internal=is_internal(topic.name),
-        partitions=partitions,
+        partitions=_partitions(context, topic, range(topic.partitions), _MetadataPartition),
     )
 
 
-def _leader_epoch(context: RequestContext, topic: Topic, number: int) -> int | None:
-    """The leader epoch of a partition; None while it cannot be read."""
-    partition = context.broker.partitions.find_readable(topic.name, number)
-    return None if partition is None else partition.log.leader_epoch
+def _partitions(
+    context: RequestContext, topic: Topic, numbers: range, kind: type[_PartitionT], **more: Any
+) -> list[_PartitionT]:
+    """Partitions of a topic; one without a log in service has no leader."""
+    nodes = [context.node_id]
+    described = []
+    for number in numbers:
+        partition = context.broker.partitions.find_readable(topic.name, number)
+        described.append(
+            kind(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition is None else ErrorCode.NONE,
+                partition_index=number,
+                leader_id=_NO_LEADER if partition is None else context.node_id,
+                leader_epoch=LEADER_EPOCH if partition is None else partition.log.leader_epoch,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+                offline_replicas=nodes if partition is None else [],
+                **more,
+            )
+        )
+    return described
 
 
 async def describe_topic_partitions(
@@ -205,7 +203,7 @@ async def describe_topic_partitions(
                 _DescribedTopic(
                     error_code=ErrorCode.INVALID_REQUEST,
                     name=name,
-                    topic_authorized_operations=AUTHORIZED_OPERATIONS_NOT_ASKED,
+                    topic_authorized_operations=cluster.AUTHORIZED_OPERATIONS_NOT_ASKED,
                 )
                 for name in named
             ]
@@ -241,34 +239,21 @@ def _undescribed(name: str) -> _DescribedTopic:
         error_code=code,
         name=name,
         is_internal=is_internal(name),
-        topic_authorized_operations=topic_operations(asked=True),
+        topic_authorized_operations=cluster.TOPIC_OPERATIONS,
     )
 
 
 def _described_part(context: RequestContext, topic: Topic, numbers: range) -> _DescribedTopic:
-    nodes = [context.node_id]
-    described = _DescribedTopic(
+    absent: list[int] = []  # not null, which the Java client does not take
+    return _DescribedTopic(
         name=topic.name,
         topic_id=id_bytes(topic.id),
         is_internal=is_internal(topic.name),
-        topic_authorized_operations=topic_operations(asked=True),
+        topic_authorized_operations=cluster.TOPIC_OPERATIONS,
+        partitions=_partitions(
+            context, topic, numbers, _DescribedPartition, eligible_leader_replicas=absent, last_known_elr=absent
+        ),
     )
-    for number in numbers:
-        epoch = _leader_epoch(context, topic, number)
-        described.partitions.append(
-            _DescribedPartition(
-                error_code=ErrorCode.NONE if epoch is not None else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=_NO_LEADER if epoch is None else context.node_id,
-                leader_epoch=LEADER_EPOCH if epoch is None else epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
-                eligible_leader_replicas=[],  # not null, which the Java client does not take
-                last_known_elr=[],
-                offline_replicas=nodes if epoch is None else [],
-            )
-        )
-    return described
 
 
 def _cursor(name: str, partition: int) -> messages.DescribeTopicPartitionsResponse.Cursor:
