@@ -1,17 +1,17 @@
-"""docs/PROTOCOL.md against the code: every message, field, error and limit is in it, and every byte in it is true."""
+"""docs/PROTOCOL.md and MESSAGES.md against the code: all messages, fields, errors, limits, and each byte of them."""
 
 import json
 import re
 import struct
-import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple
 
 import msgpack
 import pytest
 import trio
 import trio.testing
 
+from scripts import message_tables
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
@@ -27,24 +27,13 @@ from seglog_protocol import errors, frame_receiver, frames, messages
 from seglog_protocol.errors import ClientError, ProtocolError, RequestError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
-from seglog_protocol.messages import (
-    REQUESTS,
-    Message,
-    Request,
-    decode_descriptions,
-    decode_reply,
-    decode_request,
-    decode_segments,
-    reply_header,
-    request_header,
-)
 from tests.broker.listeners.fake_broker import serving
 from tests.logs import ManualClock
 from tests.protocol import golden
-from tests.protocol.message_fields import REQUIRED, Field, fields
 from tests.support import REPOSITORY
 
-PAGE: Final = (REPOSITORY / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+MESSAGES: Final = message_tables.PAGE.read_text(encoding="utf-8")
+PAGE: Final = (REPOSITORY / "docs" / "PROTOCOL.md").read_text(encoding="utf-8") + MESSAGES
 
 
 def tables() -> Iterator[tuple[str, list[list[str]]]]:
@@ -71,65 +60,24 @@ TABLES: Final = {heading: rows[2:] for heading, rows in ALL_TABLES.items()}
 # --- Fields -----------------------------------------------------------------------------------------------------------
 
 
-def message_classes() -> list[type[Message]]:
-    """Every message, and every map within one, in the order of their definition."""
-    kinds = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message)]
-    return [kind for kind in kinds if kind not in {Message, Request}]
-
-
-def type_in_words(hint: Any) -> str:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in {types.UnionType, Union}:
-        return " or ".join(type_in_words(kind) for kind in arguments if kind is not type(None))
-    if origin is Literal:
-        return " or ".join(f"`{choice}`" for choice in arguments)
-    if origin is list:
-        return f"list of {type_in_words(arguments[0])}"
-    if origin is dict:
-        return f"map of text to {type_in_words(arguments[1])}"
-    if hint is SeglogError:
-        return "error map"
-    return {str: "text", int: "int", float: "float", bool: "bool"}.get(hint) or str(hint.__name__)
-
-
-def default_in_words(field: Field) -> str:
-    if field.default is REQUIRED:
-        return "required"
-    return "absent" if field.default is None else f"`{json.dumps(field.default)}`"
-
-
-def range_in_words(field: Field) -> str:
-    limits = field.range
-    if limits is None:
-        return ""
-    return " to ".join({2**31 - 1: "2^31-1", 2**63 - 1: "2^63-1", -(2**31): "-2^31"}.get(n, f"{n}") for n in limits)
-
-
-def field_rows(kind: type[Message]) -> list[list[str]]:
-    """Name, type, range and default of every field, as its table has them."""
-    return [
-        [f"`{field.name}`", type_in_words(field.type), range_in_words(field), default_in_words(field)]
-        for field in fields(kind)
-    ]
-
-
-@pytest.mark.parametrize("kind", message_classes())
-def test_every_field_of_every_message_is_documented_and_no_other(kind: type[Message]) -> None:
-    rows = TABLES.get(kind.__name__, [])
-    assert [row[:4] for row in rows] == field_rows(kind)
-    assert all(row[4] for row in rows), "every field has a meaning"
+def test_the_tables_of_messages_are_those_of_the_structs_and_every_field_has_a_meaning() -> None:
+    assert message_tables.rewritten(MESSAGES) == MESSAGES, "run scripts/message_tables.py"
+    for kind in message_tables.message_classes():
+        assert f"\n#### {kind.__name__}\n" in MESSAGES or not message_tables.fields(kind)
+        assert all(row[4] for row in TABLES.get(kind.__name__, [])), kind.__name__
 
 
 def test_no_message_is_documented_that_does_not_exist() -> None:
-    names = {kind.__name__ for kind in message_classes()}
-    with_fields = {kind.__name__ for kind in message_classes() if fields(kind)}
+    kinds = message_tables.message_classes()
+    names = {kind.__name__ for kind in kinds}
+    with_fields = {kind.__name__ for kind in kinds if message_tables.fields(kind)}
     assert {heading for heading, rows in ALL_TABLES.items() if rows[0][0] == "field"} == with_fields
     assert set(re.findall(r"\b[A-Z][a-z]+(?:Request|Reply|Result|Partition|Description)\b", PAGE)) <= names
 
 
 def test_every_api_is_listed_with_its_version() -> None:
     listed = [(row[0].strip("`"), int(row[1])) for row in TABLES["The apis"]]
-    assert listed == [(api, request.version) for api, request in REQUESTS.items()]
+    assert listed == [(api, request.version) for api, request in messages.REQUESTS.items()]
 
 
 # --- Errors -----------------------------------------------------------------------------------------------------------
@@ -252,9 +200,9 @@ def examples() -> list[Example]:
 EXAMPLES: Final = examples()
 
 
-def reply_class(api: str) -> type[Message]:
-    request = REQUESTS[api].__name__
-    found: type[Message] = getattr(messages, request.replace("Request", "Reply"))
+def reply_class(api: str) -> type[messages.Message]:
+    request = messages.REQUESTS[api].__name__
+    found: type[messages.Message] = getattr(messages, request.replace("Request", "Reply"))
     return found
 
 
@@ -275,25 +223,27 @@ def test_every_example_is_one_frame_that_holds_the_values_beside_it(example: Exa
     assert bytes(frame.payload) == payload_bytes(example)
     direction, api = example.label.split()
     if not isinstance(example.payload, str):
-        decode: Callable[[Buffer], Sequence[Message]] = decode_descriptions if api == "topics" else decode_segments
+        decode: Callable[[Buffer], Sequence[messages.Message]] = (
+            messages.decode_descriptions if api == "topics" else messages.decode_segments
+        )
         assert [entry.to_wire() for entry in decode(frame.payload)] == example.payload
     request_id = frame.header["id"]
     if direction == "request":
-        request = decode_request(frame.header)
+        request = messages.decode_request(frame.header)
         assert request.api == api
-        assert request_header(request_id, request) == frame.header
+        assert messages.request_header(request_id, request) == frame.header
     elif direction == "reply":
-        assert reply_header(request_id, decode_reply(frame.header, reply_class(api))) == frame.header
+        assert messages.reply_header(request_id, messages.decode_reply(frame.header, reply_class(api))) == frame.header
     else:
         with pytest.raises(SeglogError) as raised:
-            decode_reply(frame.header, Message)
+            messages.decode_reply(frame.header, messages.Message)
         assert type(raised.value) in errors.WIRE_ERRORS
         assert errors.error_to_wire(raised.value) == frame.header["error"]
 
 
 def test_every_api_has_an_example_of_its_request_and_its_reply() -> None:
     labels = {example.label for example in EXAMPLES}
-    assert {f"{direction} {api}" for api in REQUESTS for direction in ("request", "reply")} <= labels
+    assert {f"{direction} {api}" for api in messages.REQUESTS for direction in ("request", "reply")} <= labels
 
 
 def test_the_first_example_is_explained_byte_by_byte() -> None:

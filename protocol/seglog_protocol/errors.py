@@ -325,7 +325,7 @@ class GroupError(RequestError):
 
 
 class CoordinatorLoadingError(GroupError):
-    """What groups committed is still being read after a start: try again."""
+    """The broker still loads groups and committed offsets after a start: try again."""
 
     code = "COORDINATOR_LOAD_IN_PROGRESS"
     kafka_code = 14
@@ -333,7 +333,7 @@ class CoordinatorLoadingError(GroupError):
 
 
 class CoordinatorNotAvailableError(GroupError):
-    """What a group decided or committed could not be written, or its topic cannot be made now: try again."""
+    """Records of the group could not be written, or its topic cannot be created now: try again."""
 
     code = "COORDINATOR_NOT_AVAILABLE"
     kafka_code = 15
@@ -341,7 +341,7 @@ class CoordinatorNotAvailableError(GroupError):
 
 
 class IllegalGenerationError(GroupError):
-    """The member is of another generation than the group, whose is ``generation``: it has to join again."""
+    """The member is not of the group's current ``generation``: it must rejoin."""
 
     code = "ILLEGAL_GENERATION"
     kafka_code = 22
@@ -363,7 +363,7 @@ class InvalidGroupIdError(GroupError):
 
 
 class UnknownMemberError(GroupError):
-    """The group has no such member (any more): it has to join anew. ``member_id`` names it."""
+    """The group has no such member (any more): rejoin as a new member. ``member_id`` names it."""
 
     code = "UNKNOWN_MEMBER_ID"
     kafka_code = 25
@@ -380,7 +380,7 @@ class InvalidSessionTimeoutError(GroupError):
 
 
 class RebalanceInProgressError(GroupError):
-    """The group makes a new generation: the member has to join it."""
+    """The group rebalances: the member must rejoin."""
 
     code = "REBALANCE_IN_PROGRESS"
     kafka_code = 27
@@ -411,7 +411,7 @@ class UnknownGroupError(GroupError):
 
 
 class MemberIdRequiredError(GroupError):
-    """A new member has to join once more, with ``member_id``, which it is given with this error."""
+    """A new member must join again with ``member_id``, which this error assigns to it."""
 
     code = "MEMBER_ID_REQUIRED"
     kafka_code = 79
@@ -451,7 +451,7 @@ class MetadataTooLargeError(GroupError):
 
 
 class FencedMemberEpochError(GroupError):
-    """The member's epoch is not one that the group knows of: the member has to join anew."""
+    """The group does not know the member's epoch: rejoin with epoch 0."""
 
     code = "FENCED_MEMBER_EPOCH"
     kafka_code = 110

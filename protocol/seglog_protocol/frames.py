@@ -76,7 +76,7 @@ def encode_frame(header: dict[str, Any], payload: Sequence[Buffer] = ()) -> byte
 class FrameReader(FrameReceiver):
     """Bytes in, frames out, as ``FrameReceiver`` says.
 
-    Any bytes give frames or RemoteProtocolError; headers are decoded by whoever takes the frames. After an error the
+    Any bytes give frames or RemoteProtocolError; headers are decoded when a frame is taken. After an error the
     reader is unusable, because the start of the next frame is unknown.
     """
 

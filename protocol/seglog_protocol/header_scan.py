@@ -1,4 +1,4 @@
-"""Walks over the headers of a ``.log``, for whoever can read bytes at a position: checksums are not looked at.
+"""Walks over the headers of a ``.log``, over any file that can be read at a position: checksums are not verified.
 
 Stops where the bytes no longer form a batch; what comes then is for the caller to say.
 """

@@ -1,8 +1,9 @@
-"""Batches that Kafka's own classes wrote, with what is in them; storage-format, Appendix A."""
+"""Batches that Kafka's own classes wrote, with their records (storage-format, Appendix A), and helpers for batches."""
 
 from typing import Final
 
-from seglog_protocol.records import Record
+from seglog_protocol.record_batch import parse_header, seal_batch, verify_crc, why_implausible
+from seglog_protocol.records import Record, decode_records
 
 TWO_RECORDS: Final = bytes.fromhex(
     "000000000000000000000055ffffffff02e58cf1ff00000000000100000000000454c300000000000454c3ffffffffffffffffffffffffffff"
@@ -64,3 +65,17 @@ LOG_APPEND_TIME: Final = bytes.fromhex(
     "0000000210000000026b02760010000402026b027700"
 )
 """A6: records (10, k, v) and (12, k, w) at offsets 100 and 101, leader epoch 7, appended at 5000."""
+
+
+def read(batch: bytes | bytearray) -> list[Record]:
+    header = parse_header(batch)
+    assert why_implausible(header) is None
+    assert header.size == len(batch)
+    assert verify_crc(batch, 0, header)
+    return decode_records(header, batch)
+
+
+def batch_of(records: bytes, count: int = 1, *, like: bytes = TWO_RECORDS, **fields: int) -> bytes:
+    """A batch with a right checksum around any record bytes."""
+    header = parse_header(like)._replace(record_count=count, last_offset_delta=max(count - 1, 0))
+    return seal_batch(header._replace(**fields), records)

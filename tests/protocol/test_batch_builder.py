@@ -9,7 +9,6 @@ from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, parse_header
 from seglog_protocol.records import Record
 from tests.protocol import golden
-from tests.protocol.batches import read
 
 CODECS = list(Codec)
 
@@ -35,7 +34,7 @@ def test_a_commit_marker_is_written_and_read_as_in_kafka() -> None:
     assert header.is_control
     assert header.is_transactional
     assert header.last_sequence == -1
-    assert read(batch) == [Record(7, 1000, key, value, ())]
+    assert golden.read(batch) == [Record(7, 1000, key, value, ())]
 
 
 def test_null_keys_null_values_and_null_headers_are_written_and_read_as_in_kafka() -> None:
@@ -43,7 +42,7 @@ def test_null_keys_null_values_and_null_headers_are_written_and_read_as_in_kafka
     batch = encode_batch(records, base_offset=5, leader_epoch=3, producer_id=42, producer_epoch=1, base_sequence=10)
     assert batch == golden.IDEMPOTENT
     assert parse_header(batch).last_sequence == 11
-    assert read(batch) == golden.IDEMPOTENT_READ
+    assert golden.read(batch) == golden.IDEMPOTENT_READ
 
 
 def test_a_compacted_batch_is_written_and_read_as_in_kafka() -> None:
@@ -54,12 +53,12 @@ def test_a_compacted_batch_is_written_and_read_as_in_kafka() -> None:
     assert header.has_delete_horizon
     assert header.delete_horizon == 5100
     assert (header.base_offset, header.last_offset, header.record_count) == (5, 6, 1)
-    assert read(batch) == golden.IDEMPOTENT_READ[1:]
+    assert golden.read(batch) == golden.IDEMPOTENT_READ[1:]
 
 
 def test_a_later_compaction_inherits_the_delete_horizon() -> None:
     header = parse_header(golden.IDEMPOTENT_COMPACTED)
-    again = compacted_batch(header, read(golden.IDEMPOTENT_COMPACTED), delete_horizon=999_999)
+    again = compacted_batch(header, golden.read(golden.IDEMPOTENT_COMPACTED), delete_horizon=999_999)
     assert again == golden.IDEMPOTENT_COMPACTED
 
 
@@ -68,7 +67,7 @@ def test_a_batch_that_is_kept_empty_is_a_bare_header_as_in_kafka(before: bytes) 
     batch = compacted_batch(parse_header(before), [])
     assert batch == golden.IDEMPOTENT_EMPTIED
     assert len(batch) == HEADER_SIZE
-    assert read(batch) == []
+    assert golden.read(batch) == []
 
 
 def test_compaction_refuses_records_that_are_not_of_the_batch() -> None:
@@ -81,10 +80,10 @@ def test_compaction_refuses_records_that_are_not_of_the_batch() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_compaction_keeps_codec_and_append_time_and_drops_the_codec_of_an_emptied_batch(codec: Codec) -> None:
     batch = encode_batch([(1, b"k", b"v", ()), (2, b"k", None, ())], codec=codec, log_append_time=77)
-    kept = compacted_batch(parse_header(batch), read(batch)[1:])
+    kept = compacted_batch(parse_header(batch), golden.read(batch)[1:])
     header = parse_header(kept)
     assert (header.codec, header.is_log_append_time, header.base_timestamp) == (codec, True, 77)
-    assert read(kept) == [Record(1, 77, b"k", None, ())]
+    assert golden.read(kept) == [Record(1, 77, b"k", None, ())]
     emptied = parse_header(compacted_batch(header, []))
     assert (emptied.codec, emptied.max_timestamp, emptied.is_log_append_time) == (Codec.NONE, 77, True)
 
@@ -98,7 +97,7 @@ record_lists = st.lists(st.tuples(timestamps, maybe_bytes, maybe_bytes, header_l
 @given(records=record_lists, codec=st.sampled_from(CODECS), base_offset=st.integers(0, 2**62))
 def test_whatever_is_written_is_read_again(records: list[NewRecord], codec: Codec, base_offset: int) -> None:
     batch = encode_batch(records, codec=codec, base_offset=base_offset)
-    assert read(batch) == [(base_offset + delta, *record) for delta, record in enumerate(records)]
+    assert golden.read(batch) == [(base_offset + delta, *record) for delta, record in enumerate(records)]
     header = parse_header(batch)
     assert header.codec is codec
     assert header.max_timestamp == max(record[0] for record in records)
@@ -131,11 +130,11 @@ def test_compaction_keeps_the_range_and_the_records_it_is_given(records: list[Ne
     batch = encode_batch(records, base_offset=2**40, leader_epoch=4, producer_id=9, producer_epoch=2, base_sequence=7)
     original = parse_header(batch)
     mask = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
-    kept = [record for record, keep in zip(read(batch), mask, strict=True) if keep]
+    kept = [record for record, keep in zip(golden.read(batch), mask, strict=True) if keep]
     horizon = data.draw(st.none() | st.integers(0, 2**60))
     result = compacted_batch(original, kept, delete_horizon=horizon)
     header = parse_header(result)
-    assert read(result) == kept
+    assert golden.read(result) == kept
     for name in ("base_offset", "last_offset", "last_sequence", "leader_epoch", "producer_id", "producer_epoch"):
         assert getattr(header, name) == getattr(original, name)
     assert header.delete_horizon == (horizon if kept else None)
@@ -149,8 +148,8 @@ def test_a_builder_can_be_built_again_and_grow_between() -> None:
     first = builder.build()
     assert builder.build() == first
     builder.append(4, b"b", None, [("ä", b"")])
-    assert [record.key for record in read(builder.build(Codec.ZSTD, 19))] == [b"a", b"b"]
-    assert read(builder.build()) == [Record(0, 5, b"a", None, ()), Record(1, 4, b"b", None, (("ä", b""),))]
+    assert [record.key for record in golden.read(builder.build(Codec.ZSTD, 19))] == [b"a", b"b"]
+    assert golden.read(builder.build()) == [Record(0, 5, b"a", None, ()), Record(1, 4, b"b", None, (("ä", b""),))]
 
 
 def test_a_batch_without_records_and_one_with_timestamps_too_far_apart_are_the_callers_mistakes() -> None:
@@ -167,4 +166,4 @@ def test_records_without_timestamps_give_a_batch_without_one() -> None:
 
 def test_batches_of_more_records_than_two_byte_varints_can_number_are_read_again() -> None:
     records: list[NewRecord] = [(number * 1000, None, b"", ()) for number in range(10_000)]
-    assert read(encode_batch(records)) == [(offset, *record) for offset, record in enumerate(records)]
+    assert golden.read(encode_batch(records)) == [(offset, *record) for offset, record in enumerate(records)]

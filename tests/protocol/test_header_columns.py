@@ -12,7 +12,6 @@ from seglog_protocol.header_columns import decode_headers
 from seglog_protocol.record_columns import RecordColumns, open_batches
 from seglog_protocol.records import Headers, encode_record
 from tests.protocol import golden
-from tests.protocol.batches import batch_of, read
 
 _HEADERS = st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=5)
 
@@ -44,7 +43,7 @@ def test_columns_hold_the_headers_that_the_loop_reads(
     headers: list[Headers], lockstep_min: int, data: st.DataObject
 ) -> None:
     batch = encode_batch([(0, None, b"v", found) for found in headers])
-    expected = [record.headers for record in read(batch)]
+    expected = [record.headers for record in golden.read(batch)]
     first = data.draw(st.integers(0, len(headers)))
     last = data.draw(st.integers(first, len(headers)))
     with mock.patch.object(header_columns, "LOCKSTEP_MIN", lockstep_min):
@@ -66,8 +65,8 @@ def test_any_negative_length_is_no_value_and_numbers_may_be_longer_than_they_nee
     # The header's value length, 0, as -2 and as a varint of two bytes.
     for length, expected in ((b"\x03", None), (b"\x80\x00", b"")):
         body = plain[1:-1] + length
-        batch = batch_of(bytes([2 * len(body)]) + body)
-        assert _read(_records(batch)) == [(("k", expected),)] == [record.headers for record in read(batch)]
+        batch = golden.batch_of(bytes([2 * len(body)]) + body)
+        assert _read(_records(batch)) == [(("k", expected),)] == [record.headers for record in golden.read(batch)]
 
 
 def test_headers_that_kafka_wrote_are_read() -> None:

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_protocol.holes import name_hole
-from seglog_protocol.messages import Gap
+from seglog_protocol.messages import Gap, name_hole
 
 _OFFSETS = st.integers(0, 30)
 

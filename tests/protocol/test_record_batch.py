@@ -23,7 +23,6 @@ from seglog_protocol.record_batch import (
 )
 from seglog_protocol.records import Record, decode_records
 from tests.protocol import golden
-from tests.protocol.batches import read
 
 
 def test_the_checksum_has_the_published_check_value_and_goes_on_from_a_former_one() -> None:
@@ -37,7 +36,7 @@ def test_two_records_are_read_as_kafka_wrote_them() -> None:
     assert header == BatchHeader(0, 85, -1, 2, 3851219455, 0, 1, 283843, 283843, -1, -1, -1, 2)
     assert (header.size, header.last_offset, header.next_offset) == (97, 1, 2)
     assert (header.codec, header.last_sequence, header.delete_horizon) == (Codec.NONE, -1, None)
-    assert read(golden.TWO_RECORDS) == golden.TWO_RECORDS_READ
+    assert golden.read(golden.TWO_RECORDS) == golden.TWO_RECORDS_READ
 
 
 # --- Rewriting in place -----------------------------------------------------------------------------------------------
@@ -52,7 +51,7 @@ def test_log_append_time_is_written_in_place_and_whole_as_in_kafka() -> None:
     assert batch == golden.LOG_APPEND_TIME
     assert parse_header(batch).crc != checksum
     assert encode_batch(records, base_offset=100, leader_epoch=7, log_append_time=5000) == batch
-    assert read(batch) == [Record(100, 5000, b"k", b"v", ()), Record(101, 5000, b"k", b"w", ())]
+    assert golden.read(batch) == [Record(100, 5000, b"k", b"v", ()), Record(101, 5000, b"k", b"w", ())]
 
 
 @given(

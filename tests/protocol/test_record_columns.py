@@ -23,7 +23,6 @@ from seglog_protocol.record_batch import (
 from seglog_protocol.record_columns import OPENED_BYTES, open_batches
 from seglog_protocol.records import decode_records, encode_record
 from tests.protocol import golden
-from tests.protocol.batches import batch_of
 from tests.support import examples
 
 _Row = tuple[int, int, bytes | None, bytes | None]
@@ -113,7 +112,7 @@ def test_columns_hold_what_the_loop_reads_and_refuse_what_it_refuses(
 
 @given(st.binary(max_size=40), st.integers(0, 4), st.sampled_from([1, 100]))
 def test_any_bytes_are_read_or_refused_like_by_the_loop(opened: bytes, count: int, lockstep_min: int) -> None:
-    encoded = batch_of(opened, count)
+    encoded = golden.batch_of(opened, count)
     with mock.patch.object(record_columns, "LOCKSTEP_MIN", lockstep_min):
         assert _read(encoded) == [_expected(encoded)]
 
@@ -142,7 +141,7 @@ def test_many_headers_are_checked_and_one_name_that_is_no_text_spoils_its_own_ba
     good = encode_batch([(1, b"k", b"v", [(f"h{n}é", None if n % 2 else b"x") for n in range(headers)])] * 30)
     bad = bytearray(encode_batch([(1, b"k", b"v", [("name", b"")])] * 3)[HEADER_SIZE:])
     bad[bad.index(b"name")] = 0xFF
-    encoded = [good, batch_of(bytes(bad), 3), good]
+    encoded = [good, golden.batch_of(bytes(bad), 3), good]
     expected = [_expected(batch) for batch in encoded]
     assert [rows is None for rows in expected] == [False, True, False]
     assert _read(b"".join(encoded)) == expected
@@ -163,7 +162,7 @@ def test_timestamps_beyond_int64_are_refused_where_they_count(base: int, delta: 
 def test_a_number_of_too_many_bytes_is_refused(length: int) -> None:
     record = encode_record(0, 0, b"k", b"v")
     overlong = bytes([record[0] | 0x80, *[0x80] * (length - 2), 0]) + record[1:]
-    encoded = batch_of(overlong)
+    encoded = golden.batch_of(overlong)
     assert _read(encoded) == [_expected(encoded)]
     assert (_expected(encoded) is None) == (length == 6)
 

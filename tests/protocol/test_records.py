@@ -22,7 +22,6 @@ from seglog_protocol.records import (
     iter_records,
 )
 from tests.protocol import golden
-from tests.protocol.batches import batch_of, read
 
 CODECS = list(Codec)
 
@@ -37,7 +36,7 @@ CODECS = list(Codec)
 )
 def test_compressed_batches_of_kafka_hold_the_same_two_records(batch: bytes, codec: Codec) -> None:
     assert parse_header(batch).codec is codec
-    assert read(batch) == golden.TWO_RECORDS_READ
+    assert golden.read(batch) == golden.TWO_RECORDS_READ
 
 
 ONE = encode_record(0, 0, b"k", b"v", [("h", b"x")])
@@ -86,7 +85,7 @@ DAMAGED = {
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("what", DAMAGED)
 def test_a_damaged_record_is_corruption_that_names_its_offsets(what: str, codec: Codec) -> None:
-    batch = batch_of(compress(codec, DAMAGED[what]), attributes=int(codec), base_offset=5)
+    batch = golden.batch_of(compress(codec, DAMAGED[what]), attributes=int(codec), base_offset=5)
     header = parse_header(batch)
     assert verify_crc(batch, 0, header)
     with pytest.raises(CorruptRecordError) as caught:
@@ -97,33 +96,33 @@ def test_a_damaged_record_is_corruption_that_names_its_offsets(what: str, codec:
 def test_offsets_that_do_not_rise_are_corruption() -> None:
     same = encode_record(0, 0, None, b"v")
     with pytest.raises(CorruptRecordError, match="record 1"):
-        read(batch_of(same + same, 2))
+        golden.read(golden.batch_of(same + same, 2))
 
 
 def test_records_before_the_damaged_one_are_read_one_by_one_but_not_all_or_nothing() -> None:
-    batch = batch_of(encode_record(0, 0, None, b"v") + encode_record(0, 1, None, b"w")[:-1], 2)
+    batch = golden.batch_of(encode_record(0, 0, None, b"v") + encode_record(0, 1, None, b"w")[:-1], 2)
     records = iter_records(parse_header(batch), batch)
     assert next(records).value == b"v"
     with pytest.raises(CorruptRecordError):
         next(records)
     with pytest.raises(CorruptRecordError):
-        read(batch)
+        golden.read(batch)
 
 
 def test_any_negative_length_of_key_and_value_reads_as_none_as_in_kafka() -> None:
-    assert read(batch_of(with_length(b"\x00\x00\x00\x03\x05\x00"))) == [Record(0, 283843, None, None, ())]
+    assert golden.read(golden.batch_of(with_length(b"\x00\x00\x00\x03\x05\x00"))) == [Record(0, 283843, None, None, ())]
 
 
 def test_a_varint_may_carry_its_number_in_more_bytes_than_needed() -> None:
     record = with_length(b"\x00\x82\x80\x80\x00\x80\x80\x80\x80\x00\x82\x80\x00k\x82\x00v\x80\x80\x80\x80\x00")
-    assert read(batch_of(record)) == [Record(0, 283844, b"k", b"v", ())]
+    assert golden.read(golden.batch_of(record)) == [Record(0, 283844, b"k", b"v", ())]
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_a_codec_that_does_not_exist_is_corruption(codec: int) -> None:
-    batch = batch_of(ONE, attributes=codec)
+    batch = golden.batch_of(ONE, attributes=codec)
     with pytest.raises(CorruptRecordError, match=f"codec {codec}"):
-        read(batch)
+        golden.read(batch)
     assert parse_header(batch).codec_id == codec
 
 
@@ -134,7 +133,7 @@ def test_a_damaged_stream_and_a_large_one_keep_their_own_error_and_gain_the_offs
     with pytest.raises(DecompressedTooLargeError) as too_large:
         decode_records(header, batch, size_limit=9_999)
     assert (too_large.value.limit, too_large.value.start_offset, too_large.value.next_offset) == (9_999, 3, 4)
-    damaged = batch_of(b"no stream at all", attributes=int(codec), base_offset=3)
+    damaged = golden.batch_of(b"no stream at all", attributes=int(codec), base_offset=3)
     with pytest.raises(DecompressionError) as corrupt:
         decode_records(parse_header(damaged), damaged)
     assert (corrupt.value.start_offset, corrupt.value.next_offset) == (3, 4)
@@ -142,7 +141,7 @@ def test_a_damaged_stream_and_a_large_one_keep_their_own_error_and_gain_the_offs
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_empty_batch_may_name_a_codec(codec: Codec) -> None:
-    assert read(batch_of(b"", 0, attributes=int(codec))) == []
+    assert golden.read(golden.batch_of(b"", 0, attributes=int(codec))) == []
 
 
 def test_a_batch_shorter_than_its_header_says_is_corruption() -> None:
@@ -160,7 +159,7 @@ def test_a_batch_shorter_than_its_header_says_is_corruption() -> None:
 def test_any_record_bytes_give_records_or_corruption(
     payload: bytes, count: int, attributes: int, base_timestamp: int
 ) -> None:
-    batch = batch_of(payload, count, attributes=attributes, base_timestamp=base_timestamp)
+    batch = golden.batch_of(payload, count, attributes=attributes, base_timestamp=base_timestamp)
     header = parse_header(batch)
     try:
         records = decode_records(header, batch)
@@ -192,7 +191,7 @@ def test_however_many_are_read_at_a_time_the_records_and_the_error_after_them_ar
 ) -> None:
     records = [encode_record(number, number, b"k" * number, None) for number in range(data.draw(st.integers(0, 5)))]
     payload = b"".join([*records, *parts])[: -cut or None]
-    batch = batch_of(payload, data.draw(st.integers(0, len(payload) // 7)))
+    batch = golden.batch_of(payload, data.draw(st.integers(0, len(payload) // 7)))
     one_by_one = read_by(1, batch)
     assert [read_by(size, batch) for size in (2, 3, 1000)] == [one_by_one] * 3
     assert all(first.offset < second.offset for first, second in pairwise(one_by_one[0]))
@@ -218,7 +217,7 @@ def test_the_first_record_at_a_time_is_the_one_that_reading_all_of_them_finds(
     payload = bytearray(b"".join(records))
     if damage is not None and damage[0] < len(payload):
         payload[damage[0]] = damage[1]
-    batch = batch_of(bytes(payload), len(times), attributes=8 * is_stamped)
+    batch = golden.batch_of(bytes(payload), len(times), attributes=8 * is_stamped)
     header = parse_header(batch)
     try:
         wanted = next(
@@ -240,7 +239,7 @@ def test_the_first_record_at_a_time_is_the_one_that_reading_all_of_them_finds(
 def test_in_any_record_bytes_there_is_a_first_record_or_none_or_corruption(
     payload: bytes, count: int, attributes: int, base_timestamp: int
 ) -> None:
-    batch = batch_of(payload, count, attributes=attributes, base_timestamp=base_timestamp)
+    batch = golden.batch_of(payload, count, attributes=attributes, base_timestamp=base_timestamp)
     with contextlib.suppress(CorruptRecordError):
         first_record_at(parse_header(batch), batch, INT64_MAX, 0)
 

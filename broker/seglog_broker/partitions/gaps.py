@@ -8,8 +8,7 @@ from typing import Final
 
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
-from seglog_protocol.holes import name_hole
-from seglog_protocol.messages import Gap
+from seglog_protocol.messages import Gap, name_hole
 
 GAPS_MAX: Final = 100
 """The most gaps of one partition in one reply, so that its header fits; further holes are "missing" to the client."""

@@ -32,9 +32,8 @@ from seglog_protocol.errors import (
     SeglogError,
     UnknownTopicError,
 )
-from seglog_protocol.holes import name_hole
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
-from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
+from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap, name_hole
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
     MAGIC_POSITION,

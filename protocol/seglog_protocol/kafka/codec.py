@@ -44,7 +44,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request."""
+    """The header of a request, and where its body begins."""
 
     api_key: int
     version: int
@@ -61,7 +61,7 @@ def versions() -> Mapping[int, range]:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version has tagged fields, and varints for lengths."""
+    """True if this version has tagged fields, and varints for lengths."""
     return version in apis()[api_key].flexible
 
 

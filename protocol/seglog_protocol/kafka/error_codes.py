@@ -5,7 +5,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """What stands in fields named ``error_code``; 0 is success."""
+    """The values of fields named ``error_code``; 0 is success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -145,7 +145,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's clients try again: its exception is a RetriableException."""
+        """True if Kafka's clients retry: its exception is a RetriableException."""
         return self in _RETRIABLE
 
 

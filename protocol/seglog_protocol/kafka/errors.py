@@ -1,4 +1,4 @@
-"""What bytes can be: malformed, or of an api or version that is not in the table. Reading raises nothing else."""
+"""Errors of reading: bytes are malformed, or of an api or version that the table lacks. Nothing else is raised."""
 
 
 class WireError(Exception):

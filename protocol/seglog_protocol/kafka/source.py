@@ -27,11 +27,11 @@ class Source:
         self.is_bounded = True
         """Whether arrays have at most so many elements (``varints``): peers send the message."""
         self.names: dict[str, Any] = {}
-        """What the function finds as globals."""
+        """The globals of the function."""
         self.field = ""
         """The field that lines are now about, with dots."""
         self.fields: dict[int, Run] = {}
-        """What each line is about, by its number."""
+        """The values that each line reads or writes, with their fields, by line number."""
         self._lines: list[str] = []
         self._indent = ""
         self._run: list[tuple[str, str, str]] = []

@@ -20,7 +20,7 @@ _NO_UUID: Final = bytes(16)
 
 @dataclass_transform(kw_only_default=True)
 class Struct:
-    """What stands in a message: fields by keyword, each with the default that Kafka gives it."""
+    """A struct in a message: fields by keyword, each with the default that Kafka gives it."""
 
     __slots__: ClassVar[tuple[str, ...]] = ()
 
@@ -37,21 +37,21 @@ class Struct:
 
 
 class Message(Struct):
-    """A request, a response, or what else has versions of its own."""
+    """A request, a response, or another struct with versions of its own."""
 
     __slots__ = ()
     VERSIONS: ClassVar[range]
 
 
 class Request(Message):
-    """What a client sends."""
+    """A request of a client."""
 
     __slots__ = ()
     API_KEY: ClassVar[int]
 
 
 class Response(Message):
-    """What it gets for it."""
+    """The response to a request."""
 
     __slots__ = ()
     API_KEY: ClassVar[int]

@@ -70,7 +70,7 @@ class Request(Message, forbid_unknown_fields=True):
     api: ClassVar[str]
     version: ClassVar[int] = 1
     is_plain: ClassVar[bool] = False
-    """Whether those who make it see to it that its values are of plain types; else it is made so when it is sent."""
+    """True if its makers pass values of plain types only; other requests are converted when they are sent."""
 
     def version_needed(self) -> int:
         """The lowest version that has every field in use; it is sent as that, so that older brokers accept it."""

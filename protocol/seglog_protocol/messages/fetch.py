@@ -1,5 +1,6 @@
-"""Record batches read, and the end of a wait for them."""
+"""Record batches read, gaps between them, and the end of a wait for them."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from seglog_protocol.errors import SeglogError
@@ -59,6 +60,30 @@ class Gap(Message):
     reason: str
 
 
+def name_hole(start: int, end: int, named: Iterable[Gap], compacted_before: int) -> list[Gap]:
+    """The gaps that cover offsets ``start`` to ``end`` (exclusive), in order, each with its reason.
+
+    The one rule for broker and client, for offsets between two batches that do not follow each other. Ranges in
+    ``named`` (ordered by start) keep their reason; the rest is "compacted" below ``compacted_before`` and "missing"
+    from there on.
+    """
+    pieces: list[Gap] = []
+    at = start
+    for gap in named:
+        first, last = max(at, gap.start), min(gap.end, end)
+        if first < last:
+            pieces += _unnamed(at, first, compacted_before)
+            pieces.append(Gap(first, last, gap.reason))
+            at = last
+    return pieces + _unnamed(at, end, compacted_before)
+
+
+def _unnamed(start: int, end: int, compacted_before: int) -> list[Gap]:
+    middle = min(max(start, compacted_before), end)
+    pieces = (Gap(start, middle, "compacted"), Gap(middle, end, "missing"))
+    return [gap for gap in pieces if gap.start < gap.end]
+
+
 class FetchResult(Message):
     """``size`` bytes of whole batches in the payload, the first of which contains or follows ``offset``.
 
@@ -102,6 +127,6 @@ class CancelRequest(Request):
 
 
 class CancelReply(Message):
-    """Whether such a fetch was waiting."""
+    """True if such a fetch was waiting."""
 
     cancelled: bool

@@ -21,10 +21,10 @@ class JoinProtocol(RequestPart):
 
 
 class JoinGroupRequest(Request):
-    """Take part in the next generation of a group; answered when all its members do, or their time is over.
+    """Join the next generation of a group; answered once all members have joined, or their rebalance timeouts are over.
 
-    ``member_id`` is None for a consumer that is no member yet. Times are ms; a member that sends no heartbeat for
-    ``session_timeout_ms``, or that does not join within ``rebalance_timeout_ms``, is one no longer. ``protocols``: the
+    ``member_id`` is None for a consumer that is no member yet. Times are ms; a member is removed if it sends no
+    heartbeat for ``session_timeout_ms``, or does not rejoin within ``rebalance_timeout_ms``. ``protocols``: the
     preferred one first.
     """
 
@@ -41,7 +41,7 @@ class JoinGroupRequest(Request):
 
 
 class JoinGroupMember(Message):
-    """A member as the leader learns of it."""
+    """A member, in the reply to the leader."""
 
     member_id: str
     metadata: bytes
@@ -49,9 +49,9 @@ class JoinGroupMember(Message):
 
 
 class JoinGroupReply(Message):
-    """The generation that the member is of, and the assignor chosen; ``members`` for the leader alone.
+    """The generation that the member has joined, and its assignor; ``members`` for the leader alone.
 
-    With ``skip_assignment`` the leader brings no assignments: those in force stay.
+    With ``skip_assignment`` the leader sends no assignments: the current ones stay.
     """
 
     member_id: str
@@ -63,14 +63,14 @@ class JoinGroupReply(Message):
 
 
 class SyncGroupAssignment(RequestPart):
-    """What a member is assigned."""
+    """The assignment of one member."""
 
     member_id: str
     assignment: bytes
 
 
 class SyncGroupRequest(Request):
-    """Ask for one's assignment; the leader brings those of all. Answered when the leader has."""
+    """Get the member's assignment; the leader sends those of all members. Answered once it has."""
 
     api: ClassVar[str] = "sync_group"
     group: str
@@ -81,13 +81,13 @@ class SyncGroupRequest(Request):
 
 
 class SyncGroupReply(Message):
-    """The member's assignment; empty if the leader gave it none."""
+    """The member's assignment; empty if the leader assigned nothing to it."""
 
     assignment: bytes
 
 
 class GroupHeartbeatRequest(Request):
-    """The member lives. REBALANCE_IN_PROGRESS: it has to join again."""
+    """Restart the member's session timer. REBALANCE_IN_PROGRESS: the member must rejoin."""
 
     api: ClassVar[str] = "group_heartbeat"
     group: str
@@ -117,7 +117,7 @@ class LeaveGroupRequest(Request):
 
 
 class LeaveGroupResult(Message):
-    """What became of one of them."""
+    """The result for one member."""
 
     member_id: str
     instance_id: str | None = None
@@ -149,8 +149,8 @@ class CommitOffset(RequestPart):
 class CommitOffsetsRequest(Request):
     """Store how far a group has read; answered when that is durable.
 
-    A member says which one it is, and of which generation. Who is none leaves both out, and may commit while the group
-    has no members. ``topic_ids`` maps names to the ids of the topics that were read: what was read of one that was
+    A member gives its id and generation. A client that is no member leaves both out, and may commit while the group has
+    no members. ``topic_ids`` maps names to the ids of the topics that were read: what was read of one that was
     deleted and made again since is refused.
     """
 
@@ -164,7 +164,7 @@ class CommitOffsetsRequest(Request):
 
 
 class CommitOffsetResult(Message):
-    """What became of one offset."""
+    """The result for one offset."""
 
     topic: str
     partition: Int64
@@ -195,8 +195,8 @@ class CommittedOffsetsRequest(Request):
 class CommittedOffset(Message):
     """A committed offset; ``offset`` is None where there is none.
 
-    ``committed_ms`` is when, ``expires_ms`` when it is to be forgotten as things stand (None: not while the group has
-    members that read the topic); ms of the broker's wall clock.
+    ``committed_ms`` is when it was committed, ``expires_ms`` when it expires as things stand (None: not while members
+    subscribe to the topic); ms of the broker's wall clock.
     """
 
     topic: str
@@ -228,9 +228,9 @@ class ListGroupsRequest(Request):
 
 
 class ListedGroup(Message):
-    """A group. ``kind`` is ``classic`` or ``consumer``; ``state`` is Kafka's word for it.
+    """A group of kind ``classic`` or ``consumer``; ``state`` is Kafka's word for it.
 
-    ``expires_ms`` is when its last offset is forgotten if nobody comes back; None while it has members.
+    ``expires_ms`` is when its last offset expires unless a member joins; None while it has members.
     """
 
     group: str
@@ -305,7 +305,7 @@ class DeleteGroupsRequest(Request):
 
 
 class DeletedGroup(Message):
-    """What became of one group."""
+    """The result for one group."""
 
     group: str
     error: SeglogError | None = None
@@ -318,7 +318,7 @@ class DeleteGroupsReply(Message):
 
 
 class DeleteOffsetsRequest(Request):
-    """Forget offsets of a group, for topics that none of its members reads; answered when that is durable."""
+    """Delete offsets of a group, for topics that no member subscribes to; answered once that is durable."""
 
     api: ClassVar[str] = "delete_offsets"
     group: str
@@ -326,7 +326,7 @@ class DeleteOffsetsRequest(Request):
 
 
 class DeletedOffset(Message):
-    """What became of one."""
+    """The result for one partition."""
 
     topic: str
     partition: Int64

@@ -13,22 +13,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from seglog_protocol.errors import (
-    InvalidRequestError,
-    RemoteProtocolError,
-    SeglogError,
-    UnsupportedApiError,
-    UnsupportedVersionError,
-    error_from_wire,
-    error_to_wire,
-    without_frames,
-)
+from seglog_protocol import errors
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
-from seglog_protocol.messages.apis import REQUESTS
 from seglog_protocol.messages.append import AppendReply, AppendResult
 from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
+from seglog_protocol.messages.hello import REQUESTS
 from seglog_protocol.messages.hooks import REFUSED, encode_other
 from seglog_protocol.messages.plain import plain_request
 from seglog_protocol.messages.refusals import cut, refusal_of_large, refusal_of_value, shown
@@ -76,7 +67,7 @@ def request_id_of(header: Mapping[str, Any]) -> int:
     """The request's id. Raises RemoteProtocolError without a valid one, since a reply could not be matched."""
     request_id = header.get("id")
     if not isinstance(request_id, int) or isinstance(request_id, bool) or not 0 <= request_id <= INT64_MAX:
-        raise RemoteProtocolError("a request needs an id: a whole number, 0 or more")
+        raise errors.RemoteProtocolError("a request needs an id: a whole number, 0 or more")
     return request_id
 
 
@@ -84,13 +75,13 @@ class OpenedRequest(msgspec.Struct, frozen=True):
     """A request as it came, or the error to answer it with; ``api`` and ``ack`` are what it names in either case."""
 
     request_id: int
-    request: Request | SeglogError
+    request: Request | errors.SeglogError
     api: Any
     ack: Any
 
     def accepted(self) -> Request:
         """The request. Raises the error."""
-        if isinstance(self.request, SeglogError):
+        if isinstance(self.request, errors.SeglogError):
             raise self.request
         return self.request
 
@@ -107,16 +98,16 @@ def open_request(packed: Buffer) -> OpenedRequest:
         return _refused_large(packed)
     header = decode_map(packed, "header")
     request_id = request_id_of(header)
-    request: Request | SeglogError
+    request: Request | errors.SeglogError
     try:
         request = decode_request(header)
-    except SeglogError as error:
-        request = without_frames(error)
+    except errors.SeglogError as error:
+        request = errors.without_frames(error)
     return OpenedRequest(request_id, request, header.get("api"), getattr(request, "ack", header.get("ack")))
 
 
 class _RequestHead(msgspec.Struct, gc=False):
-    """What a header says of its request as a whole; the rest is not decoded."""
+    """The fields of a header that every request has; the rest is not decoded."""
 
     id: Int63
     api: msgspec.Raw = msgspec.Raw(_NIL)
@@ -132,19 +123,19 @@ def _refused_large(packed: Buffer) -> OpenedRequest:
     try:
         head = _request_head.decode(packed)
     except msgspec.ValidationError as error:
-        raise RemoteProtocolError(
+        raise errors.RemoteProtocolError(
             f"the header is a map with an id, a whole number, 0 or more: {str(error)[:100]}"
         ) from error
     except REFUSED as error:
-        raise RemoteProtocolError(f"the header is not valid msgpack: {str(error)[:100]}") from error
+        raise errors.RemoteProtocolError(f"the header is not valid msgpack: {str(error)[:100]}") from error
     api, version, ack = (_small_value(raw) for raw in (head.api, head.v, head.ack))
-    refused: SeglogError
+    refused: errors.SeglogError
     try:
         _request_class(api, version)
         found = _decoder_of(Request).decode(packed)
         refused = _newer_field(api, found.version_needed(), version)
-    except SeglogError as error:
-        refused = without_frames(error)
+    except errors.SeglogError as error:
+        refused = errors.without_frames(error)
     except REFUSED as error:
         refused = refusal_of_large(len(packed), str(error))
     return OpenedRequest(head.id, refused, api, ack)
@@ -191,9 +182,9 @@ def _request_class(api: Any, version: Any) -> type[Request]:
     """The class of an api's requests. Raises UnsupportedApiError or UnsupportedVersionError."""
     cls = REQUESTS.get(api) if isinstance(api, str) else None
     if cls is None:
-        raise UnsupportedApiError(f"no api {shown(api)}; there are {', '.join(REQUESTS)}", api=cut(api))
+        raise errors.UnsupportedApiError(f"no api {shown(api)}; there are {', '.join(REQUESTS)}", api=cut(api))
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= cls.version:
-        raise UnsupportedVersionError(
+        raise errors.UnsupportedVersionError(
             f"{api} is spoken in versions 1 to {cls.version}, not {shown(version)}",
             api=api,
             minimum=1,
@@ -202,30 +193,32 @@ def _request_class(api: Any, version: Any) -> type[Request]:
     return cls
 
 
-def _newer_field(api: str, needed: int, version: int) -> InvalidRequestError:
-    return InvalidRequestError(f"a field of {api} in version {needed} is unknown in version {version}, which was asked")
+def _newer_field(api: str, needed: int, version: int) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(
+        f"a field of {api} in version {needed} is unknown in version {version}, which was asked"
+    )
 
 
 # --- Replies ----------------------------------------------------------------------------------------------------------
 
 
-def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any]:
+def reply_header(request_id: int, reply: Message | errors.SeglogError) -> dict[str, Any]:
     """The header of a reply's frame, as a map."""
-    if isinstance(reply, SeglogError):
-        return {"id": request_id, "error": error_to_wire(reply)}
+    if isinstance(reply, errors.SeglogError):
+        return {"id": request_id, "error": errors.error_to_wire(reply)}
     fields = reply.to_wire()
     assert "id" not in fields, "a reply's field must not hide the id it is matched by"
     return {"id": request_id} | fields
 
 
-def pack_reply(request_id: int, reply: Message | SeglogError) -> bytes:
+def pack_reply(request_id: int, reply: Message | errors.SeglogError) -> bytes:
     """The packed ``reply_header``."""
-    if isinstance(reply, SeglogError):
+    if isinstance(reply, errors.SeglogError):
         return encode_value(reply_header(request_id, reply))
     return pack_reply_header(request_id, _encode(reply))
 
 
-def pack_reply_into(buffer: bytearray, request_id: int, reply: Message | SeglogError) -> None:
+def pack_reply_into(buffer: bytearray, request_id: int, reply: Message | errors.SeglogError) -> None:
     """Add the packed ``reply_header`` to ``buffer``."""
     if type(reply) is AppendReply:  # nearly always, and many in a row
         identified = _IdentifiedAppendReply(request_id, reply.partitions, reply.partition_counts)
@@ -329,11 +322,11 @@ def decode_reply(header: Mapping[str, Any] | Buffer, cls: type[MessageT]) -> Mes
         header = decode_map(header, "header")
     error = header.get("error")
     if error is not None:
-        raise error_from_wire(error if isinstance(error, Mapping) else {})
+        raise errors.error_from_wire(error if isinstance(error, Mapping) else {})
     try:
         return cls.from_wire(header)
-    except InvalidRequestError as bad:
-        raise RemoteProtocolError(f"the broker's answer is not understood: {bad.message}") from bad
+    except errors.InvalidRequestError as bad:
+        raise errors.RemoteProtocolError(f"the broker's answer is not understood: {bad.message}") from bad
 
 
 _ERROR: Final = b"error"
@@ -397,4 +390,4 @@ def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT
         return msgspec.convert(page, kind)
     except REFUSED as error:
         bad = refusal_of_value(page, of, kind)
-        raise RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from error
+        raise errors.RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from error

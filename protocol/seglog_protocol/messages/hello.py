@@ -1,8 +1,26 @@
-"""Who is there, and what the broker counts."""
+"""Who is there, and which requests there are; what the broker counts."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
+from seglog_protocol.messages.append import AppendRequest, FlushRequest, InitProducerRequest
 from seglog_protocol.messages.base import Int64, Message, Request, default
+from seglog_protocol.messages.explain import ExplainRequest, ExplainSegmentsRequest
+from seglog_protocol.messages.fetch import CancelRequest, FetchRequest
+from seglog_protocol.messages.groups import (
+    CommitOffsetsRequest,
+    CommittedOffsetsRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DescribeGroupRequest,
+    GroupHeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, TruncateRequest
+from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
 
 
 class HelloRequest(Request):
@@ -48,3 +66,38 @@ class MetricsReply(Message):
     """Numbers by name; docs/OPERATIONS.md says what each counts."""
 
     metrics: dict[str, int | float]
+
+
+REQUESTS: Final[Mapping[str, type[Request]]] = {
+    request.api: request
+    for request in (
+        HelloRequest,
+        AppendRequest,
+        FetchRequest,
+        OffsetsRequest,
+        TopicsRequest,
+        CreateTopicRequest,
+        AlterTopicRequest,
+        DeleteTopicRequest,
+        TruncateRequest,
+        CancelRequest,
+        ExplainRequest,
+        ExplainSegmentsRequest,
+        LagRequest,
+        MetricsRequest,
+        InitProducerRequest,
+        FlushRequest,
+        JoinGroupRequest,
+        SyncGroupRequest,
+        GroupHeartbeatRequest,
+        LeaveGroupRequest,
+        CommitOffsetsRequest,
+        CommittedOffsetsRequest,
+        ListGroupsRequest,
+        DescribeGroupRequest,
+        DeleteGroupsRequest,
+        DeleteOffsetsRequest,
+    )
+}
+
+API_VERSIONS: Final = {api: [1, request.version] for api, request in REQUESTS.items()}

@@ -1,4 +1,4 @@
-"""What msgspec has to be told: how errors travel, values of types made of plain ones, and what it raises."""
+"""Hooks for msgspec: how errors travel, and values of subclasses of plain types; and what it raises."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -25,7 +25,7 @@ from seglog_protocol.record_batch import (
 from seglog_protocol.records import Record, decode_records
 from tests.clients.arrow.tables import records_of
 from tests.protocol import golden
-from tests.protocol.batches import batch_of
+from tests.protocol.golden import batch_of
 from tests.support import examples
 
 _ALL = schema_of(headers=True)

@@ -1,4 +1,4 @@
-"""The table is what the script derives from Kafka's own definitions, and the type stub is what the table says."""
+"""The table is derived from Kafka's own definitions, the type stub from the table; error codes are Kafka's."""
 
 import os
 import subprocess
@@ -7,10 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode as KioErrorCode
 
 from scripts.kafka_definitions import KAFKA_VERSION, PACKAGE, main, read_jars, render_stub, render_table
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.definitions import apis, definition, message_names
+from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.installed import build_wheel
 from tests.interop.peer import kafka_script
 
@@ -71,3 +73,9 @@ def test_a_request_and_its_response_have_the_same_versions() -> None:
         assert request.api_key == response.api_key == key
         assert request.versions == response.versions == api.versions
         assert request.flexible == response.flexible == api.flexible
+
+
+def test_codes_have_kafkas_names_and_are_retriable_as_kafka_says() -> None:
+    ours = {code.value: (code.name, code.retriable) for code in ErrorCode}
+    assert ours == {code.value: (code.name.upper(), code.retriable) for code in KioErrorCode}
+    assert sorted(ours) == list(range(-1, 134))
