@@ -106,35 +106,30 @@ class GroupMachines:
         def begin() -> ConsumerGroup:
             known.refuse_waits()
             made.begin()
+            _log_change(made)
             return made
 
         if runtime.machines.get(group) is known:
-            self._replace(known, begin)
+            runtime.replace(group, begin)
             # Without a look for a successor: it may be a classic one again unless the member joins that it is for.
             runtime.append_decided(group)
 
-    def downgrade(self, group: str) -> ClassicGroup:
+    def downgrade(self, known: ConsumerGroup) -> ClassicGroup:
         """Replace a group of the consumer protocol by a classic one, for which ``carry_out`` is still to be called."""
-        known = self.runtime.machines[group]
-        assert isinstance(known, ConsumerGroup)
-        self._replace(known, partial(self._downgraded, known))
-        made = self.runtime.machines[group]
+        made = self.runtime.replace(known.key, partial(self._downgraded, known))
         assert isinstance(made, ClassicGroup)
         return made
 
     def _downgraded(self, known: ConsumerGroup) -> ClassicGroup:
-        return downgraded(known, self.classic(known.key), self._topics, self.runtime.now())
+        made = downgraded(known, self.classic(known.key), self._topics, self.runtime.now())
+        _log_change(made)
+        return made
 
     def _successor(self, known: Group) -> Callable[[], Group] | None:
         if isinstance(known, ConsumerGroup) and known.may_be_classic:
-            return partial(self._logged, partial(self._downgraded, known))
+            return partial(self._downgraded, known)
         return None
 
-    def _replace(self, known: Group, make: Callable[[], Group]) -> None:
-        self.runtime.replace(known.key, partial(self._logged, make))
 
-    @staticmethod
-    def _logged(make: Callable[[], Group]) -> Group:
-        made = make()
-        log.info("group_protocol_changed", group=made.key, kind=made.kind, members=len(made.members))
-        return made
+def _log_change(made: Group) -> None:
+    log.info("group_protocol_changed", group=made.key, kind=made.kind, members=len(made.members))

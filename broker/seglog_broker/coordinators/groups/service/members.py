@@ -1,7 +1,7 @@
 """Requests of members of groups, by either protocol."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import trio
 
@@ -29,7 +29,8 @@ from seglog_broker.coordinators.runtime import Waiting
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_protocol.errors import GroupError, UnknownMemberError
 
-ResultT = TypeVar("ResultT")
+MEMBERS_A_TURN: Final = 200
+"""Memberships that end before other tasks run."""
 
 
 class MemberService:
@@ -93,7 +94,7 @@ class MemberService:
         if member_id:
             raise _unknown_member(group, member_id)
         if known is not None:
-            return self._machines.downgrade(group)
+            return self._machines.downgrade(known)
         made = self._runtime.machines[group] = self._machines.classic(group)
         return made
 
@@ -122,7 +123,14 @@ class MemberService:
             self._runtime.carry_out(group)
 
     async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """End memberships; one result per member, in order."""
+        """End memberships, in turns with other tasks; one result per member, in order."""
+        results = await self._leave(group, members[:MEMBERS_A_TURN])
+        for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
+            await self._reads.turn()
+            results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
+        return results
+
+    async def _leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
         self._check(group)
         known = self._runtime.machines.get(group)
         if known is None:

@@ -11,7 +11,7 @@ from seglog_broker.api.topics import TopicService
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic
-from seglog_broker.coordinators.groups.membership import GroupDescription, LeaveResult, LeavingMember, ListedGroup
+from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.service.cleanup import OffsetClamp, OffsetExpiry, OrphanedOffsets
 from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines, RegistryTopics
@@ -49,10 +49,6 @@ _EFFORT_OF_GROUP: Final = 100
 
 GROUPS_A_TURN: Final = 50
 """Groups that are deleted before other tasks run."""
-
-MEMBERS_A_TURN: Final = 200
-"""Memberships that end before other tasks run."""
-
 
 log = structlog.get_logger()
 
@@ -122,7 +118,7 @@ class GroupService:
         self.join = members.join
         self.sync = members.sync
         self.heartbeat = members.heartbeat
-        self._leave = members.leave
+        self.leave = members.leave
         self.consumer_heartbeat = members.consumer_heartbeat
         self.end_waits = self._runtime.end_waits
 
@@ -187,15 +183,7 @@ class GroupService:
             raise InvalidGroupIdError("the group id is empty: give the group a name", group=group)
         self.check(group)
 
-    # --- Members, offsets and topics ---------------------------------------------------------------------------------
-
-    async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """End memberships; one result per member, in order."""
-        results = await self._leave(group, members[:MEMBERS_A_TURN])
-        for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
-            await self._reads.turn()
-            results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
-        return results
+    # --- Offsets and topics -------------------------------------------------------------------------------------------
 
     async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
         """Delete offsets; an error or None for each, in order: GroupSubscribedError for a topic that members read.

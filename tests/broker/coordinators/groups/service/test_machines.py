@@ -63,7 +63,7 @@ async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable
     runtime.carry_out("g")
     assert not deletes(topic.records[-1])
     topic.end()
-    back = machines.downgrade("g")
+    back = machines.downgrade(group)
     runtime.carry_out("g")
     written = dict(topic.records[-1])
     assert written[CLASSIC_KEY] is not None
