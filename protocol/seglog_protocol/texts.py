@@ -1,4 +1,4 @@
-"""Texts that others chose, such as the names of groups and members, as they are shown in a terminal."""
+"""Texts that others chose, such as the names of groups and members, as they are shown in a terminal or in JSON."""
 
 from collections.abc import Collection, Iterable
 from itertools import islice
@@ -11,6 +11,18 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def bytes_as_json(name: str, content: bytes | None) -> dict[str, str | None]:
+    """A key or value under its name for JSON: text, base64 under ``NAME_base64`` if it is not UTF-8, or None."""
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        import base64  # noqa: PLC0415 - seldom needed
+
+        return {f"{name}_base64": base64.b64encode(content).decode()}
 
 
 def shortened(text: str, most: int) -> str:

@@ -6,11 +6,12 @@ bytes, times are milliseconds since 1970. Numbers are as on disk: in Kafka's fie
 has no value. ``Damage`` makes the exit code 1; a ``Note`` is information, not damage.
 """
 
-import base64
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
+
+from seglog_protocol.texts import bytes_as_json
 
 
 class Fact:
@@ -119,22 +120,13 @@ class RecordFound(Fact):
         shown: dict[str, Any] = {
             "offset": self.offset,
             "timestamp": self.timestamp,
-            **_bytes_as_json("key", self.key),
-            **_bytes_as_json("value", self.value),
-            "headers": [{"key": name, **_bytes_as_json("value", content)} for name, content in self.headers],
+            **bytes_as_json("key", self.key),
+            **bytes_as_json("value", self.value),
+            "headers": [{"key": name, **bytes_as_json("value", content)} for name, content in self.headers],
         }
         if self.marker is not None:
             shown |= {"marker": self.marker, "coordinator_epoch": self.coordinator_epoch}
         return shown
-
-
-def _bytes_as_json(name: str, content: bytes | None) -> dict[str, str | None]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,22 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _run(options: Options) -> int:
-    from seglog.cli.client_log import told_on_stderr
+    """Run a command, with the client's log and warnings on stderr, without names of modules and line numbers."""
+    import logging
+    import warnings
 
-    with told_on_stderr():
-        return options.run(options)
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            complain(record.getMessage())
+
+    log, lines = logging.getLogger("seglog"), Lines(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: complain(f"warning: {message}")
+        log.addHandler(lines)
+        try:
+            return options.run(options)
+        finally:
+            log.removeHandler(lines)
 
 
 def _typed_wrongly(error: click.UsageError) -> str:

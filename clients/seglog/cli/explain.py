@@ -30,37 +30,37 @@ def _seek(client: "Client", options: Options) -> int:
         raise UsageError(
             f"--timestamp: must be a time, not {options.timestamp!r}; for example -1h, 2019-01-01 or @1546300800000"
         )
-    told = client.explain.seek(options.topic, options.partition, moment)
+    reply = client.explain.seek(options.topic, options.partition, moment)
     if options.json:
-        print_json(told.to_wire())
+        print_json(reply.to_wire())
         return OK
     wanted = f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {_time(moment.timestamp, options)}"
-    print(f"{told.topic}-{told.partition}, {wanted}, in {count_of(told.segments, 'segment')}")
-    for line in labelled(_steps(told, options), label_width=10):
+    print(f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}")
+    for line in labelled(_steps(reply, options), label_width=10):
         print(line)
     return OK
 
 
-def _steps(told: "ExplainReply", options: Options) -> Iterator[tuple[str, str]]:
+def _steps(reply: "ExplainReply", options: Options) -> Iterator[tuple[str, str]]:
     """What the seek did, step by step, each with its label."""
-    yield "segment", f"{'none' if told.segment is None else f'{told.segment:020d}'}: {told.why}"
-    if told.rebuilt_indexes:
+    yield "segment", f"{'none' if reply.segment is None else f'{reply.segment:020d}'}: {reply.why}"
+    if reply.rebuilt_indexes:
         yield "index", "was missing or did not lead to a batch, and was rebuilt first"
-    for lookup in told.lookups:
+    for lookup in reply.lookups:
         yield _lookup(lookup, options)
-    if told.position is None:
+    if reply.position is None:
         return
     yield (
         "scan",
         (
-            f"from position {told.scan_start:,}: {count_of(told.scanned_batches, 'batch header')} over "
-            f"{count_of(told.scanned_bytes, 'byte')}, {count_of(told.read_bytes, 'byte')} of the log read"
+            f"from position {reply.scan_start:,}: {count_of(reply.scanned_batches, 'batch header')} over "
+            f"{count_of(reply.scanned_bytes, 'byte')}, {count_of(reply.read_bytes, 'byte')} of the log read"
         ),
     )
-    yield "batch", f"offsets {told.base_offset:,} to {told.last_offset:,} at position {told.position:,}"
-    if told.record_offset is not None and told.record_timestamp is not None:
-        yield "record", f"offset {told.record_offset:,}, {_time(told.record_timestamp, options)}"
-    yield "files", ", ".join(told.files)
+    yield "batch", f"offsets {reply.base_offset:,} to {reply.last_offset:,} at position {reply.position:,}"
+    if reply.record_offset is not None and reply.record_timestamp is not None:
+        yield "record", f"offset {reply.record_offset:,}, {_time(reply.record_timestamp, options)}"
+    yield "files", ", ".join(reply.files)
 
 
 def _lookup(lookup: "ExplainedLookup", options: Options) -> tuple[str, str]:
@@ -87,20 +87,20 @@ def _segments(client: "Client", options: Options) -> int:
     partitions = [options.partition]
     if options.partition is None:
         partitions = list(range(client.describe_topic(options.topic).partitions))
-    told, code = [], OK
+    explained, code = [], OK
     for number in partitions:
         try:
-            told.append(client.explain.segments(options.topic, number, drops=options.drops))
+            explained.append(client.explain.segments(options.topic, number, drops=options.drops))
         except PartitionOfflineError as error:
             if len(partitions) == 1:
                 raise
             warn(error.message)  # and continue with the others
             code = REFUSED
     if options.json:
-        print_json([partition.to_wire() for partition in told])
+        print_json([partition.to_wire() for partition in explained])
         return code
     width = shutil.get_terminal_size((_WIDTH_ELSEWHERE, 0)).columns
-    for number, partition in enumerate(told):
+    for number, partition in enumerate(explained):
         print("\n" * (number > 0) + "\n".join(lines_of(partition, zone_of(options), width)))
     return code
 

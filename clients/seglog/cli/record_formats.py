@@ -1,6 +1,5 @@
 """Records as ``consume`` prints them: text, JSON, raw."""
 
-import base64
 import json
 from collections.abc import Callable
 from datetime import tzinfo
@@ -8,6 +7,7 @@ from typing import Any
 
 from seglog.core.moments import format_time
 from seglog.core.records import Record
+from seglog_protocol.texts import bytes_as_json
 
 Formatter = Callable[[Record], bytes]
 
@@ -22,20 +22,11 @@ def as_json(record: Record) -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_field("key", record.key),
-        **_field("value", record.value),
-        "headers": [{"key": name, **_field("value", content)} for name, content in record.headers],
+        **bytes_as_json("key", record.key),
+        **bytes_as_json("value", record.value),
+        "headers": [{"key": name, **bytes_as_json("value", content)} for name, content in record.headers],
     }
     return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
-
-
-def _field(name: str, content: bytes | None) -> dict[str, str | None]:
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(content).decode()}
 
 
 def as_raw(record: Record) -> bytes:

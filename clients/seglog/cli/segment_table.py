@@ -20,16 +20,16 @@ _ROLLED: Final = {"time": ", because record timestamps spanned more than segment
 _WIDTH_MIN: Final = 40
 
 
-def lines_of(told: PartitionExplanation, zone: tzinfo | None, width: int) -> Iterator[str]:
+def lines_of(explained: PartitionExplanation, zone: tzinfo | None, width: int) -> Iterator[str]:
     """The lines for one partition, none wider than ``width`` columns where words let them be."""
-    yield from _Table(told, zone, max(width, _WIDTH_MIN)).lines()
+    yield from _Table(explained, zone, max(width, _WIDTH_MIN)).lines()
 
 
 class _Table:
-    def __init__(self, told: PartitionExplanation, zone: tzinfo | None, width: int) -> None:
-        self._partition = told.partition
-        self._segments = told.segments
-        self._now = told.partition.now_ms
+    def __init__(self, explained: PartitionExplanation, zone: tzinfo | None, width: int) -> None:
+        self._partition = explained.partition
+        self._segments = explained.segments
+        self._now = explained.partition.now_ms
         self._zone = zone
         self._width = width
 
@@ -46,48 +46,48 @@ class _Table:
             yield from labelled(self._details(segment), indent=4, width=self._width)
 
     def _head(self) -> Iterator[str]:
-        told = self._partition
-        name, size = f"{told.topic}-{told.partition}", count_of(told.size, "byte")
-        held = f"{count_of(told.segments, 'segment')}, {size}"
-        offsets = f"offsets {told.earliest:,} to {told.latest - 1:,}" if told.earliest < told.latest else "empty"
-        yield from wrapped(f"{name}: {offsets}, {held}, next offset {told.latest:,}", self._width)
+        log = self._partition
+        name, size = f"{log.topic}-{log.partition}", count_of(log.size, "byte")
+        held = f"{count_of(log.segments, 'segment')}, {size}"
+        offsets = f"offsets {log.earliest:,} to {log.latest - 1:,}" if log.earliest < log.latest else "empty"
+        yield from wrapped(f"{name}: {offsets}, {held}, next offset {log.latest:,}", self._width)
         yield from labelled(self._facts(), width=self._width)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """What holds for the partition, each with its label."""
-        told = self._partition
-        if told.waiting:
-            waiting = f"{count_of(told.waiting, 'segment')}, {count_of(told.waiting_size, 'byte')}"
+        log = self._partition
+        if log.waiting:
+            waiting = f"{count_of(log.waiting, 'segment')}, {count_of(log.waiting_size, 'byte')}"
             yield "on disk", f"also {waiting} that left the log"
-        if told.earliest and told.earliest_reason:
-            fate = _FATES.get(told.earliest_reason, f"are gone: {told.earliest_reason}")
-            yield "begins", f"at {told.earliest:,}, the records before it {fate}"
-        yield "settings", ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in told.config.items())
+        if log.earliest and log.earliest_reason:
+            fate = _FATES.get(log.earliest_reason, f"are gone: {log.earliest_reason}")
+            yield "begins", f"at {log.earliest:,}, the records before it {fate}"
+        yield "settings", ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in log.config.items())
         yield "now", format_time(self._now, self._zone)
-        yield "check", f"{self._when(told.next_check_ms)}; every {duration_of(told.check_interval_ms)}"
-        if told.compaction is not None:
-            yield "cleaner", self._cleaner(told.compaction)
-        for doubt in told.doubts:
+        yield "check", f"{self._when(log.next_check_ms)}; every {duration_of(log.check_interval_ms)}"
+        if log.compaction is not None:
+            yield "cleaner", self._cleaner(log.compaction)
+        for doubt in log.doubts:
             yield "doubt", doubt
-        for problem in told.problems:
+        for problem in log.problems:
             yield "problem", problem
 
-    def _cleaner(self, told: PartitionCompaction) -> str:
+    def _cleaner(self, state: PartitionCompaction) -> str:
         parts = []
-        if told.dirty_ratio is not None:
-            parts.append(f"dirty ratio {told.dirty_ratio:.2f}")
-        if told.first_dirty_offset is not None and told.cleanable_until is not None:
-            parts.append(f"dirty from offset {told.first_dirty_offset:,}, cleanable up to {told.cleanable_until:,}")
-        if told.last_run_ms is not None:
-            parts.append(f"last run {self._ago(told.last_run_ms)}")
-        if told.last_bytes_before is not None and told.last_bytes_after is not None:
-            parts.append(f"{told.last_bytes_before:,} bytes before and {told.last_bytes_after:,} after it")
-        if told.last_error is not None:
-            parts.append(f"last error: {told.last_error}")
-        if told.why_not_now is not None:
-            parts.append(told.why_not_now)
-        if told.drops_untold is not None:
-            parts.append(told.drops_untold)
+        if state.dirty_ratio is not None:
+            parts.append(f"dirty ratio {state.dirty_ratio:.2f}")
+        if state.first_dirty_offset is not None and state.cleanable_until is not None:
+            parts.append(f"dirty from offset {state.first_dirty_offset:,}, cleanable up to {state.cleanable_until:,}")
+        if state.last_run_ms is not None:
+            parts.append(f"last run {self._ago(state.last_run_ms)}")
+        if state.last_bytes_before is not None and state.last_bytes_after is not None:
+            parts.append(f"{state.last_bytes_before:,} bytes before and {state.last_bytes_after:,} after it")
+        if state.last_error is not None:
+            parts.append(f"last error: {state.last_error}")
+        if state.why_not_now is not None:
+            parts.append(state.why_not_now)
+        if state.drops_untold is not None:
+            parts.append(state.drops_untold)
         return "; ".join(parts)
 
     def _row(self, segment: ExplainedSegment) -> tuple[object, ...]:

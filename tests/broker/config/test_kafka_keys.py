@@ -7,7 +7,7 @@ import sys
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Key
-from seglog_broker.config.topic_config import TOPIC_KEYS
+from seglog_broker.config.topic_config import TOPIC_KEYS, TopicConfig
 from tests.support import REPOSITORY
 
 TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
@@ -48,12 +48,14 @@ def _type_of(key: Key) -> str:
 
 def test_seglogs_topic_keys_have_kafkas_types_defaults_and_synonyms() -> None:
     known = kafka_keys("topic")
+    described = {line.key: (line.value, line.is_default) for line in TopicConfig().describe()}
     for key in TOPIC_KEYS.values():
         if key.name.startswith("seglog."):
             assert key.name not in known
             continue
         kafka = known[key.name]
         assert (key.kind.type_name.upper(), key.text(key.default)) == (kafka.type, kafka.default), key.name
+        assert described[key.name] == (kafka.default, True)
         assert tuple(synonym.name for synonym in key.synonyms) == kafka.synonyms, key.name
     assert set(known) <= set(TOPIC_KEYS), "every topic key of Kafka can be set here"
 

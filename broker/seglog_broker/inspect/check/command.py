@@ -7,14 +7,14 @@ Exit codes: 0 sound; 1 damage or wrong derived files (with --repair: those that 
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.config import ConfigSources
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
 from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.facts import json_lines
-from seglog_broker.inspect.findings import Report, Totals
+from seglog_broker.inspect.findings import Totals
 from seglog_broker.inspect.readable import readable
 from seglog_broker.standard_output import complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -40,16 +40,17 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(error.message, EXIT_USAGE)
     progress = _Progress(is_shown=sys.stderr.isatty())
     path = plain_path(arguments.directory)
-    outcome = _Outcome()
+    lines_of = json_lines if arguments.json else readable
 
     def check() -> int:
         options = CheckOptions(deep=arguments.deep, repair=arguments.repair)
-        reports = outcome.watch(check_directory(PosixFileSystem(), path, config, options, progress.segment))
-        for line in (json_lines if arguments.json else readable)(reports):
+        is_sound = False
+        for report in check_directory(PosixFileSystem(), path, config, options, progress.segment):
             progress.clear()
-            print_line(line)
-        progress.clear()
-        return EXIT_OK if outcome.is_sound else EXIT_UNSOUND
+            for line in lines_of([report]):
+                print_line(line)
+            is_sound = isinstance(report, Totals) and report.is_sound  # the totals come last
+        return EXIT_OK if is_sound else EXIT_UNSOUND
 
     try:
         return run_printing("seglogd check", check, when_piped=EXIT_UNSOUND)
@@ -89,19 +90,6 @@ def make_parser() -> argparse.ArgumentParser:
 def _refuse(sentence: str, code: int) -> int:
     complain("seglogd check", sentence)
     return code
-
-
-class _Outcome:
-    """Passes reports on, and remembers for the exit code whether the directory is sound."""
-
-    def __init__(self) -> None:
-        self.is_sound = False
-
-    def watch(self, reports: Iterable[Report]) -> Iterator[Report]:
-        for report in reports:
-            if isinstance(report, Totals):
-                self.is_sound = report.is_sound
-            yield report
 
 
 class _Progress:

@@ -33,9 +33,8 @@ from tests.broker.inspect.check.support import (
     totals,
     written,
 )
-from tests.broker.inspect.dump.support import append as append_bytes
 from tests.broker.inspect.dump.support import create, overwrite
-from tests.logs import append_one, batch, cut_file
+from tests.logs import add_bytes, append_one, batch, cut_file
 
 Fs = ForgetfulFileSystem
 
@@ -216,7 +215,7 @@ def _forget_commits(fs: Fs) -> None:
         (lambda fs: create(fs, path_of(0, ".txnindex"), bytes(35)), Severity.DERIVED, Code.TXN_INDEX_WRONG),
         (lambda fs: create(fs, f"{PARTITION}/leader-epoch-checkpoint"), Severity.NOTE, Code.EPOCHS_EMPTY),
         (lambda fs: overwrite(fs, path_of(10), 115, b"\x07"), Severity.DAMAGE, Code.EPOCH_WRONG),
-        (lambda fs: append_bytes(fs, path_of(20), b"?"), Severity.DAMAGE, Code.TAIL_DAMAGED),
+        (lambda fs: add_bytes(fs, path_of(20), b"?"), Severity.DAMAGE, Code.TAIL_DAMAGED),
         (
             lambda fs: [fs.unlink(path_of(0, suffix)) for suffix in (".log", ".index", ".timeindex")],
             Severity.DAMAGE,

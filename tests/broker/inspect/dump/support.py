@@ -6,7 +6,7 @@ from typing import TypeVar
 from seglog_broker.config import TopicConfig
 from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.inspect.facts import Damage, Fact, Note
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_all
+from seglog_broker.storage.io.filesystem import FileSystem, write_all
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
 
 FactT = TypeVar("FactT", bound=Fact)
@@ -50,18 +50,6 @@ def overwrite(fs: FileSystem, path: str, position: int, content: bytes) -> None:
         file.close()
 
 
-def append(fs: FileSystem, path: str, content: bytes) -> None:
-    overwrite(fs, path, fs.stat(path).size, content)
-
-
-def cut(fs: FileSystem, path: str, size: int) -> None:
-    file = fs.open(path, writable=True)
-    try:
-        file.truncate(size)
-    finally:
-        file.close()
-
-
 def create(fs: FileSystem, path: str, content: bytes = b"") -> None:
     file = fs.open(path, create=True)
     try:
@@ -69,8 +57,3 @@ def create(fs: FileSystem, path: str, content: bytes = b"") -> None:
         write_all(file, [content], 0)
     finally:
         file.close()
-
-
-def flip(fs: FileSystem, path: str, position: int) -> None:
-    """Flip one bit of a file."""
-    overwrite(fs, path, position, bytes([read_file(fs, path)[position] ^ 1]))

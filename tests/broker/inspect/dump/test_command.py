@@ -9,8 +9,8 @@ import pytest
 
 from seglog_broker import __main__ as daemon
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.broker.inspect.dump.support import flip
 from tests.broker.inspect.dump.test_directories import log_directory
+from tests.logs import flip_bit
 from tests.processes import clean_environment
 
 
@@ -40,7 +40,7 @@ def test_a_directory_in_order_ends_with_0(data: Path) -> None:
 
 def test_damage_ends_with_1(data: Path) -> None:
     log = data / "commits-0" / "00000000000000000000.log"
-    flip(PosixFileSystem(), str(log), 480)
+    flip_bit(PosixFileSystem(), str(log), 480)
     done = run(log)
     assert (done.returncode, done.stderr) == (1, "")
     assert "DAMAGED: bytes 400 to 499 (100 B): its checksum does not match\n" in done.stdout

@@ -18,20 +18,8 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from tests.broker.inspect.dump.support import (
-    LOG,
-    append,
-    create,
-    cut,
-    damage,
-    facts,
-    flip,
-    notes,
-    only,
-    overwrite,
-    small_log,
-)
-from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, append_one, batch_of_size
+from tests.broker.inspect.dump.support import LOG, create, damage, facts, notes, only, overwrite, small_log
+from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, add_bytes, append_one, batch_of_size, cut_file, flip_bit
 
 
 def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
@@ -158,7 +146,7 @@ def test_inconsistent_files_are_noted() -> None:
 def test_an_end_below_the_recovery_point_is_damage() -> None:
     fs = ForgetfulFileSystem()
     log_directory(fs).close()
-    cut(fs, "/data/commits-0/00000000000000000000.log", 700)
+    cut_file(fs, "/data/commits-0/00000000000000000000.log", 700)
     assert "the log ends at offset 7, its recovery point is 10" in {
         reason for _, _, reason in damage(facts(fs, "/data"))
     }
@@ -173,7 +161,7 @@ def test_damage_in_files_is_shown_once_with_and_without_verify() -> None:
 
 def test_only_verify_finds_a_wrong_checksum() -> None:
     disk = small_log()
-    flip(disk.fs, LOG, 380)
+    flip_bit(disk.fs, LOG, 380)
     assert damage(facts(disk.fs, DIRECTORY)) == []
     assert damage(facts(disk.fs, DIRECTORY, verify=True)) == [(300, 400, "its checksum does not match")]
 
@@ -276,7 +264,7 @@ def test_left_over_files_are_shown_with_what_a_start_does_with_them(suffix: str)
     for name in ("log", "index"):
         path = LOG.replace("log", name)
         create(disk.fs, path + suffix)
-        append(disk.fs, path + suffix, b"")
+        add_bytes(disk.fs, path + suffix, b"")
     for name in ("log", "index"):
         found = facts(disk.fs, LOG.replace("log", name) + suffix, verify=True)
         assert len(notes(found)) == 1

@@ -12,18 +12,15 @@ from tests.broker.inspect.dump.support import (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
-    append,
     create,
-    cut,
     damage,
     facts,
-    flip,
     notes,
     only,
     overwrite,
     small_log,
 )
-from tests.logs import LogOnDisk, batch_of_size
+from tests.logs import LogOnDisk, add_bytes, batch_of_size, cut_file, flip_bit
 
 T0 = 1_700_000_000_000
 
@@ -126,7 +123,7 @@ def test_entries_beyond_damage_in_the_log_are_still_compared() -> None:
 def test_half_an_entry_is_damage(path: str) -> None:
     disk = small_log()
     size = disk.fs.stat(path).size
-    append(disk.fs, path, b"\1\2\3")
+    add_bytes(disk.fs, path, b"\1\2\3")
     found = facts(disk.fs, path)
     assert damage(found) == [(size, size + 3, "half an entry")]
 
@@ -134,7 +131,7 @@ def test_half_an_entry_is_damage(path: str) -> None:
 @pytest.mark.parametrize("path", [OFFSET_INDEX, TIME_INDEX])
 def test_zeros_behind_the_entries_are_padding_and_no_damage(path: str) -> None:
     disk = small_log()
-    append(disk.fs, path, bytes(120_000))
+    add_bytes(disk.fs, path, bytes(120_000))
     found = facts(disk.fs, path, verify=True)
     assert damage(found) == []
     (totals,) = only(found, IndexTotals)
@@ -172,11 +169,11 @@ def test_an_empty_index_is_in_order() -> None:
 def test_entries_of_batches_that_were_appended_meanwhile_are_no_damage(path: str, entry: tuple[int, int]) -> None:
     disk = small_log(11)
     encode: Callable[[int, int], bytes] = encode_offset_entry if path == OFFSET_INDEX else encode_time_entry
-    cut(disk.fs, LOG, 900)
-    append(disk.fs, path, encode(*entry))
+    cut_file(disk.fs, LOG, 900)
+    add_bytes(disk.fs, path, encode(*entry))
     walk = facts_of(disk.fs, path, DumpOptions(verify=True))
     found = [next(walk), next(walk)]  # the log is open, its size is known
-    append(disk.fs, LOG, b"more")
+    add_bytes(disk.fs, LOG, b"more")
     found += walk
     assert damage(found) == []
 
@@ -184,7 +181,7 @@ def test_entries_of_batches_that_were_appended_meanwhile_are_no_damage(path: str
 def test_no_bit_of_an_offset_index_can_turn_unseen() -> None:
     disk = small_log()
     for position in range(disk.fs.stat(OFFSET_INDEX).size):
-        flip(disk.fs, OFFSET_INDEX, position)
+        flip_bit(disk.fs, OFFSET_INDEX, position)
         found = facts(disk.fs, OFFSET_INDEX, verify=True)
         assert damage(found) or any(entry.problem for entry in only(found, OffsetEntryFound))
-        flip(disk.fs, OFFSET_INDEX, position)
+        flip_bit(disk.fs, OFFSET_INDEX, position)

@@ -11,8 +11,8 @@ from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch, seal_batch
-from tests.broker.inspect.dump.support import LOG, append, cut, damage, facts, flip, notes, only, overwrite, small_log
-from tests.logs import LogOnDisk, batch, batch_of_size
+from tests.broker.inspect.dump.support import LOG, damage, facts, notes, only, overwrite, small_log
+from tests.logs import LogOnDisk, add_bytes, batch, batch_of_size, cut_file, flip_bit
 from tests.protocol import golden
 
 
@@ -40,7 +40,7 @@ def test_every_batch_of_our_own_log_is_shown_with_its_position() -> None:
 
 def test_fields_of_producers_and_compaction_are_shown() -> None:
     disk = LogOnDisk()
-    append(disk.fs, LOG, golden.IDEMPOTENT_COMPACTED)
+    add_bytes(disk.fs, LOG, golden.IDEMPOTENT_COMPACTED)
     (first,) = only(facts(disk.fs, LOG), Batch)
     assert (first.producer_id, first.producer_epoch, first.base_sequence, first.last_sequence) == (42, 1, 10, 11)
     assert (first.delete_horizon, first.record_count, first.leader_epoch) == (5100, 1, 3)
@@ -60,14 +60,14 @@ def test_records_come_after_their_batch() -> None:
 
 def test_end_markers_are_shown_in_words() -> None:
     disk = LogOnDisk()
-    append(disk.fs, LOG, golden.COMMIT_MARKER)
+    add_bytes(disk.fs, LOG, golden.COMMIT_MARKER)
     (record,) = only(facts(disk.fs, LOG, records=True), RecordFound)
     assert (record.offset, record.marker, record.coordinator_epoch) == (7, "COMMIT", 9)
 
 
 def test_a_batch_with_a_wrong_checksum_is_shown_and_named() -> None:
     disk = small_log()
-    flip(disk.fs, LOG, 380)
+    flip_bit(disk.fs, LOG, 380)
     found = facts(disk.fs, LOG)
     batches = only(found, Batch)
     assert [(b.position, b.crc_ok) for b in batches] == [(n * 100, n != 3) for n in range(10)]
@@ -93,13 +93,13 @@ def test_invalid_bytes_are_shown_and_skipped() -> None:
 )
 def test_a_torn_tail_is_damage(size: int, reason: str) -> None:
     disk = small_log()
-    cut(disk.fs, LOG, size)
+    cut_file(disk.fs, LOG, size)
     assert damage(facts(disk.fs, LOG)) == [(900, size, reason)]
 
 
 def test_preallocated_space_is_named_as_such() -> None:
     disk = small_log()
-    append(disk.fs, LOG, bytes(3_000_000))
+    add_bytes(disk.fs, LOG, bytes(3_000_000))
     (found,) = damage(facts(disk.fs, LOG))
     assert found[:2] == (1000, 3_001_000)
     assert found[2].startswith("only zeros")
@@ -111,10 +111,10 @@ def test_a_log_that_grows_meanwhile_is_no_damage() -> None:
         disk.append_batch(batch_of_size(100))
     on_its_way = bytearray(batch_of_size(100))
     rewrite_offset_and_epoch(on_its_way, 0, 3, 0)
-    append(disk.fs, LOG, bytes(on_its_way[:80]))
+    add_bytes(disk.fs, LOG, bytes(on_its_way[:80]))
     walk = facts_of(disk.fs, LOG, DumpOptions())
     found = [next(walk)]
-    append(disk.fs, LOG, bytes(on_its_way[80:]))
+    add_bytes(disk.fs, LOG, bytes(on_its_way[80:]))
     found += walk
     assert damage(found) == []
     assert len(only(found, Batch)) == 3
@@ -145,10 +145,10 @@ def test_records_that_cannot_be_opened_are_damage_of_their_batch_only() -> None:
     disk = LogOnDisk()
     disk.append(b"good")
     spoilt = seal_batch(BatchHeader(1, 0, 0, 2, 0, int(Codec.ZSTD), 0, 5, 5, -1, -1, -1, 1), b"no such stream")
-    append(disk.fs, LOG, spoilt)
+    add_bytes(disk.fs, LOG, spoilt)
     after = bytearray(batch(b"after"))
     rewrite_offset_and_epoch(after, 0, 2, 0)
-    append(disk.fs, LOG, bytes(after))
+    add_bytes(disk.fs, LOG, bytes(after))
     assert damage(facts(disk.fs, LOG)) == []
     found = facts(disk.fs, LOG, records=True)
     assert [record.value for record in only(found, RecordFound)] == [b"good", b"after"]
@@ -159,7 +159,7 @@ def test_records_that_cannot_be_opened_are_damage_of_their_batch_only() -> None:
 
 def test_a_bomb_is_refused_within_bounds() -> None:
     disk = LogOnDisk(TopicConfig())
-    append(disk.fs, LOG, encode_batch([(1, None, bytes(65 << 20), ())], codec=Codec.ZSTD))
+    add_bytes(disk.fs, LOG, encode_batch([(1, None, bytes(65 << 20), ())], codec=Codec.ZSTD))
     ((_, _, reason),) = damage(facts(disk.fs, LOG, records=True))
     assert "67108864 bytes" in reason
 

@@ -1,5 +1,6 @@
-"""docs/OPERATIONS.md shows what `seglogd dump` really prints, names all its options and every kind of fact."""
+"""docs/OPERATIONS.md shows what `seglogd dump` and `seglogd check` really print, and names all that they can say."""
 
+import argparse
 import json
 import re
 import shlex
@@ -11,15 +12,18 @@ import pytest
 from seglog_broker import __main__ as daemon
 from seglog_broker.config import load_config
 from seglog_broker.inspect import facts
-from seglog_broker.inspect.dump.command import make_parser
+from seglog_broker.inspect.check import command as check
+from seglog_broker.inspect.dump import command as dump
+from seglog_broker.inspect.findings import Code
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
-from tests.broker.inspect.dump.support import flip
-from tests.logs import ManualClock, append_one
+from tests.broker.inspect.check import support
+from tests.logs import ManualClock, append_one, flip_bit
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+CHECKING = PAGE[PAGE.index("## Checking a directory") : PAGE.index("## What the broker counts")]
 _PATHS = ("README.md", "core/src/Log.scala", "docs/design.html", "clients/producer.py")
 
 
@@ -42,7 +46,7 @@ def write_example(folder: Path) -> None:
         append_one(logs.logs["commits", number // 25], view)
         clock.now += 1000
     logs.close()
-    flip(PosixFileSystem(), str(folder / "commits-1" / "00000000000000000000.log"), 700)
+    flip_bit(PosixFileSystem(), str(folder / "commits-1" / "00000000000000000000.log"), 700)
 
 
 def test_the_page_shows_what_is_printed(
@@ -61,11 +65,34 @@ def test_the_page_shows_what_is_printed(
         assert capsys.readouterr().out == shown, command
 
 
-def test_the_page_names_every_option_and_every_kind() -> None:
-    for action in make_parser()._actions:
+@pytest.mark.parametrize("parser", [dump.make_parser(), check.make_parser()], ids=lambda parser: parser.prog)
+def test_the_page_names_every_option(parser: argparse.ArgumentParser) -> None:
+    section = PAGE if parser.prog == "seglogd dump" else CHECKING
+    for action in parser._actions:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
-                assert f"`{option}`" in PAGE
+                assert f"`{option}" in section
+
+
+def test_the_page_names_every_kind_of_fact() -> None:
     kinds = {found.kind for found in vars(facts).values() if isinstance(found, type) and issubclass(found, facts.Fact)}
     for kind in kinds - {facts.Fact.kind}:
         assert f"`{kind}`" in PAGE
+
+
+def test_the_page_names_every_code_and_no_other() -> None:
+    found = CHECKING[CHECKING.index("### What is found") :].partition("### JSON lines")[0]
+    rows = [line for line in found.splitlines() if line.startswith("| `") and line.count("|") == 4]
+    named = [cell.strip(" `") for row in rows for cell in row.split("|")[1].split(",")]
+    assert sorted(named) == sorted(Code)
+
+
+def test_the_page_names_every_kind_of_line_and_every_field_of_a_finding() -> None:
+    fs = support.written()
+    flip_bit(fs, "/data/commits-0/00000000000000000000.log", 915)
+    lines = [json.loads(line) for line in facts.json_lines(support.check(fs, repair=True))]
+    assert {line["kind"] for line in lines} == {"finding", "repaired", "left", "partition", "totals"}
+    for line in lines:
+        assert f"`{line['kind']}`" in CHECKING
+    for field in next(line for line in lines if line["kind"] == "finding"):
+        assert f"`{field}`" in CHECKING, field
