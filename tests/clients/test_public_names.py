@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 import seglog
-from seglog.cli.root import ROOT
+from seglog.cli.dispatch import ROOT
 from tests.support import REPOSITORY
 
 

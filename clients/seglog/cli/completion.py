@@ -58,7 +58,7 @@ def run(options: Options) -> int:
     """Print the script."""
     from click.shell_completion import get_completion_class
 
-    from seglog.cli.root import ROOT
+    from seglog.cli.dispatch import ROOT
 
     kind = get_completion_class(options.shell)
     assert kind is not None

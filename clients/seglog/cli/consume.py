@@ -1,10 +1,11 @@
 """``seglog consume``."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import tzinfo
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,12 +16,15 @@ from seglog.cli.exits import OK, UsageError
 from seglog.cli.option_types import COUNT, GROUP_NAME
 from seglog.cli.parameters import isolation, local, partitions, topic, until
 from seglog.core.errors import count_of
+from seglog.core.moments import format_time
 from seglog_protocol.errors import CorruptRecordError, GroupError
+from seglog_protocol.texts import bytes_as_json
 
 if TYPE_CHECKING:
-    from seglog.cli.record_formats import Formatter
     from seglog.consumer import Consumer
     from seglog.core.records import ConsumerGap, Record
+
+    Formatter = Callable[[Record], bytes]
 
 
 def run(options: Options) -> int:
@@ -141,16 +145,68 @@ def _print(records: "Iterator[Record]", as_bytes: "Formatter", notes: GapNotes, 
             output.flush()
 
 
-def _formatter(options: Options) -> "Formatter":
-    from seglog.cli.record_formats import as_json, as_raw, text_formatter
+# --- Formats ----------------------------------------------------------------------------------------------------------
 
+
+def _formatter(options: Options) -> "Formatter":
     # --json is what every command calls its output for machines.
     if options.json or options.format == "json":
-        return as_json
+        return json_formatter()
     if options.format == "raw":
         return as_raw
     return text_formatter(keys=options.keys, headers=options.headers, offsets=options.offsets, zone=zone_of(options))
 
+
+def json_formatter() -> "Formatter":
+    """One object a line: topic, partition, offset, timestamp (ms), key, value, headers.
+
+    Bytes are text, or base64 under ``key_base64`` / ``value_base64`` where they are not UTF-8; null is null.
+    """
+    import json
+
+    def as_json(record: "Record") -> bytes:
+        shown: dict[str, Any] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            **bytes_as_json("key", record.key),
+            **bytes_as_json("value", record.value),
+            "headers": [{"key": name, **bytes_as_json("value", content)} for name, content in record.headers],
+        }
+        return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+
+    return as_json
+
+
+def as_raw(record: "Record") -> bytes:
+    """The value's bytes and nothing else."""
+    return record.value or b""
+
+
+def text_formatter(*, keys: bool, headers: bool, offsets: bool, zone: tzinfo | None) -> "Formatter":
+    """Tab-separated: partition:offset, time, headers and key as asked for, then the value; ``null`` where none is."""
+
+    def as_text(record: "Record") -> bytes:
+        parts: list[bytes] = []
+        if offsets:
+            parts.append(f"{record.partition}:{record.offset}".encode())
+            parts.append(format_time(record.timestamp, zone).encode())
+        if headers:
+            parts.append(b",".join(name.encode() + b"=" + _shown(content) for name, content in record.headers))
+        if keys:
+            parts.append(_shown(record.key))
+        parts.append(_shown(record.value))
+        return b"\t".join(parts) + b"\n"
+
+    return as_text
+
+
+def _shown(content: bytes | None) -> bytes:
+    return b"null" if content is None else content
+
+
+# --- What can be typed ------------------------------------------------------------------------------------------------
 
 COMMAND: Final = Command(
     "consume",

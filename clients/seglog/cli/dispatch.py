@@ -1,19 +1,67 @@
-"""From what was typed to the command that does it, and from its errors to a sentence and an exit code.
+"""``seglog`` itself: from what was typed to the command that does it, from its errors to sentences and exit codes.
 
-A command's module is imported when it is called: a short one does not wait for what it does not need.
+Each command is a module of its name, which is imported when it is typed: a short one does not wait for others.
 """
 
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
+from seglog import __version__
 from seglog.cli import complain
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options
+from seglog.cli.commands import LazyCommand, LazyGroup, Option, common_options
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
-from seglog.cli.root import ROOT
 from seglog_protocol.errors import SeglogError
+
+_COMMANDS: Final = {
+    "topic": "Create, list, describe, alter, truncate and delete topics.",
+    "produce": "Send the lines of a file or of standard input as records.",
+    "consume": "Print records, from an offset or a time to the end of the log.",
+    "offsets": "Show the offsets of partitions, and how far a reader is behind.",
+    "group": "List, describe, reset and delete consumer groups.",
+    "explain": "Explain a seek, why a segment is kept, where a setting is from.",
+    "load": "Put load on a broker, and measure throughput and latency.",
+    "spark": "Archive, replay, compact and report on topics, with Spark.",
+    "ping": "Show which broker answers, and what problems it has.",
+    "completion": "Print a script that completes commands in a shell.",
+}
+
+
+class _Root(LazyGroup):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """What the exit codes mean."""
+        with formatter.section("Exit codes"):
+            formatter.write_text(
+                "0 ok, 1 failed, 2 usage, 3 broker not reachable, 4 refused by the broker, 130 interrupted"
+            )
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+    if value and not ctx.resilient_parsing:
+        print(f"seglog {__version__}")
+        ctx.exit(0)
+
+
+ROOT: Final = _Root(
+    "seglog",
+    [LazyCommand(name, f"seglog.cli.{name}", summary) for name, summary in _COMMANDS.items()],
+    params=[
+        *common_options(),
+        Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version.",
+        ),
+    ],
+    help="Talk to a seglog broker.",
+)
 
 
 def run(arguments: Sequence[str]) -> int:

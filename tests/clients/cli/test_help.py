@@ -8,8 +8,7 @@ import click
 import pytest
 
 from seglog.cli.commands import Command, LazyCommand
-from seglog.cli.dispatch import parse
-from seglog.cli.root import ROOT
+from seglog.cli.dispatch import ROOT, parse
 
 WIDTH = 80
 

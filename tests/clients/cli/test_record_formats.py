@@ -6,7 +6,7 @@ from datetime import UTC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.cli.record_formats import as_json, as_raw, text_formatter
+from seglog.cli.consume import as_raw, json_formatter, text_formatter
 from seglog.core.records import Record
 
 
@@ -17,7 +17,7 @@ def record(
 
 
 def test_json_has_exactly_the_promised_keys() -> None:
-    assert list(json.loads(as_json(record()))) == [
+    assert list(json.loads(json_formatter()(record()))) == [
         "topic",
         "partition",
         "offset",
@@ -26,7 +26,7 @@ def test_json_has_exactly_the_promised_keys() -> None:
         "value",
         "headers",
     ]
-    assert json.loads(as_json(record(None, None))) == {
+    assert json.loads(json_formatter()(record(None, None))) == {
         "topic": "t",
         "partition": 1,
         "offset": 7,
@@ -38,7 +38,7 @@ def test_json_has_exactly_the_promised_keys() -> None:
 
 
 def test_what_is_not_utf_8_is_base64_under_a_name_that_says_so() -> None:
-    shown = json.loads(as_json(record(b"\xff", b"\xfe", (("h", b"\xfd"), ("h", None), ("i", b"x")))))
+    shown = json.loads(json_formatter()(record(b"\xff", b"\xfe", (("h", b"\xfd"), ("h", None), ("i", b"x")))))
     assert (shown["key_base64"], shown["value_base64"]) == ("/w==", "/g==")
     assert "key" not in shown
     assert shown["headers"] == [
@@ -50,7 +50,7 @@ def test_what_is_not_utf_8_is_base64_under_a_name_that_says_so() -> None:
 
 @given(st.none() | st.binary(), st.none() | st.binary())
 def test_one_record_is_always_one_line_of_valid_json(key: bytes | None, value: bytes | None) -> None:
-    line = as_json(record(key, value))
+    line = json_formatter()(record(key, value))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     json.loads(line)
