@@ -61,13 +61,7 @@ class ConfigSources:
 
     def load(self) -> tuple[BrokerConfig, list[str]]:
         """``load_config`` with the file's present text."""
-        return load_config(
-            read_config_file(self.file_name) if self.file_name else None,
-            self.file_name,
-            self.environ,
-            self.flags,
-            self.named,
-        )
+        return self.examine().checked()
 
     def examine(self, *, regular_only: bool = False) -> "Examined":
         """``examine_config`` with the file's present text; a file that cannot be read counts as a mistake.
@@ -92,6 +86,12 @@ class Examined(NamedTuple):
     mistakes: list[InvalidConfigError]
     """All settings that cannot be used."""
 
+    def checked(self) -> tuple[BrokerConfig, list[str]]:
+        """The configuration and its warnings. Raises the first mistake, if there is one."""
+        if self.mistakes:
+            raise self.mistakes[0]
+        return self.config, self.warnings
+
 
 def load_config(
     file_text: str | None,
@@ -107,10 +107,7 @@ def load_config(
     Raises InvalidConfigError for the first setting that cannot be used, even where a stronger one overrides it. An
     unknown variable ``SEGLOG_...`` is only a warning: it may be meant for another version, or another program.
     """
-    config, warnings, mistakes = examine_config(file_text, file_name, environ, flags, named)
-    if mistakes:
-        raise mistakes[0]
-    return config, warnings
+    return examine_config(file_text, file_name, environ, flags, named).checked()
 
 
 def examine_config(

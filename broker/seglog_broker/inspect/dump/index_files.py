@@ -19,22 +19,11 @@ from seglog_broker.inspect.facts import (
 )
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_protocol import segment_files
 from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.record_batch import NO_TIMESTAMP
-from seglog_protocol.segment_files import (
-    OFFSET_ENTRY,
-    OFFSET_INDEX_SUFFIX,
-    TIME_ENTRY,
-    TIME_INDEX_SUFFIX,
-    OffsetEntry,
-    TimeEntry,
-    offset_entries,
-    offset_index_problem,
-    time_entries,
-    time_index_problem,
-)
 
-EntryT = TypeVar("EntryT", OffsetEntry, TimeEntry)
+EntryT = TypeVar("EntryT", segment_files.OffsetEntry, segment_files.TimeEntry)
 
 _READ_ENTRIES: Final = 4096
 """Entries read at a time."""
@@ -91,11 +80,11 @@ class IndexSummary:
 
     def offset_problem(self, log_size: int) -> str | None:
         """Why this cannot be the offset index of a log of ``log_size`` bytes, or None."""
-        return offset_index_problem(self.ends, log_size)
+        return segment_files.offset_index_problem(self.ends, log_size)
 
     def time_problem(self) -> str | None:
         """Why this cannot be a time index, or None."""
-        return time_index_problem(self.ends)
+        return segment_files.time_index_problem(self.ends)
 
 
 def summarize_index(fs: FileSystem, path: str, suffix: str) -> IndexSummary:
@@ -170,7 +159,7 @@ def dump_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None
         file.close()
 
 
-def _offset_order(before: OffsetEntry, entry: OffsetEntry) -> str | None:
+def _offset_order(before: segment_files.OffsetEntry, entry: segment_files.OffsetEntry) -> str | None:
     if entry.relative_offset < 0 or entry.position < 0:
         return "it is negative"
     if entry.relative_offset <= before.relative_offset:
@@ -180,7 +169,7 @@ def _offset_order(before: OffsetEntry, entry: OffsetEntry) -> str | None:
     return None
 
 
-def _time_order(before: TimeEntry, entry: TimeEntry) -> str | None:
+def _time_order(before: segment_files.TimeEntry, entry: segment_files.TimeEntry) -> str | None:
     if entry.relative_offset < 0 or entry.timestamp < 0:
         return "it is negative"
     if entry.timestamp <= before.timestamp:
@@ -271,20 +260,20 @@ class _LogOfIndex:
 
 
 _KINDS: Final[Mapping[str, _Kind[Any]]] = {
-    OFFSET_INDEX_SUFFIX: _Kind(
+    segment_files.OFFSET_INDEX_SUFFIX: _Kind(
         "offset index",
-        OFFSET_ENTRY.size,
-        offset_entries,
-        OffsetEntry(-1, -1),
+        segment_files.OFFSET_ENTRY.size,
+        segment_files.offset_entries,
+        segment_files.OffsetEntry(-1, -1),
         _offset_order,
         lambda log, entry, offset: log.check_offset_entry(offset, entry.position),
         lambda number, entry, offset, problem: OffsetEntryFound(number, offset, entry.position, problem),
     ),
-    TIME_INDEX_SUFFIX: _Kind(
+    segment_files.TIME_INDEX_SUFFIX: _Kind(
         "time index",
-        TIME_ENTRY.size,
-        time_entries,
-        TimeEntry(NO_TIMESTAMP, -1),
+        segment_files.TIME_ENTRY.size,
+        segment_files.time_entries,
+        segment_files.TimeEntry(NO_TIMESTAMP, -1),
         _time_order,
         lambda log, entry, offset: log.check_time_entry(entry.timestamp, offset),
         lambda number, entry, offset, problem: TimeEntryFound(number, entry.timestamp, offset, problem),
