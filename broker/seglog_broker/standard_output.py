@@ -1,6 +1,6 @@
-"""Standard output of commands that print and end: its reader may have enough, its device be full, it may be closed.
+"""Standard output of commands that print and end. It may be a broken pipe, a full device, or closed.
 
-None of these is worth a traceback. A broken pipe ends the printing in silence, the rest is one sentence.
+None of these gives a traceback: a broken pipe ends the printing in silence, the others one sentence.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ EXIT_NOT_PRINTED: Final = 1
 
 
 def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> int:
-    """What ``work()`` returns, which prints by ``print_lines``, and whose exit code that is.
+    """Call ``work``, which prints by ``print_lines`` or ``print_line``, and return its exit code.
 
-    ``when_piped`` where the reader of standard output went away, as ``| head`` does.
+    Returns ``when_piped`` if the reader of standard output closes it, as ``| head`` does.
     """
     if sys.stdout is None:
         complain(program, "standard output is closed; redirect it, /dev/null will do")
@@ -32,11 +32,11 @@ def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> i
 
 
 class OutputError(Exception):
-    """Standard output did not take what was printed; the message says why."""
+    """Standard output failed; the message is the reason."""
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print these and everything before. Raises OutputError, and BrokenPipeError when there is no reader any more."""
+    """Print lines and flush. Raises OutputError, and BrokenPipeError if the reader has closed the pipe."""
     for line in lines:
         print_line(line)
     with _output():
@@ -44,14 +44,14 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print this, not at once: ``print_lines`` and the end of ``run_printing`` do. Raises as ``print_lines``."""
+    """Print a line into the buffer, which ``run_printing`` flushes in the end. Raises as ``print_lines``."""
     with _output():
         # File names need not be UTF-8. As JSON's own escapes they stay JSON; elsewhere they are escaped already.
         sys.stdout.buffer.write(line.encode(errors="backslashreplace") + b"\n")
 
 
 def complain(program: str, sentence: str) -> None:
-    """One sentence on standard error, if that takes it."""
+    """Print one sentence to standard error, if it is open and works."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"{program}: {sentence}\n")

@@ -21,8 +21,8 @@ _TABLE: Final = Path(__file__).with_name("kafka_keys.jsonl")
 class KafkaKey(msgspec.Struct, frozen=True):
     """One of Kafka's keys.
 
-    ``type`` is Kafka's name of the type, such as LONG. ``default`` is None where Kafka has none. ``dynamic`` says how
-    Kafka changes a broker key at run time: per-broker, cluster-wide, or empty for one that it only reads at the start.
+    ``type`` is Kafka's name of the type, such as LONG. ``default`` is None where Kafka has none. ``dynamic`` is Kafka's
+    update mode of a broker key: per-broker, cluster-wide, or empty for one that it only reads at the start.
     ``synonyms`` are the broker keys that may set the value, strongest first; empty for a broker key without others.
     """
 

@@ -29,7 +29,7 @@ class Effect(StrEnum):
 
 
 class Change(StrEnum):
-    """When a changed value in the configuration file takes effect in a running broker."""
+    """When a new value takes effect in a running broker."""
 
     RELOAD = "at a reload"
     """When SIGHUP makes the broker read the file again."""

@@ -1,4 +1,4 @@
-"""What a command is asked to do: the options of a parsed command line, and where the broker is."""
+"""The options of a parsed command line, and the address of the broker."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def server_of(typed: str | None, environ: Mapping[str, str] = os.environ) -> str
 
 
 def _server_beside(environ: Mapping[str, str]) -> str:
-    """Where SEGLOG_LISTEN has a broker listen, as in a container that runs one; else localhost:9192."""
+    """The address in SEGLOG_LISTEN, as in a container that runs a broker; else localhost:9192."""
     host, _, port = environ.get("SEGLOG_LISTEN", "").rpartition(":")
     if not host or not port.isdecimal() or int(port) == 0:
         return DEFAULT_SERVER

@@ -43,7 +43,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command that is invoked to give its Options; whoever parsed runs them.
+    """A command whose invocation returns its Options, to be run by the caller.
 
     ``runs`` does it and returns the exit code, ``sets`` are values beside those that are typed, and ``times`` and
     ``example`` are paragraphs of its help.
@@ -72,7 +72,7 @@ class Command(click.Command):
         self._shared = shared
 
     def invoke(self, ctx: click.Context) -> Options:
-        """What was typed, here or in front of the command."""
+        """The options as typed, before or after the name of the command."""
         for choice in self._choices:
             self._check(choice, ctx)
         values, before = dict(ctx.params), ctx.find_root().params
@@ -131,7 +131,7 @@ class Group(click.Group):
         return list(self.commands)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its commands, with the first paragraph of what each says of itself, then its options."""
+        """Its commands, each with the first paragraph of its help, then its options."""
         rows = [(name, (command.help or "").partition("\n\n")[0]) for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -139,7 +139,7 @@ class Group(click.Group):
 
 
 class LazyCommand(click.Command):
-    """Stands for the command ``COMMAND`` of a module that is not imported yet, with what a list says of it."""
+    """A placeholder for the command ``COMMAND`` of a module that is not imported yet, with its summary for lists."""
 
     def __init__(self, name: str, module: str, summary: str) -> None:
         super().__init__(name, help=summary)

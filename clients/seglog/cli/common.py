@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_client(options: Options) -> "Client":
-    """Connect as the command line says; UsageError for what is not an address."""
+    """Connect to ``--server``. Raises UsageError if it is not an address."""
     from seglog.client import connect
 
     try:
@@ -37,7 +37,7 @@ def zone_of(options: Options) -> tzinfo | None:
 
 
 def moment_of(text: str, options: Options, examples: str = EXAMPLES) -> Moment:
-    """An offset or a time as typed; UsageError with what can be typed."""
+    """Parse an offset or a time. Raises UsageError with examples."""
     try:
         return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options), examples=examples)
     except ValueError as error:
@@ -52,7 +52,7 @@ def print_json(value: Any) -> None:
 
 
 def print_config(config: "Mapping[str, ConfigEntry]") -> None:
-    """Every value, durations and sizes also as they are read, where it comes from, and what has no full effect."""
+    """Print every value, durations and sizes also with units, its origin, and why it has no effect if it has none."""
     from seglog_protocol.quantities import with_reading
 
     print_table(
@@ -65,7 +65,7 @@ def print_config(config: "Mapping[str, ConfigEntry]") -> None:
 
 
 def is_confirmed(options: Options, question: Callable[[], str]) -> bool:
-    """Whether to go on: with ``--yes`` or without a terminal always, else if the question is answered with yes."""
+    """Ask for confirmation. True with ``--yes``, without a terminal, or if the answer is yes."""
     if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
     print(f"{printable(question())} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -73,6 +73,6 @@ def is_confirmed(options: Options, question: Callable[[], str]) -> bool:
 
 
 def warn(sentence: str) -> None:
-    """Print a sentence on stderr, behind what was printed before it."""
+    """Flush standard output, then print a sentence to stderr."""
     sys.stdout.flush()
     complain(sentence)

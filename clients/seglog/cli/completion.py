@@ -22,12 +22,12 @@ PATIENCE_VARIABLE: Final = "_SEGLOG_COMPLETE_SECONDS"
 
 
 def topic_names(context: click.Context, incomplete: str) -> list[str]:
-    """Names of topics that begin with what was typed; none where no broker tells them soon."""
+    """Names of topics that begin with ``incomplete``; none if the broker does not answer in time."""
     return _names(context, incomplete, lambda client: [topic.name for topic in client.topics()])
 
 
 def group_names(context: click.Context, incomplete: str) -> list[str]:
-    """As ``topic_names``, of groups; without those whose names hold line breaks, say, which shells would split."""
+    """As ``topic_names``, for groups. Names with unprintable characters are left out: shells would split them."""
     return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
 
 

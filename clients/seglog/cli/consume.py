@@ -51,7 +51,7 @@ def run(options: Options) -> int:
             until=end,
             follow=options.follow,
             isolation=options.isolation,
-            on_gap=notes.met,
+            on_gap=notes.add,
             **chosen,
         ) as consumer,
     ):
@@ -72,19 +72,19 @@ def run(options: Options) -> int:
 
 
 def _commit(consumer: "Consumer") -> None:
-    """Commit all that was written out, the last record, too, where ``--count`` has ended the loop."""
+    """Commit everything that was printed, including the last record if ``--count`` ended the loop."""
     from seglog.group_consumer import GroupConsumer
 
     assert isinstance(consumer, GroupConsumer)
-    with suppress(GroupError):  # others have its partitions meanwhile, or it has not joined yet
+    with suppress(GroupError):  # its partitions were revoked, or it has not joined yet
         consumer.commit()
 
 
 class GapNotes:
-    """Says on stderr which offsets hold no record, each once.
+    """Reports on stderr which offsets hold no record, each once.
 
-    Compaction is configured: one total, at the end. Any other reason is unexpected, and gets a line as soon as its end
-    is known.
+    Offsets that compaction removed are expected: one total at the end. Any other gap gets a line as soon as its end is
+    known.
     """
 
     def __init__(self) -> None:
@@ -92,8 +92,8 @@ class GapNotes:
         """By partition: losses that are not printed yet, because the next gap may continue them."""
         self._compacted = 0
 
-    def met(self, gap: "ConsumerGap") -> None:
-        """A gap was met; the next one of its partition may be its neighbour."""
+    def add(self, gap: "ConsumerGap") -> None:
+        """Note a gap. The next one of its partition may continue it."""
         if gap.reason == "compacted":
             self._compacted += gap.end - gap.start
             return
@@ -101,20 +101,20 @@ class GapNotes:
         if before is not None and (before.end, before.reason) == (gap.start, gap.reason):
             gap = gap._replace(start=before.start)
         else:
-            self.tell(gap.partition)
+            self.print_gap(gap.partition)
         self.growing[gap.partition] = gap
 
-    def tell(self, partition: int) -> None:
-        """The loss in this partition, if there is one, goes no further."""
+    def print_gap(self, partition: int) -> None:
+        """Print the gap of this partition that has not been printed yet, if there is one."""
         gap = self.growing.pop(partition, None)
         if gap is not None:
             where = f"offsets {gap.start} to {gap.end - 1} of {gap.topic}-{gap.partition}"
             warn(f"warning: {where} hold no record ({gap.reason})")
 
     def finish(self) -> None:
-        """Nothing more will be read."""
+        """Print what has not been printed yet, after the last record."""
         for partition in list(self.growing):
-            self.tell(partition)
+            self.print_gap(partition)
         if self._compacted:
             warn(f"note: {count_of(self._compacted, 'offset')} without a record (compacted)")
 
@@ -139,7 +139,7 @@ def _print(records: "Iterator[Record]", as_bytes: "Formatter", notes: GapNotes, 
     output = sys.stdout.buffer
     for record in records:
         if notes.growing:
-            notes.tell(record.partition)
+            notes.print_gap(record.partition)
         output.write(as_bytes(record))
         if is_live:
             output.flush()

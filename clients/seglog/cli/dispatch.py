@@ -137,7 +137,7 @@ def _run(options: Options) -> int:
 
 
 def _typed_wrongly(error: click.UsageError) -> str:
-    """What click says, in our own words: the option or argument first, no capitals."""
+    """The message of a usage error in the style of this command: option or argument first, no capitals."""
     match error:
         case click.NoSuchOption(option_name=name):
             return f"no such option: {name}{_hint(error.possibilities)}"

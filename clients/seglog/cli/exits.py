@@ -22,15 +22,15 @@ REFUSED: Final = 4
 
 
 class UsageError(Exception):
-    """The command line makes no sense; the message says what does."""
+    """The command line is wrong; the message says how to write it."""
 
 
 class InputError(Exception):
-    """Input is not what it is taken for: a line of a format, a folder of an archive."""
+    """Input is malformed: a line that is not of its format, a folder that is no archive."""
 
 
 def exit_code_of(error: BaseException | None) -> int:
-    """The exit code for an error; for records that were not acknowledged in time that of what kept them."""
+    """The exit code for an error; for records that were not acknowledged, that of the cause."""
     if isinstance(error, DeliveryFailed) or (isinstance(error, ClientTimeoutError) and error.__cause__ is not None):
         return exit_code_of(error.__cause__)
     if isinstance(error, NotReachableError | ConnectionLostError | ClientTimeoutError):

@@ -124,7 +124,7 @@ def reset_row(reset: OffsetReset) -> Sequence[Any]:
 
 
 def _name_of(member: DescribedMember) -> str:
-    """What a member is called in all tables: its instance id, else its member id. No other member has it."""
+    """The name of a member in all tables: its instance id, else its member id. It is unique in the group."""
     return named(member.instance_id or member.member_id)
 
 
@@ -155,7 +155,7 @@ def _assigned(member: DescribedMember) -> str:
 
 
 def group_as_json(described: GroupDescription) -> dict[str, Any]:
-    """A description as one map: what the broker says of the group, its lag, its offsets."""
+    """A description as one map: the broker's description of the group, its lag, its offsets."""
     offsets = [_offset_as_json(offset) for offset in described.offsets]
     return described.group.to_wire() | {"lag": total_lag(described.offsets), "offsets": offsets}
 

@@ -1,4 +1,4 @@
-"""What one value may be: functions that turn text into a value, or raise ValueError with what it must be."""
+"""Types of option values: functions that parse text, or raise ValueError with what it must be."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ _DIGITS_MAX: Final = 100
 
 
 class Checked(click.ParamType[Any]):
-    """A type of click's that takes what ``check`` takes, and says what ``check`` says of anything else."""
+    """A parameter type of click that parses with ``check``, and reports its ValueError as the usage error."""
 
     def __init__(self, name: str, check: Callable[[str], Any]) -> None:
         self.name = name

@@ -434,10 +434,10 @@ def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: R
 
 def test_a_loss_is_told_once_when_its_end_is_known_or_nothing_more_comes(capfd: pytest.CaptureFixture[str]) -> None:
     notes = GapNotes()
-    notes.met(ConsumerGap("t", 0, 0, 5, "expired"))
-    notes.met(ConsumerGap("t", 1, 0, 1, "truncated"))
-    notes.met(ConsumerGap("t", 0, 5, 6, "compacted"))
-    notes.tell(0)
+    notes.add(ConsumerGap("t", 0, 0, 5, "expired"))
+    notes.add(ConsumerGap("t", 1, 0, 1, "truncated"))
+    notes.add(ConsumerGap("t", 0, 5, 6, "compacted"))
+    notes.print_gap(0)
     assert capfd.readouterr().err == "seglog: warning: offsets 0 to 4 of t-0 hold no record (expired)\n"
     notes.finish()
     assert capfd.readouterr().err.splitlines() == [

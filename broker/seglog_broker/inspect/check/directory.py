@@ -478,7 +478,7 @@ class _DirectoryCheck:
         return self._write(name, checkpoints.encode_offsets(self._offsets[name]), what, finding)
 
     def _write(self, name: str, content: bytes, what: str, finding: Finding | None) -> Repaired:
-        """Write a file of the directory anew, which removes ``finding``."""
+        """Replace a file of the directory, which removes ``finding``."""
         write_file_atomically(self._fs, self._path_of(name), content)
         return self._count_repair(Repaired(self._path_of(name), what), finding)
 

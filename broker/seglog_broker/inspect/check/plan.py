@@ -9,7 +9,7 @@ from seglog_broker.storage.segment.damaged_range import DamagedRange
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """What the rest of the log directory and the configuration say about a partition; offsets count records.
+    """The facts about a partition from the rest of the log directory and the configuration; offsets count records.
 
     ``topic_id`` is None where no file has one.
     """
@@ -85,5 +85,5 @@ class CheckResult:
         self.findings.append(Finding.at(severity, code, path, what, positions, offsets))
 
     def replace(self, path: str, content: bytes, what: str) -> None:
-        """Plan to write a file anew, see ``Replacement``."""
+        """Plan to replace a file, see ``Replacement``."""
         self.plan.replace.append(Replacement(path, content, what))

@@ -60,8 +60,8 @@ class TransactionCheck:
     ) -> Iterable[tuple[Finding, Replacement]]:
         """A finding for each index that is wrong, and its content by the log; ``found_names`` are in the directory.
 
-        ``is_checked`` tells whether the index of a segment should be complete. Below ``compacted_before`` batches of
-        aborted transactions may be gone, and so may be those before the first segment.
+        ``is_checked(base)`` is true if the index of that segment should be complete. Batches of aborted transactions
+        may be gone below ``compacted_before``, and before the first segment.
         """
         for base in filter(is_checked, self._bases):
             path = self._path(base, names.TXN_INDEX_SUFFIX)
