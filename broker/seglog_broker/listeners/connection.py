@@ -101,7 +101,8 @@ class Connection(Producing):
         self._has_frames = True  # perhaps: none was found incomplete since bytes came
         self._gathered = 0  # appends of this turn in the run
         self._gathered_bytes = 0  # of their payloads
-        self._waiting_request: Any = None  # to be served before any other frame
+        self.waiting_request: Any = None
+        """To be served before any other frame; ``take_waiting`` takes it."""
         self._waiting_bytes = 0  # of it, in memory that is in no share
         self._failure: BaseException | None = None  # for its task
         self._while_held: trio.CancelScope | None = None  # the wait of its task until ``release``
@@ -278,7 +279,8 @@ class Connection(Producing):
     @property
     def is_blocked(self) -> bool:
         """Whether no other request may be served in this turn."""
-        return self.job is not None or self.is_held or self.is_over or self._acks.is_full
+        state = self.state
+        return self.job is not None or self.is_held or state is _FINISHED or state is _ENDING or self._acks.is_full
 
     def may_serve(self) -> bool:
         """Write the appends that were gathered, which come first; whether a request behind them may be served now.
@@ -295,14 +297,12 @@ class Connection(Producing):
 
         ``size`` is that of its bytes in memory that is in no share.
         """
-        self._waiting_request, self._waiting_bytes = request, size
+        self.waiting_request, self._waiting_bytes = request, size
         self._has_frames = True
 
     def take_waiting(self) -> Any:
-        """The request that was passed to ``serve_later``; None if there is none."""
-        request = self._waiting_request
-        if request is not None:
-            self._waiting_request, self._waiting_bytes = None, 0
+        """The request that was passed to ``serve_later``."""
+        request, self.waiting_request, self._waiting_bytes = self.waiting_request, None, 0
         return request
 
     async def _wait_for_acks(self) -> None:
@@ -384,7 +384,7 @@ class Connection(Producing):
 
     def _free_unused(self) -> None:
         """Give the memory back, if no request needs it any more."""
-        if self._waiting_request is None:
+        if self.waiting_request is None:
             self.intake.free_unused()
 
     # --- Appends ------------------------------------------------------------------------------------------------------

@@ -125,9 +125,11 @@ class KafkaWire(Wire):
 
     def serve_next(self) -> bool:
         """Serve the next request."""
-        frame: memoryview | None = self._connection.take_waiting()
+        frame: memoryview | None = None
         try:
-            if frame is None:
+            if self._connection.waiting_request is not None:
+                frame = self._connection.take_waiting()
+            else:
                 frame = self._frames.next_frame()
             if frame is None:
                 return False

@@ -159,9 +159,8 @@ class NativeWire(Wire):
 
     def serve_next(self) -> bool:
         """Serve the next request."""
-        waiting: tuple[OpenedRequest | None, Frame] | None = self._connection.take_waiting()
-        if waiting is not None:
-            self._serve_frame(*waiting)
+        if self._connection.waiting_request is not None:
+            self._serve_frame(*self._connection.take_waiting())
             return True
         frame = self._frames.next_frame()
         if frame is None:
