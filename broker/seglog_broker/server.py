@@ -5,7 +5,7 @@ stop accepting -> drain connections -> stop background tasks -> checkpoints, cle
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -20,46 +20,84 @@ from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
-from seglog_broker.runtime.interpreter import describe_interpreter
+from seglog_broker.runtime.interpreter import describe_interpreter, run_imports
 from seglog_broker.runtime.metrics import watch_stalls
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.storage.directory.load_report import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.tasks.checkpoint import run_checkpoints
-from seglog_broker.tasks.compaction import run_compaction
-from seglog_broker.tasks.deletion import run_deletions
-from seglog_broker.tasks.directory_watch import run_directory_watch
-from seglog_broker.tasks.flush import run_background_flushes
-from seglog_broker.tasks.free_space import run_free_space
+from seglog_broker.tasks import durability, expiry, resources
+from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.holes import run_hole_search
-from seglog_broker.tasks.idle_writers import run_idle_writers
-from seglog_broker.tasks.imports import run_imports
-from seglog_broker.tasks.producers import run_producer_expiry
-from seglog_broker.tasks.recovery import run_recovery
-from seglog_broker.tasks.retention import run_retention
-from seglog_broker.tasks.roll import run_rolls
-from seglog_broker.tasks.scrub import run_scrubs
+from seglog_broker.tasks.recovery import CrashRecovery
+from seglog_broker.tasks.scrub import Scrub
 from seglog_broker.version import VERSION
 
-TASKS: Final = (
-    run_imports,
-    run_recovery,
-    run_hole_search,
-    run_checkpoints,
-    run_rolls,
-    run_retention,
-    run_compaction,
-    run_deletions,
-    run_background_flushes,
-    run_free_space,
-    run_directory_watch,
-    run_idle_writers,
-    run_scrubs,
-    run_producer_expiry,
-)
-"""Background tasks. Each runs until it is cancelled; the first three also end when their work is done."""
+
+def compaction_of(b: Broker) -> Compaction:
+    """The task that compacts the partitions of a broker."""
+    return Compaction(
+        b.partitions,
+        b.expiry,
+        b.deletions,
+        b.checkpoints,
+        b.clock_trust,
+        b.fs,
+        b.offload,
+        b.reads,
+        b.live_config,
+        b.cleaning_pace,
+    )
+
+
+def scrub_of(b: Broker) -> Scrub:
+    """The task that scrubs the partitions of a broker."""
+    return Scrub(b.partitions, b.directory, b.fs, b.clock, b.offload, b.metrics, b.live_config)
+
+
+def recovery_of(b: Broker) -> CrashRecovery:
+    """The task that recovers the partitions of a broker."""
+    return CrashRecovery(
+        b.recoveries,
+        b.partitions,
+        b.views,
+        b.directory,
+        b.checkpoints,
+        b.fs,
+        b.clock,
+        b.offload,
+        b.metrics,
+        b.live_config,
+    )
+
+
+TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
+    "imports": lambda b: run_imports(b.offload),
+    "recovery": lambda b: recovery_of(b).run(),
+    "hole search": lambda b: run_hole_search(b.partitions, b.recoveries, b.fs, b.offload),
+    "checkpoints": lambda b: durability.run_checkpoints(
+        b.partitions, b.directory, b.checkpoints, b.clock_trust, b.offload, b.live_config
+    ),
+    "rolls": lambda b: expiry.run_rolls(b.partitions, b.clock, b.live_config),
+    "retention": lambda b: expiry.run_retention(
+        b.partitions, b.expiry, b.retention_schedule, b.clock_trust, b.live_config
+    ),
+    "compaction": lambda b: compaction_of(b).run(),
+    "deletions": lambda b: expiry.run_deletions(b.deletions, b.directory, b.offload, b.remove_later),
+    "flushes": lambda b: durability.run_background_flushes(b.partitions, b.flush_wanted),
+    "free space": lambda b: resources.FreeSpaceWatch(
+        b.directory, b.checkpoints, b.deletions, b.record_deletions, b.transfers, b.offload, b.live_config
+    ).run(),
+    "directory watch": lambda b: resources.run_directory_watch(b.directory.lock, b.directory.path),
+    "idle writers": lambda b: resources.run_idle_writers(b.idle_writers),
+    "scrubs": lambda b: scrub_of(b).run(),
+    "producer expiry": lambda b: expiry.run_producer_expiry(b.partitions, b.clock_trust, b.live_config),
+}
+"""Background tasks by name, each with what it uses of the broker.
+
+Each runs until it is cancelled; the first three also end when their work is done.
+"""
 
 LOADING_SECONDS: Final = 3.0
 """Seconds between two reports of progress while loading."""
@@ -195,8 +233,8 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
     with scope, watch_stalls(broker.metrics):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
             await nursery.start(broker.purgatory.run)
-            for task in TASKS:
-                nursery.start_soon(task, broker)
+            for name, task in TASKS.items():
+                nursery.start_soon(task, broker, name=name)
             nursery.start_soon(broker.groups.run)
             nursery.start_soon(logs.sums.run)
             running.set()

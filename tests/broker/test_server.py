@@ -96,7 +96,7 @@ async def test_after_a_background_task_has_failed_the_connections_end_in_order(
         await fail.wait()
         raise ZeroDivisionError
 
-    monkeypatch.setattr(server, "TASKS", (*server.TASKS, failing_task))
+    monkeypatch.setattr(server, "TASKS", {**server.TASKS, "failing": failing_task})
     with capture_logs() as logged, pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
             served = await started(nursery, tmp_path / "data", trio.CancelScope())

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from seglog_broker.partitions.gaps import gaps_of_read
+from seglog_broker.partitions.fetch_response import gaps_of_read
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.messages import Gap

@@ -15,8 +15,8 @@ from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_broker.workers.jobs.closed_segment import scrub_segment
-from seglog_broker.workers.jobs.scrub_job import ScrubJob
+from seglog_broker.workers.jobs import ScrubJob
+from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest

@@ -18,7 +18,7 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.tasks.recovery import run_recovery
+from seglog_broker.server import TASKS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import (
@@ -76,7 +76,7 @@ class Simulation:
         crashes_early = self.random.random() < 0.3
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.broker.groups.run)
-            nursery.start_soon(run_recovery, self.broker)
+            nursery.start_soon(TASKS["recovery"], self.broker)
             async with trio.open_nursery() as requests:
                 for _ in range(ACTIONS):
                     requests.start_soon(self._act, self.random.random())

@@ -26,6 +26,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
 from seglog_broker.inspect.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.server import scrub_of
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT
 from seglog_broker.storage.io.filenames import (
@@ -38,7 +39,6 @@ from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.segment.segment import FoundTimestamp
-from seglog_broker.tasks.scrub import scrub_all
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
@@ -317,7 +317,7 @@ async def _served(broker: Broker, written: Written, check: CheckSays, *, first_l
         said = end if answer is None else answer.offset
         if not first <= said <= sure or (said not in {first, sure} and said in found):
             return Outcome("wrong", f"time {moment}: {said}, not {first} or {sure}")
-    await scrub_all(broker, TaskBoundary("scrub"))
+    await scrub_of(broker).scrub_all(TaskBoundary("scrub"))
     unnamed = set[str]()
     if lost - told:
         unnamed.add("reader")

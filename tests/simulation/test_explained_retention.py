@@ -130,7 +130,7 @@ async def running(phase_ms: int, **topic: int) -> AsyncGenerator[Running, None]:
     broker = Broker.open(config, fs, LoopClock(), InlineOffload())
     await broker.create_topic(CreateTopicRequest("commits", 1, {**TOPIC, **topic}))
     async with trio.open_nursery() as nursery:
-        for task in TASKS:
+        for task in TASKS.values():
             nursery.start_soon(task, broker)
         yield Running(broker, fs)
         nursery.cancel_scope.cancel()

@@ -33,10 +33,8 @@ from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletions
-from seglog_broker.partitions.read_only_views import Views
-from seglog_broker.partitions.recoveries import Recoveries, log_recovered
-from seglog_broker.partitions.retention_schedule import RetentionSchedule
-from seglog_broker.partitions.segment_expiry import SegmentExpiry
+from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
+from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics

@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from seglog_broker.api.alter_configs import altered_settings, check_alterations
 from seglog_broker.api.describe_configs import (
     ROOT_LOGGER,
     check_node_id,
@@ -19,8 +18,12 @@ from seglog_broker.api.describe_configs import (
     unknown_resource,
 )
 from seglog_broker.api.topics import TopicService
+from seglog_broker.config import BrokerConfig
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
 from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.keys import Key
+from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.config.values import split_list
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
@@ -32,6 +35,64 @@ WHERE_TO_CHANGE: Final = (
     "the broker's own settings are not changed here but where they come from, its configuration file, environment or "
     "flags, for the next start; docs/CONFIG.md says which have an effect, and which SIGHUP reloads from a file"
 )
+
+_OPERATIONS: Final = frozenset(Operation)
+
+
+def check_alterations(alterations: Sequence[Alteration]) -> None:
+    """Raise InvalidRequestError for what any resource refuses: a key twice, a null value, an unknown operation."""
+    if len({alteration.name for alteration in alterations}) < len(alterations):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    for name, operation, value in alterations:
+        if operation not in _OPERATIONS:
+            raise InvalidRequestError(f"Unknown operation {operation} for {name[:60]}")
+        if operation != Operation.DELETE and value is None:
+            raise InvalidRequestError(f"Null value not supported for : {name[:60]}")
+
+
+def altered_settings(own: Mapping[str, str], alterations: Sequence[Alteration], config: BrokerConfig) -> dict[str, str]:
+    """What the settings ``own`` of a topic become. The values that are set are not checked yet, and ``own`` is kept.
+
+    A list that the topic does not set begins with the broker's default. Deleting what is not set, or not known, changes
+    nothing.
+
+    Raises InvalidConfigError for APPEND and SUBTRACT where there is no list; see also ``check_alterations``.
+    """
+    check_alterations(alterations)
+    wanted = dict(own)
+    for name, operation, value in alterations:
+        key = TOPIC_NAMES.get(name)
+        match operation:
+            case Operation.SET:
+                wanted[name] = value or ""
+            case Operation.DELETE:
+                wanted.pop(name if key is None else key.name, None)
+            case _:
+                list_key = _list_key(name, key, Operation(operation))
+                current = own.get(list_key.name)
+                if current is None:
+                    current = list_key.text(getattr(config.topic_defaults, list_key.attribute))
+                wanted[list_key.name] = _with_words(list_key, current, value or "", Operation(operation))
+    return wanted
+
+
+def _list_key(name: str, key: Key | None, operation: Operation) -> Key:
+    if key is None or key.kind.type_name != "list":
+        raise InvalidConfigError(f"Can't {operation.name} to key {name[:60]} because its type is not LIST.", key=name)
+    return key
+
+
+def _with_words(key: Key, current: str, value: str, operation: Operation) -> str:
+    """The list ``current`` with the words of ``value``, or without them."""
+    words, given = split_list(current) or [], split_list(value) or []
+    if operation is Operation.SUBTRACT:
+        removed = frozenset(given)
+        return ",".join(word for word in words if word not in removed)
+    if not given:
+        raise InvalidConfigError(
+            f"There is nothing to append to {key.name}: its values must not be empty.", key=key.name
+        )
+    return ",".join(dict.fromkeys([*words, *given]))
 
 
 class ConfigService:

@@ -1,7 +1,7 @@
 """Explanations: how a seek finds its batch, why a segment is kept, and when it will be deleted.
 
 Nothing is computed a second time. A seek is explained by the trace that the read path records, retention by the
-verdicts that its task acts on (``storage.log.retention``) and by its schedule (``partitions.retention_schedule``). This
+verdicts that its task acts on (``storage.log.retention``) and by its schedule (``partitions.segment_expiry``). This
 module turns them into sentences and replies.
 
 Predictions hold if nothing changes: unless the topic's configuration is altered, records are deleted by hand, or the
@@ -22,7 +22,7 @@ from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
-from seglog_broker.partitions.retention_schedule import RetentionSchedule
+from seglog_broker.partitions.segment_expiry import RetentionSchedule
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
 from seglog_broker.storage.io.clock import Clock

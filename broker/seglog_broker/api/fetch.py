@@ -9,8 +9,7 @@ import trio
 from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads, Steps
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
-from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer
-from seglog_broker.partitions.gaps import gaps_of_read
+from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics

@@ -10,7 +10,6 @@ import structlog
 import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
-from seglog_broker.api.topic_names import TopicNames
 from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_internal_settings
@@ -19,9 +18,9 @@ from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.partitions.read_only_views import Views
-from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.recoveries import Recoveries, Views
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
+from seglog_broker.partitions.topic_names import TopicNames
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory

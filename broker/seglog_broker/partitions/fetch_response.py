@@ -1,4 +1,7 @@
-"""The response to a fetch: its header and the leased slices of its payload; and one response for equal fetches.
+"""The response to a fetch: its header, which names gaps, and the leased slices of its payload.
+
+A gap is a range of offsets without a record, with the reason. The broker does not read the batches of the response. The
+client sees where one does not follow the other, and the response has what it needs to give a reason.
 
 A hundred consumers at the end of a partition are woken by one append and fetch the same bytes. The response to the
 first one is used again for the others as long as nothing has changed: a small one with a copy of its bytes, which takes
@@ -12,10 +15,13 @@ from typing import Final, Self
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.tail_cache import TailRange
-from seglog_protocol.messages import FetchReply, FetchRequest
+from seglog_protocol.messages import FetchReply, FetchRequest, Gap, name_hole
 
 COPY_BYTES_MAX: Final = 16 * 1024
 """The largest response whose bytes are copied for equal fetches."""
+
+GAPS_MAX: Final = 100
+"""The most gaps of one partition in one reply, so that its header fits; further holes are "missing" to the client."""
 
 
 class FetchAnswer:
@@ -87,3 +93,34 @@ class RecentAnswer:
             copy = found.file.pread(found.size, found.position)
             self._copy = copy if len(copy) == found.size else b""  # else the file was cut; sending it will fail
         return FetchAnswer(self._reply, [found])
+
+
+def gaps_of_read(
+    log: PartitionLog, offset: int, found: LogSlice | None, end: int, *, min_one: bool
+) -> tuple[list[Gap] | None, int | None]:
+    """(gaps, offset below which other holes are from compaction) for a read at ``offset``; either is None if absent.
+
+    The gaps are the offsets between ``offset`` and the first batch found, and later ranges that are recorded as
+    missing: between two segments, or inside one that compaction has merged. Later damage is not included, because a
+    slice ends before damaged bytes. If the read was for at least one batch (``min_one``) and there is none, all offsets
+    up to ``end``, that of the log or of what is read of it, are a gap: otherwise a reader would wait there for ever.
+    """
+    state = log.state
+    first = offset
+    if found is not None:
+        first = max(offset, found.start_offset)
+    elif min_one:
+        first = max(offset, end)
+    compacted_before = state.compacted_before
+    gaps: list[Gap] = []
+    if state.damaged:
+        known = [Gap(d.start_offset, d.end_offset, d.reason) for d in state.damaged if d.end_offset > offset]
+        known.sort(key=lambda gap: gap.start)
+        gaps = name_hole(offset, first, known, compacted_before)
+        gaps += [gap for gap in known if gap.start >= first and gap.reason == "missing"]
+        if len(gaps) > GAPS_MAX:
+            compacted_before = min(compacted_before, gaps[GAPS_MAX].start)
+            del gaps[GAPS_MAX:]
+    elif first > offset:
+        gaps = name_hole(offset, first, (), compacted_before)
+    return gaps or None, compacted_before if compacted_before > offset else None

@@ -9,7 +9,7 @@ files is raised for those who wait for that partition only.
 import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -29,20 +29,20 @@ PAUSE_FACTOR: Final = 50
 for a fiftieth of the time at most."""
 
 
-class Flushable(Protocol):
+class Flushable:
     """A partition, as far as a round uses it."""
 
     def begin_flush(self) -> Flush | None:
         """The flush of this partition for the round; None if there is nothing to sync. Raises StorageError."""
-        ...
+        raise NotImplementedError
 
-    def end_flush(self, flush: Flush, error: OSError | None, /) -> StorageError | None:
+    def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
         """Record the outcome of the flush. Returns the error for the waiting requests if it is retriable, else None."""
-        ...
+        raise NotImplementedError
 
-    def with_partition(self, error: SeglogError, /) -> SeglogError:
+    def with_partition(self, error: SeglogError) -> SeglogError:
         """``error`` with the topic and the partition as fields."""
-        ...
+        raise NotImplementedError
 
 
 class Round:

@@ -14,7 +14,7 @@ import trio
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
-from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
+from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME, Flushable, GroupCommit, Round
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.flushes import Flush
@@ -38,7 +38,7 @@ ROLLED_BY_TIME: Final = "segment.ms counts the timestamps of records: raise it f
 """Beside the first lines about segments rolled by time, which old records do by the hundred."""
 
 
-class Partition:
+class Partition(Flushable):
     """One partition of a topic, while the topic exists."""
 
     def __init__(

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.group_commit import GroupCommit
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.read_only_views import Views
-from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.partitions.suggestions import Suggestions
+from seglog_broker.partitions.recoveries import Recoveries, Views
+from seglog_broker.partitions.topic_names import Suggestions
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory

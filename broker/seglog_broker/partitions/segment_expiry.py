@@ -1,12 +1,13 @@
-"""Removes expired segments from their logs.
+"""Removes expired segments from their logs, and the schedule of the checks that do.
 
 ``storage.log.retention`` decides which segments have expired. The order of the steps leaves a log without a hole after
 a crash at any moment: the segment leaves the log in memory, and its offsets are out of range from then on; the log
 start checkpoint is written; the files are renamed, and removed after ``file.delete.delay.ms``.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -41,6 +42,51 @@ _PARTITIONS_AT_A_TIME: Final = 64
 
 REMOVAL_SECONDS_MAX: Final = 5.0
 """How long a request that frees space on a full disk waits for the removal of the files."""
+
+
+class RetentionSchedule:
+    """The times of retention checks, for the task and for explanations.
+
+    ``next_check`` is loop time, infinite until the task has begun.
+    """
+
+    def __init__(self, *, interval_ms: int, first_ms: int) -> None:
+        """The first check is ``first_ms`` after ``begin``, the others every ``interval_ms``."""
+        self.interval_ms = interval_ms
+        self.next_check = math.inf
+        self._first_ms = first_ms
+        self._is_checking = False
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Start the schedule now."""
+        self._has_begun = True
+        self.next_check = trio.current_time() + self._first_ms / 1000
+
+    def reconfigure(self, interval_ms: int) -> None:
+        """Change the interval. The next check is not later than it was."""
+        self.interval_ms = interval_ms
+        if self._has_begun:
+            self.next_check = min(self.next_check, trio.current_time() + interval_ms / 1000)
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Mark a check. The next ones stay at fixed times however long it takes, which predictions rely on."""
+        self._is_checking = True
+        try:
+            yield
+        finally:
+            self._is_checking = False
+            while self.next_check <= trio.current_time():
+                self.next_check += self.interval_ms / 1000
+
+    @property
+    def ms_to_next(self) -> tuple[int, int]:
+        """(earliest, latest) time in ms until a partition is checked next; they differ while a check is running."""
+        if not self._has_begun:
+            return self._first_ms, self._first_ms
+        left = round((self.next_check - trio.current_time()) * 1000)
+        return max(0, left), max(0, left) + (self.interval_ms if self._is_checking else 0)
 
 
 class _Found(NamedTuple):

@@ -1,9 +1,29 @@
-"""How the running Python was built: a build with profile-guided optimization (PGO) serves small requests faster."""
+"""The running Python: how it was built, and modules that it imports as soon as the broker serves.
+
+A build with profile-guided optimization (PGO) serves small requests faster.
+"""
 
 import sys
 import sysconfig
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final
+
+from seglog_broker.runtime.offload import Offload
+
+IMPORTED_LATER: Final = (
+    "crc32c",
+    "ctypes",
+    "platform",
+    "difflib",
+    "tomllib",
+    "lz4.frame",
+    "cramjam",
+    "seglog_protocol.zstd_library",
+    "concurrent.futures.thread",
+)
+"""Modules that the daemon imports inside functions, those that are likely to be needed first at the beginning."""
 
 
 def is_profile_optimized(variables: Mapping[str, Any] | None = None) -> bool | None:
@@ -27,3 +47,14 @@ def describe_interpreter() -> str:
     if is_profile_optimized() is not False:
         return version
     return f"{version}, built without PGO: one with it is faster, see 'Which Python' in docs/OPERATIONS.md"
+
+
+async def run_imports(offload: Offload) -> None:
+    """Import, in a thread, the modules that are needed only later, and return.
+
+    A start should not wait for these imports. But an import opens files: if it were made at the first use, and no
+    descriptor was left then, the first compressed batch, or the first misspelt name, would fail.
+    """
+    for name in IMPORTED_LATER:
+        with suppress(ImportError, OSError):  # reported where the module is used
+            await offload.maintenance(import_module, name)

@@ -9,7 +9,7 @@ that clients can cause as often as they like, most are counted instead (``log_su
 """
 
 import os
-from typing import Final, Protocol
+from typing import Final, TextIO
 
 import structlog
 
@@ -27,22 +27,6 @@ _queue: LogQueue | None = None  # of this process, once set up
 
 sums: Final = LogSums()
 """Of the lines that this process writes to standard error."""
-
-
-class LogStream(Protocol):
-    """The methods of a text stream that a log needs."""
-
-    def write(self, text: str, /) -> object:
-        """Write a line."""
-        ...
-
-    def flush(self) -> object:
-        """Flush written lines."""
-        ...
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        ...
 
 
 def to_standard_error(log_format: str, level: str) -> LogQueue:
@@ -70,7 +54,7 @@ def lines_lost() -> int:
     return 0 if _queue is None else _queue.lost_total
 
 
-def configure(log_format: str, level: str, stream: LogStream, counted: LogSums | None = None) -> None:
+def configure(log_format: str, level: str, stream: LogQueue | TextIO, counted: LogSums | None = None) -> None:
     """Set up structlog to write to ``stream``; without ``counted``, every line.
 
     ``log_format`` and ``level`` are values of ``seglog.log.format`` (console, json) and ``seglog.log.level`` (debug,
@@ -104,7 +88,7 @@ def configure(log_format: str, level: str, stream: LogStream, counted: LogSums |
     )
 
 
-def _wants_colors(stream: LogStream) -> bool:
+def _wants_colors(stream: LogQueue | TextIO) -> bool:
     """Colours on a terminal, unless its user wants none (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 

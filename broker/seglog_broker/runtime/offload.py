@@ -18,7 +18,7 @@ from seglog_broker.storage.io.flushes import Flush, PendingFlushes, begin_flushe
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import RecordRules
 from seglog_broker.storage.log.recompression import Recompression
-from seglog_broker.workers.jobs import cleaner, recompressor, record_checker, recoverer, scrubber
+from seglog_broker.workers import jobs
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT
 from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import WorkerPool, Workers
@@ -72,8 +72,8 @@ class Offload:
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
-        self._record_checkers = WorkerPool(record_checker.WORKER, RECORD_CHECKERS_MAX)
-        self._recompressors = WorkerPool(recompressor.WORKER, RECOMPRESSORS_MAX)
+        self._record_checkers = WorkerPool(jobs.RECORD_CHECKER, RECORD_CHECKERS_MAX)
+        self._recompressors = WorkerPool(jobs.RECOMPRESSOR, RECOMPRESSORS_MAX)
 
     @property
     def is_awaited(self) -> bool:
@@ -97,25 +97,25 @@ class Offload:
         Raises what ``batch_checks.check_records`` raises, and OutOfResourcesError, which is retriable, when a process
         failed or could not be started. A cancellation kills the process.
         """
-        job = record_checker.CheckJob(*rules)
-        await self._look_at_records(self._record_checkers, record_checker.CHECK, job, batch)
+        job = jobs.CheckJob(*rules)
+        await self._look_at_records(self._record_checkers, jobs.CHECK, job, batch)
 
     async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and leader epoch of the batch's first record from ``timestamp`` and ``offset_min`` on.
 
         None when it has no such record. Raises OutOfResourcesError as ``check_records`` does.
         """
-        job = record_checker.SearchJob(timestamp, offset_min)
-        return (await self._look_at_records(self._record_checkers, record_checker.SEARCH, job, batch)).found
+        job = jobs.SearchJob(timestamp, offset_min)
+        return (await self._look_at_records(self._record_checkers, jobs.SEARCH, job, batch)).found
 
     async def recompress(self, batch: memoryview, wanted: Recompression, rules: RecordRules | None) -> bytearray:
         """Check that the records of ``batch`` comply with ``rules``, if there are any, and recompress it.
 
         Raises what ``recompression.recompress`` raises, and the rest as ``check_records``.
         """
-        checks = None if rules is None else record_checker.CheckJob(*rules)
-        job = recompressor.RecompressionJob(*wanted, rules=checks)
-        return (await self._look_at_records(self._recompressors, recompressor.RECOMPRESSION, job, batch)).payload
+        checks = None if rules is None else jobs.CheckJob(*rules)
+        job = jobs.RecompressionJob(*wanted, rules=checks)
+        return (await self._look_at_records(self._recompressors, jobs.RECOMPRESSION, job, batch)).payload
 
     async def _look_at_records(
         self, pool: WorkerPool, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer
@@ -167,12 +167,12 @@ class Offload:
         Raises WorkerError when the job failed, OSError when no process could be started. An error or a cancellation may
         leave ``.cleaned`` files, which the next job removes.
         """
-        async with WorkerPool(cleaner.WORKER) as pool:
-            return await pool.run(cleaner.CLEANING, job)
+        async with WorkerPool(jobs.CLEANER) as pool:
+            return await pool.run(jobs.CLEANING, job)
 
     def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Workers]:  # noqa: ARG002 - it opens files itself
-        """A worker process that reads closed segments (``scrubber.SCRUB``), for the time of the block."""
-        return WorkerPool(scrubber.WORKER)
+        """A worker process that reads closed segments (``jobs.SCRUB``), for the time of the block."""
+        return WorkerPool(jobs.SCRUBBER)
 
     def recoverer(
         self,
@@ -180,9 +180,9 @@ class Offload:
         clock: Clock,  # noqa: ARG002 - it has its own
         descriptors: Sequence[int],
     ) -> AbstractAsyncContextManager[Workers]:
-        """A worker process that recovers partitions (``recoverer.RECOVERY``), for the time of the block.
+        """A worker process that recovers partitions (``jobs.RECOVERY``), for the time of the block.
 
         It inherits ``descriptors``, which hold the lock on the directory that it writes to: if it outlives the broker,
         no other broker can use the directory until it ends.
         """
-        return WorkerPool(recoverer.WORKER, descriptors=descriptors)
+        return WorkerPool(jobs.RECOVERER, descriptors=descriptors)

@@ -1,7 +1,7 @@
 """Compaction: of each key in a compacted topic the newest record stays.
 
 ``log.cleaner.threads`` rounds run side by side, each for one partition: the one with the highest dirty ratio whose
-compaction is due. A worker process reads the records (``workers.jobs.cleaner``) and writes ``.cleaned`` files. The loop
+compaction is due. A worker process reads the records (``workers.jobs``) and writes ``.cleaned`` files. The loop
 only puts these in place, one group of segments at a time.
 
 A round that fails (the worker dies, the disk is full) leaves the log as it was and is tried again: first after
@@ -10,14 +10,13 @@ changed, broker stopping) leaves no files.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 import trio
 
-from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -26,6 +25,7 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
@@ -50,50 +50,39 @@ _DOUBLINGS_MAX: Final = 30
 """Doublings of the pause are limited to this, so that the number stays within a float."""
 
 
-class Services(Protocol):
-    """What this task uses of the broker."""
-
-    checkpoints: CheckpointWriter
-    cleaning_pace: Pace
-    clock_trust: ClockTrust
-    deletions: PendingDeletions
-    expiry: SegmentExpiry
-    fs: FileSystem
-    offload: Offload
-    partitions: PartitionTable
-    reads: ColdReads
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration in force."""
-        ...
-
-
-async def run_compaction(broker: Services) -> None:
-    """Compact partitions when it is due; the first round is ``log.initial.task.delay.ms`` after the start."""
-    config = broker.config
-    if not config.log_cleaner_enable or not config.log_cleaner_threads:
-        log.warning("compaction_disabled", consequence="compacted topics grow for ever")
-        return
-    await trio.sleep(config.log_initial_task_delay_ms / 1000)
-    rounds = Rounds(broker)
-    async with trio.open_nursery() as nursery:
-        for _ in range(config.log_cleaner_threads):
-            nursery.start_soon(rounds.run)
-
-
-class Rounds:
+@dataclass(eq=False)
+class Compaction:
     """The rounds of compaction of one broker, with the failures of each partition and when it may be tried again."""
 
-    def __init__(self, broker: Services) -> None:
-        self._broker = broker
+    partitions: PartitionTable
+    expiry: SegmentExpiry
+    deletions: PendingDeletions
+    checkpoints: CheckpointWriter
+    clock_trust: ClockTrust
+    fs: FileSystem
+    offload: Offload
+    reads: ColdReads
+    config: LiveConfig
+    pace: Pace
+
+    def __post_init__(self) -> None:
         self._boundary = TaskBoundary("compaction")
         self._retention = TaskBoundary("retention")
         self._failures: dict[Partition, tuple[int, float]] = {}  # consecutive failures, and loop time of the next try
         self._half_done: set[Partition] = set()  # partitions with a swap that could be neither completed nor undone
-        self._pace = broker.cleaning_pace
 
     async def run(self) -> None:
+        """Compact partitions when it is due; the first round is ``log.initial.task.delay.ms`` after the start."""
+        config = self.config.current
+        if not config.log_cleaner_enable or not config.log_cleaner_threads:
+            log.warning("compaction_disabled", consequence="compacted topics grow for ever")
+            return
+        await trio.sleep(config.log_initial_task_delay_ms / 1000)
+        async with trio.open_nursery() as nursery:
+            for _ in range(config.log_cleaner_threads):
+                nursery.start_soon(self._clean_for_ever)
+
+    async def _clean_for_ever(self) -> None:
         """One round after the other; sleep ``log.cleaner.backoff.ms`` when no partition is due."""
         while True:
             if not await self.clean_next():
@@ -104,7 +93,7 @@ class Rounds:
 
         It begins when the rate of all earlier rounds together is below the limit.
         """
-        await trio.sleep_until(self._pace.ready_at)
+        await trio.sleep_until(self.pace.ready_at)
         partition = await self._choose()
         if partition is None:
             return False
@@ -116,24 +105,24 @@ class Rounds:
                     await self._discard(partition)
         if not partition.is_deleted and not scope.cancelled_caught:
             self._note_outcome(partition, succeeded=succeeded)
-            await self._broker.expiry.expire([partition], self._retention)
+            await self.expiry.expire([partition], self._retention)
         return True
 
     @property
     def _backoff(self) -> float:
-        return self._broker.config.log_cleaner_backoff_ms / 1000
+        return self.config.current.log_cleaner_backoff_ms / 1000
 
     async def _choose(self) -> Partition | None:
         """The partition with the highest dirty ratio among those whose compaction is due; None if none is."""
         for partition in [partition for partition in self._failures if partition.is_deleted]:
             del self._failures[partition]
         due: list[tuple[float, Partition]] = []
-        for partition in list(self._broker.partitions.values()):
+        for partition in list(self.partitions.values()):
             await trio.lowlevel.checkpoint()  # there may be thousands
             if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                 continue
             try:
-                cleanable = await self._broker.reads.retry_after_cold_read(partition.log.cleaning.find_cleanable)
+                cleanable = await self.reads.retry_after_cold_read(partition.log.cleaning.find_cleanable)
             except (OSError, StorageError) as error:
                 self._boundary.note_failure(partition, error)
                 continue
@@ -144,23 +133,23 @@ class Rounds:
         return next((partition for _, partition in due if partition.can_be_cleaned), None)
 
     async def _clean(self, partition: Partition) -> None:
-        broker, partition_log = self._broker, partition.log
+        partition_log = partition.log
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
         async with partition.maintenance:  # no truncation or retention is removing segments
-            cleanable = await broker.reads.retry_after_cold_read(partition_log.cleaning.find_cleanable)
+            cleanable = await self.reads.retry_after_cold_read(partition_log.cleaning.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
-            await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
-            job = partition_log.cleaning.plan_cleaning(cleanable, broker.config)
-            job = replace(job, now_ms=min(job.now_ms, broker.clock_trust.now_ms()))  # tombstones are dropped by age
+            await self.offload.maintenance(discard_cleaned, self.fs, partition_log.directory)
+            job = partition_log.cleaning.plan_cleaning(cleanable, self.config.current)
+            job = replace(job, now_ms=min(job.now_ms, self.clock_trust.now_ms()))  # tombstones are dropped by age
         began = trio.current_time()
         try:
-            result = await broker.offload.clean(broker.fs, job)
+            result = await self.offload.clean(self.fs, job)
         except WorkerError as error:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
-        rate = broker.config.log_cleaner_io_max_bytes_per_second
-        self._pace.note(result.bytes_read + result.bytes_written, began, rate)
+        rate = self.config.current.log_cleaner_io_max_bytes_per_second
+        self.pace.note(result.bytes_read + result.bytes_written, began, rate)
         # A record is dropped because of a later one, which must survive a power cut.
         await partition.wait_durable(cleanable.until_offset)
         # Saved before any record is dropped: a hole without a reason would be reported as a loss.
@@ -178,7 +167,7 @@ class Rounds:
         except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
             log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=why(error))
         else:
-            await broker.checkpoints.write()
+            await self.checkpoints.write()
 
     @staticmethod
     def _is_wanted(partition: Partition) -> bool:
@@ -190,12 +179,11 @@ class Rounds:
 
     async def _swap(self, partition: Partition, group: CleanedGroup) -> None:
         """Put one group of cleaned segments in place. A cancellation waits until the log and its files agree."""
-        broker = self._broker
-        swap = SegmentSwap(broker.fs, partition.log.directory, group.sources)
+        swap = SegmentSwap(self.fs, partition.log.directory, group.sources)
         known = any(damage.segment in group.sources for damage in partition.log.state.damaged)
         with trio.CancelScope(shield=True):
             async with partition.maintenance:
-                await broker.offload.maintenance(swap.promote)
+                await self.offload.maintenance(swap.promote)
                 try:
                     deleted = partition.log.cleaning.install_cleaned(swap, group.damaged)
                 except StorageError:
@@ -214,18 +202,18 @@ class Rounds:
 
         removal: Callable[[], int] = remove
         try:
-            await self._broker.offload.maintenance(swap.settle)
+            await self.offload.maintenance(swap.settle)
             removal = deleted.remove
         finally:
             what = f"{len(deleted.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
             delay = partition.log.config.file_delete_delay_ms / 1000
-            self._broker.deletions.add(PendingDeletion(what, removal, partition), delay)
+            self.deletions.add(PendingDeletion(what, removal, partition), delay)
 
     async def _discard(self, partition: Partition) -> None:
         if partition.is_deleted or partition in self._half_done:
             return
         try:
-            await self._broker.offload.maintenance(discard_cleaned, self._broker.fs, partition.log.directory)
+            await self.offload.maintenance(discard_cleaned, self.fs, partition.log.directory)
         except OSError as error:
             log.warning("compaction_left_files", directory=partition.log.directory, reason=why(error))
 

@@ -5,7 +5,7 @@ next, in a thread. Otherwise only a reader or the scrub would find the hole, som
 """
 
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 import trio
@@ -28,41 +28,31 @@ _RECOVERY_SECONDS: Final = 0.5
 """Time between checks for partitions whose recovery has finished."""
 
 
-class Services(Protocol):
-    """What this task uses of the broker."""
-
-    fs: FileSystem
-    offload: Offload
-    partitions: PartitionTable
-    recoveries: Recoveries
-
-
-async def run_hole_search(broker: Services) -> None:
+async def run_hole_search(partitions: PartitionTable, recoveries: Recoveries, fs: FileSystem, offload: Offload) -> None:
     """Search each partition once, those that are being recovered afterwards; then return."""
     boundary = TaskBoundary("hole search")
     seen: set[Partition] = set()
+
+    async def search(partition: Partition) -> None:
+        pairs = list(pairwise(partition.log.segments.bases))
+        found = False
+        for start in range(0, len(pairs), SEGMENTS_AT_A_TIME):
+            some = pairs[start : start + SEGMENTS_AT_A_TIME]
+            for hole in await offload.maintenance(holes_between, fs, partition.log.directory, some):
+                if partition.is_deleted:
+                    return
+                found |= _record(partition, hole)
+        if found:
+            await partition.save_state()
+
     while True:
-        for partition in list(broker.partitions.values()):
+        for partition in list(partitions.values()):
             if partition not in seen and len(partition.log.segments) > 1:
-                await boundary.run(partition, lambda found: _search(broker, found))
+                await boundary.run(partition, search)
             seen.add(partition)
-        if not broker.recoveries:
+        if not recoveries:
             return
         await trio.sleep(_RECOVERY_SECONDS)
-
-
-async def _search(broker: Services, partition: Partition) -> None:
-    bases = list(partition.log.segments.bases)
-    pairs = list(pairwise(bases))
-    found = False
-    for start in range(0, len(pairs), SEGMENTS_AT_A_TIME):
-        some = pairs[start : start + SEGMENTS_AT_A_TIME]
-        for hole in await broker.offload.maintenance(holes_between, broker.fs, partition.log.directory, some):
-            if partition.is_deleted:
-                return
-            found |= _record(partition, hole)
-    if found:
-        await partition.save_state()
 
 
 def _record(partition: Partition, hole: SegmentHole) -> bool:

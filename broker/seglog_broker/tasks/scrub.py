@@ -8,12 +8,12 @@ if every batch in it is valid. Other problems are reported by ``ping`` until a l
 
 from bisect import bisect_right
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import trio
 
-from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
@@ -27,8 +27,7 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.workers.jobs.scrub_job import ScrubJob, ScrubResult
-from seglog_broker.workers.jobs.scrubber import SCRUB
+from seglog_broker.workers.jobs import SCRUB, ScrubJob, ScrubResult
 from seglog_broker.workers.messages import STORAGE, WorkerError
 from seglog_broker.workers.pool import Workers
 from seglog_protocol.errors import StorageError
@@ -37,84 +36,72 @@ from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 log = structlog.get_logger()
 
 
-class Services(Protocol):
-    """What this task uses of the broker."""
+@dataclass(eq=False)
+class Scrub:
+    """The passes of one broker over its closed segments."""
 
-    clock: Clock
+    partitions: PartitionTable
     directory: LogDirectory
     fs: FileSystem
-    live_config: LiveConfig
-    metrics: Metrics
+    clock: Clock
     offload: Offload
-    partitions: PartitionTable
+    metrics: Metrics
+    config: LiveConfig
+
+    async def run(self) -> None:
+        """One pass every ``seglog.scrub.interval.ms``; the first is ``log.initial.task.delay.ms`` after the start."""
+        boundary = TaskBoundary("scrub")
+        may_begin = trio.current_time() + self.config.current.log_initial_task_delay_ms / 1000
+        while True:
+            if not self._bytes_per_second:
+                log.info("scrub_disabled", consequence="damage is found only when it is read")
+            while not self._bytes_per_second:
+                await self.config.wait()
+            await trio.sleep_until(may_begin)
+            began = trio.current_time()
+            await self.scrub_all(boundary)
+            await self.config.sleep(lambda: self.config.current.seglog_scrub_interval_ms / 1000, since=began)
 
     @property
-    def config(self) -> BrokerConfig:
-        """The configuration in force."""
-        ...
+    def _bytes_per_second(self) -> int:
+        return self.config.current.seglog_scrub_bytes_per_second
 
+    async def scrub_all(self, boundary: TaskBoundary) -> None:
+        """One pass over the closed segments of all partitions."""
+        metrics, began = self.metrics, trio.current_time()
+        before = metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings
+        partitions = list(self.partitions.values())
+        async with self.offload.scrubber(self.fs) as scrubber:
+            for number, partition in enumerate(partitions):
+                metrics.scrub_pass_ratio = number / len(partitions)
+                await trio.lowlevel.checkpoint()
+                await boundary.run(partition, partial(self._scrub_partition, scrubber))
+        metrics.scrub_pass_ratio = 1.0
+        metrics.scrub_passes += 1
+        metrics.scrub_last_pass_ms = self.clock.now_ms()
+        log.info(
+            "scrub_pass_finished",
+            segments=metrics.scrubbed_segments - before[0],
+            bytes=metrics.scrubbed_bytes - before[1],
+            findings=metrics.scrub_findings - before[2],
+            seconds=round(trio.current_time() - began, 3),
+        )
 
-async def run_scrubs(broker: Services) -> None:
-    """One pass every ``seglog.scrub.interval.ms``; the first is ``log.initial.task.delay.ms`` after the start."""
-    boundary = TaskBoundary("scrub")
-    may_begin = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
-    while True:
-        await _wait_until_enabled(broker)
-        await trio.sleep_until(may_begin)
-        began = trio.current_time()
-        await scrub_all(broker, boundary)
-        await broker.live_config.sleep(lambda: broker.config.seglog_scrub_interval_ms / 1000, since=began)
-
-
-async def _wait_until_enabled(broker: Services) -> None:
-    if not broker.config.seglog_scrub_bytes_per_second:
-        log.info("scrub_disabled", consequence="damage is found only when it is read")
-    while not broker.config.seglog_scrub_bytes_per_second:
-        await broker.live_config.wait()
-
-
-async def scrub_all(broker: Services, boundary: TaskBoundary) -> None:
-    """One pass over the closed segments of all partitions."""
-    metrics, began = broker.metrics, trio.current_time()
-    before = metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings
-    partitions = list(broker.partitions.values())
-    async with broker.offload.scrubber(broker.fs) as scrubber:
-        for number, partition in enumerate(partitions):
-            metrics.scrub_pass_ratio = number / len(partitions)
-            await trio.lowlevel.checkpoint()
-            await boundary.run(partition, _PartitionScrub(broker, scrubber).run)
-    metrics.scrub_pass_ratio = 1.0
-    metrics.scrub_passes += 1
-    metrics.scrub_last_pass_ms = broker.clock.now_ms()
-    log.info(
-        "scrub_pass_finished",
-        segments=metrics.scrubbed_segments - before[0],
-        bytes=metrics.scrubbed_bytes - before[1],
-        findings=metrics.scrub_findings - before[2],
-        seconds=round(trio.current_time() - began, 3),
-    )
-
-
-class _PartitionScrub:
-    def __init__(self, broker: Services, scrubber: Workers) -> None:
-        self._broker = broker
-        self._scrubber = scrubber
-
-    async def run(self, partition: Partition) -> None:
+    async def _scrub_partition(self, scrubber: Workers, partition: Partition) -> None:
         """Scrub the segments that are closed now, unless they leave the log before they are read."""
         bases = partition.log.segments.bases[:-1]
         left = set(bases)
         partition.findings = {base: what for base, what in partition.findings.items() if base in left}
         for base in bases:
-            if partition.is_deleted or not self._broker.config.seglog_scrub_bytes_per_second:
+            if partition.is_deleted or not self._bytes_per_second:
                 return
             segment = partition.log.segments.at(base)
             if segment is not None and _next_base(partition, segment) is not None:
-                await self._scrub(partition, segment)
+                await self._scrub_segment(scrubber, partition, segment)
 
-    async def _scrub(self, partition: Partition, segment: Segment) -> None:
+    async def _scrub_segment(self, scrubber: Workers, partition: Partition, segment: Segment) -> None:
         try:
-            result = await self._scrubber.run(SCRUB, self._job(partition, segment))
+            result = await scrubber.run(SCRUB, self._job(partition, segment))
         except WorkerError as error:
             if partition.is_deleted or _next_base(partition, segment) is None:
                 return
@@ -124,10 +111,10 @@ class _PartitionScrub:
             return
         # Meanwhile the segment may have been compacted or deleted, and another may have its name.
         if partition.is_deleted or _next_base(partition, segment) is None:
-            await self._broker.offload.maintenance(_remove_rebuilt, self._broker.fs, segment, result)
+            await self.offload.maintenance(_remove_rebuilt, self.fs, segment, result)
             return
-        self._broker.metrics.scrubbed_segments += 1
-        self._broker.metrics.scrubbed_bytes += result.measured.size
+        self.metrics.scrubbed_segments += 1
+        self.metrics.scrubbed_bytes += result.measured.size
         self._apply(partition, segment, result)
         if result.damaged:
             await partition.save_state()
@@ -135,7 +122,7 @@ class _PartitionScrub:
     def _job(self, partition: Partition, segment: Segment) -> ScrubJob:
         config, next_base = partition.log.config, _next_base(partition, segment)
         assert next_base is not None, "the segment is in the log, and closed"
-        known = self._broker.directory.registry.topics.get(partition.topic)
+        known = self.directory.registry.topics.get(partition.topic)
         return ScrubJob(
             partition.log.directory,
             segment.base_offset,
@@ -143,14 +130,14 @@ class _PartitionScrub:
             index_interval=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
             is_adopted=known is not None and bool(known.notes),
-            bytes_per_second=self._broker.config.seglog_scrub_bytes_per_second,
+            bytes_per_second=self._bytes_per_second,
         )
 
     def _apply(self, partition: Partition, segment: Segment, result: ScrubResult) -> None:
         """Act on the result. After an OSError or StorageError the next pass does the rest."""
         facts = {"topic": partition.topic, "partition": partition.number, "segment": segment.base_offset}
         for damage in partition.log.note_damage(result.damaged):
-            self._broker.metrics.scrub_findings += 1
+            self.metrics.scrub_findings += 1
             log.error(
                 "damage_found",
                 **facts,
@@ -169,7 +156,7 @@ class _PartitionScrub:
             segment.checksum.begin(result.measured)
             segment.checksum.save()
         if result.index_problems:
-            self._broker.metrics.scrub_findings += 1
+            self.metrics.scrub_findings += 1
             log.warning("index_wrong", **facts, reason="; ".join(result.index_problems), rebuilt=len(result.rebuilt))
         if result.rebuilt:
             partition.log.replace_indexes(segment, result.rebuilt)
@@ -177,7 +164,7 @@ class _PartitionScrub:
     def _report(self, partition: Partition, segment: Segment, what: str) -> None:
         """Log a finding once, and have ``ping`` report it."""
         if partition.findings.get(segment.base_offset) != what:
-            self._broker.metrics.scrub_findings += 1
+            self.metrics.scrub_findings += 1
             partition.findings[segment.base_offset] = what
             log.error("scrub_finding", topic=partition.topic, partition=partition.number, what=what)
 

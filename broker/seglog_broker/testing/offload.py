@@ -13,7 +13,7 @@ from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.storage.segment.segment import first_at
-from seglog_broker.workers.jobs.cleaner import CLEANING
+from seglog_broker.workers.jobs import CLEANING
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, Tools
 from seglog_broker.workers.messages import BUG, WorkerError
 from seglog_broker.workers.pool import Workers
@@ -87,7 +87,7 @@ class InlineOffload(Offload):
         yield InlineWorkers(fs, clock)
 
 
-class InlineWorkers:
+class InlineWorkers(Workers):
     """Runs jobs of every kind on the loop, each after one checkpoint."""
 
     def __init__(self, fs: FileSystem, clock: Clock | None = None) -> None:

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import traceback
-from importlib import import_module
 from queue import SimpleQueue
 from typing import Final, NoReturn
 
@@ -18,6 +17,7 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, PosixFileSystem
 from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.os_errors import why
+from seglog_broker.workers.jobs import WORKERS
 from seglog_broker.workers.kinds import Tools, WorkerKind
 from seglog_broker.workers.messages import (
     BUG,
@@ -43,7 +43,7 @@ def main() -> NoReturn:
     _leave_signals_to_broker()
     requests: Requests = SimpleQueue()
     threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
-    worker: WorkerKind = import_module(f"seglog_broker.workers.jobs.{sys.argv[1]}").WORKER
+    worker = WORKERS[sys.argv[1]]
     os.nice(worker.niceness)
     tools = Tools(PosixFileSystem(), SystemClock())
     while True:

@@ -55,7 +55,7 @@ class JobKind(Generic[JobT, AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class WorkerKind:
-    """A kind of process. ``name`` is its module in ``workers.jobs``, and the argument of the process."""
+    """A kind of process; ``name`` is its argument."""
 
     name: str
     jobs: tuple[JobKind[Any, Any], ...]

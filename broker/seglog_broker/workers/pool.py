@@ -4,7 +4,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from subprocess import PIPE
-from typing import IO, Final, Protocol, Self
+from typing import IO, Final, Self
 
 import trio
 
@@ -32,8 +32,8 @@ def _ignore(_: int) -> None:
     """A ``Progress`` that does nothing."""
 
 
-class Workers(Protocol):
-    """Runs jobs: a pool of processes, or its inline double in tests."""
+class Workers:
+    """Runs jobs: ``WorkerPool``, or its inline double in tests."""
 
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
@@ -42,10 +42,10 @@ class Workers(Protocol):
 
         ``payload`` are bytes for the job. Raises WorkerError if the job failed, OSError if no process could be started.
         """
-        ...
+        raise NotImplementedError
 
 
-class WorkerPool:
+class WorkerPool(Workers):
     """At most ``processes_max`` processes of one kind, each with one job at a time; other jobs wait in their order.
 
     A job that finds no idle process starts one, which is kept for later jobs. A process is replaced when it died, or
@@ -69,7 +69,7 @@ class WorkerPool:
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
     ) -> AnswerT:
-        """As ``Workers.run``."""
+        """See Workers."""
         async with self._limit:
             process = self._idle.pop() if self._idle else await self._start()
             can_be_kept = False

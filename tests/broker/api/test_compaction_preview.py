@@ -5,10 +5,10 @@ import pytest
 from seglog_broker.api import compaction_preview as dry_runs
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.server import compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.tasks.compaction import Rounds
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.workers.messages import WorkerError
@@ -70,7 +70,7 @@ async def test_a_preview_has_what_the_round_then_drops() -> None:
     dropped = [drop for drop in told if drop is not None]
     assert len(dropped) == len(segments) - 1
     assert offload.jobs[0].dry_run
-    assert await Rounds(broker).clean_next()
+    assert await compaction_of(broker).clean_next()
     cleaner = broker.partitions["t", 0].log.state.cleaner
     assert cleaner.bytes_before - cleaner.bytes_after == sum(drop.size for drop in dropped)
     assert before - broker.partitions["t", 0].log.size == sum(drop.size for drop in dropped)

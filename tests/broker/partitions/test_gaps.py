@@ -7,7 +7,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.partitions.gaps import GAPS_MAX
+from seglog_broker.partitions.fetch_response import GAPS_MAX
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damaged_range import DamagedRange

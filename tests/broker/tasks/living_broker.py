@@ -1,6 +1,6 @@
 """A broker whose background tasks run under trio's mock clock, which its disk and its wall clock follow."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,8 +31,6 @@ START_MS = 1_700_000_000_000
 
 NO_BALLAST = "seglog.disk.ballast.bytes=0"
 """On a disk in memory it would only slow things down."""
-
-Task = Callable[[Broker], Awaitable[None]]
 
 
 class LoopClock:
@@ -88,15 +86,15 @@ class HeldOffload(InlineOffload):
 
 @asynccontextmanager
 async def living(
-    fs: FileSystem, clock: Clock, *flags: str, offload: Offload | None = None, tasks: Sequence[Task] = TASKS
+    fs: FileSystem, clock: Clock, *flags: str, offload: Offload | None = None, tasks: Collection[str] = TASKS.keys()
 ) -> AsyncIterator[Broker]:
-    """The broker with its tasks running; it is stopped cleanly at the end."""
+    """The broker with these tasks running; it is stopped cleanly at the end."""
     config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags])
     broker = Broker.open(config, fs, clock, offload or InlineOffload())
     try:
         async with trio.open_nursery() as nursery:
-            for task in tasks:
-                nursery.start_soon(task, broker)
+            for name in tasks:
+                nursery.start_soon(TASKS[name], broker)
             await wait_all_tasks_blocked()  # whatever they do first, they have done it
             yield broker
             nursery.cancel_scope.cancel()

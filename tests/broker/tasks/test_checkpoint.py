@@ -7,14 +7,12 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.tasks.checkpoint import run_checkpoints
-from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import HeldOffload, LoopClock, TimedDisk, append, living, log_name, with_topic
 
 EVERY_MINUTE = "log.flush.offset.checkpoint.interval.ms=60000"
-ONLY = (run_checkpoints,)
+ONLY = ("checkpoints",)
 
 
 def remembered(broker: Broker, partition: int = 0) -> PartitionState:
@@ -80,7 +78,7 @@ async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(
 async def test_a_topic_that_is_deleted_and_made_again_while_a_state_waits_is_not_touched_by_it(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=(run_checkpoints, run_deletions)) as broker:
+    async with living(fs, clock, EVERY_MINUTE, tasks=("checkpoints", "deletions")) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 9)
         old = broker.partitions["t", 0]

@@ -13,12 +13,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.server import TASKS, compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, read_file
-from seglog_broker.tasks.checkpoint import run_checkpoints
-from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX, Rounds, run_compaction
-from seglog_broker.tasks.deletion import run_deletions
-from seglog_broker.tasks.retention import run_retention
+from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_broker.workers import pool
 from seglog_broker.workers.messages import DIED, WorkerError
@@ -54,7 +52,7 @@ from tests.broker.tasks.living_broker import (
 from tests.logs import flip_bit, read_around, verify
 from tests.processes import clean_environment
 
-ONLY = (run_compaction, run_deletions)
+ONLY = ("compaction", "deletions")
 SHORT = ("log.segment.delete.delay.ms=100", "log.flush.offset.checkpoint.interval.ms=30000")
 BACKOFF = "log.cleaner.backoff.ms=1000"
 COMPACT: Final[dict[str, Any]] = {
@@ -245,7 +243,7 @@ async def test_a_cleaner_that_comes_too_late_for_the_first_takes_the_next_at_onc
         fill(broker, 5, partition=0)
         fill(broker, 2, partition=1)
         offload.hold_cleaners()
-        rounds = Rounds(broker)
+        rounds = compaction_of(broker)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(rounds.clean_next)
             nursery.start_soon(rounds.clean_next)
@@ -291,7 +289,7 @@ async def test_short_rounds_of_many_topics_keep_to_the_rate_together(
             fill(broker, 2, topic=f"t{number}")
         offload.clean = noted  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(run_compaction, broker)
+            nursery.start_soon(TASKS["compaction"], broker)
             await trio.sleep(100)
             nursery.cancel_scope.cancel()
     assert len(moved) == 10
@@ -335,7 +333,7 @@ async def test_the_pause_has_a_longest_length_however_often_it_fails(
         await with_topic(broker, **COMPACT)
         fill(broker)
         partition = broker.partitions["t", 0]
-        rounds = Rounds(broker)
+        rounds = compaction_of(broker)
         for _ in range(2000):
             rounds._note_outcome(partition, succeeded=False)
         assert not await rounds.clean_next()
@@ -400,7 +398,7 @@ FULL = [
 async def test_whatever_fails_once_is_tried_again_and_in_the_end_the_log_is_compacted(
     fault: Fault, autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
-    async with living(fs, clock, BACKOFF, *SHORT, offload=offload, tasks=(*ONLY, run_checkpoints)) as broker:
+    async with living(fs, clock, BACKOFF, *SHORT, offload=offload, tasks=(*ONLY, "checkpoints")) as broker:
         await with_topic(broker, **COMPACT)
         fill(broker, 6)
         expected = latest(broker)
@@ -665,7 +663,7 @@ async def test_retention_leaves_a_partition_alone_while_it_is_compacted_and_come
 ) -> None:
     config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": 100_000}
     flags = (BACKOFF, "log.retention.check.interval.ms=10000")
-    async with living(fs, clock, *flags, offload=offload, tasks=(*ONLY, run_retention)) as broker:
+    async with living(fs, clock, *flags, offload=offload, tasks=(*ONLY, "retention")) as broker:
         await with_topic(broker, **config)
         offload.hold_cleaners()
         fill(broker, 3)
@@ -964,14 +962,14 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
         await with_topic(broker, **COMPACT)
         fill(broker, 4)
         expected = latest(broker)
-        rounds = Rounds(broker)
+        rounds = compaction_of(broker)
         assert await rounds.clean_next()
         log = broker.partitions["t", 0].log
         assert "-9" in str(log.state.cleaner.last_error)
         assert len(bases(broker)) == 5
         assert not await rounds.clean_next(), "not at once"
         monkeypatch.setattr(pool, "COMMAND", command)
-        rounds = Rounds(broker)
+        rounds = compaction_of(broker)
         assert await rounds.clean_next()
         assert log.state.cleaner.last_error is None
         assert is_compacted(broker)

@@ -9,8 +9,7 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.tasks.deletion import RETRY_SECONDS, run_deletions
-from seglog_broker.tasks.retention import run_retention
+from seglog_broker.tasks.expiry import RETRY_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest, FetchPartition, FetchRequest
@@ -28,7 +27,7 @@ from tests.broker.tasks.living_broker import (
 )
 
 DELAY = "log.segment.delete.delay.ms=60000"
-ONLY = (run_deletions,)
+ONLY = ("deletions",)
 
 
 def directories(fs: ForgetfulFileSystem) -> list[str]:
@@ -173,7 +172,7 @@ async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_dire
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(
-        fs, clock, DELAY, "log.retention.check.interval.ms=10000", tasks=(run_retention, run_deletions)
+        fs, clock, DELAY, "log.retention.check.interval.ms=10000", tasks=("retention", "deletions")
     ) as broker:
         await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
         append(broker, 9)
@@ -196,7 +195,7 @@ async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
 ) -> None:
     offload = HeldOffload()
     flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living(fs, clock, *flags, offload=offload, tasks=(run_retention, run_deletions)) as broker:
+    async with living(fs, clock, *flags, offload=offload, tasks=("retention", "deletions")) as broker:
         await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
         append(broker, 9)
         await trio.sleep(11)
@@ -354,7 +353,7 @@ async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living(fs, clock, *flags, tasks=(run_retention, run_deletions)) as broker:
+    async with living(fs, clock, *flags, tasks=("retention", "deletions")) as broker:
         await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
         append(broker, 9)
         await trio.sleep(11)

@@ -5,7 +5,7 @@ import trio
 
 from seglog_broker.server import TASKS
 from seglog_broker.storage.io.filenames import LOCK_FILE
-from seglog_broker.tasks.directory_watch import LOOK_SECONDS
+from seglog_broker.tasks.resources import DIRECTORY_SECONDS
 from seglog_protocol.errors import LogDirectoryError, PartitionReadOnlyError
 from seglog_protocol.messages import AppendPartition, AppendRequest
 from tests.appends import append_request
@@ -46,8 +46,8 @@ async def test_a_broker_whose_directory_is_replaced_stops_and_says_why(
     with pytest.RaisesGroup(LogDirectoryError, flatten_subgroups=True) as caught:
         async with living(fs, clock, tasks=TASKS) as broker:
             await with_topic(broker)
-            await trio.sleep(10 * LOOK_SECONDS)
+            await trio.sleep(10 * DIRECTORY_SECONDS)
             assert broker.directory.lock.is_in_place
             replace(fs)
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * DIRECTORY_SECONDS)
     assert "was removed or replaced" in str(caught.value.exceptions)

@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
-from seglog_broker.tasks.flush import LOOK_SECONDS_MAX, run_background_flushes
+from seglog_broker.tasks.durability import LOOK_SECONDS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
 
-ONLY = (run_background_flushes,)
+ONLY = ("flushes",)
 
 
 def durable(broker: Broker, partition: int = 0) -> int:

@@ -11,10 +11,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.runtime.slow_readers import REMOVED_PATIENCE_SECONDS, CutError, Held
-from seglog_broker.tasks.checkpoint import run_checkpoints
-from seglog_broker.tasks.deletion import run_deletions
-from seglog_broker.tasks.free_space import BALLAST_RETRY_SECONDS, LOOK_SECONDS, run_free_space
-from seglog_broker.tasks.retention import run_retention
+from seglog_broker.server import TASKS
+from seglog_broker.tasks.resources import BALLAST_RETRY_SECONDS, SPACE_SECONDS
 from seglog_broker.testing.forgetful import PROCESS_KILL, Fault
 from seglog_protocol.errors import DiskFullError
 from seglog_protocol.messages import (
@@ -42,7 +40,7 @@ from tests.broker.tasks.living_broker import (
 )
 from tests.logs import batch_of_size
 
-ONLY = (run_free_space,)
+ONLY = ("free space",)
 MARKS = (
     "seglog.disk.free.soft.bytes=20000",
     "seglog.disk.free.hard.bytes=10000",
@@ -71,7 +69,7 @@ async def test_below_the_hard_mark_appends_are_refused_until_the_soft_one_and_al
         append(broker, 3)
         with capture_logs() as logged:
             fs.limit_free_bytes(9_000)
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
             error = refusal(broker)
             assert (error.retriable, error.hard, error.soft) == (True, 10_000, 20_000)
             assert error.free >= 9_000
@@ -86,10 +84,10 @@ async def test_below_the_hard_mark_appends_are_refused_until_the_soft_one_and_al
             numbers = broker.read_metrics().metrics
             assert (numbers["disk_full"], numbers["ballast_bytes"]) == (1, 0)
             fs.limit_free_bytes(22_000)  # still below the soft mark, as the ballast is still to be made
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
             refusal(broker)
             fs.limit_free_bytes(24_000)
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
             append(broker)
         assert [entry["event"] for entry in logged if entry["log_level"] in {"warning", "error"}] == [
             "disk_full",
@@ -105,7 +103,7 @@ async def test_between_the_marks_the_broker_only_warns(autojump_clock: object, c
         await with_topic(broker)
         with capture_logs() as logged:
             fs.limit_free_bytes(19_000)
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
             append(broker)
         assert [entry["event"] for entry in logged] == ["disk_filling_up"]
         assert [problem for problem in broker.hello().problems if "filling up" in problem]
@@ -131,15 +129,15 @@ async def test_the_ballast_is_made_given_up_and_made_again(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, *MARKS, tasks=ONLY) as broker:
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         assert fs.stat(BALLAST).size == 3000
         fs.limit_free_bytes(0)
-        await trio.sleep(2 * LOOK_SECONDS)
+        await trio.sleep(2 * SPACE_SECONDS)
         assert not fs.exists(BALLAST)
         assert fs.free_bytes("/data") == 3000
         fs.limit_free_bytes(100_000)
         fs.inject(Fault("fdatasync", BALLAST, errno.ENOSPC))  # a quota, perhaps
-        await trio.sleep(2 * LOOK_SECONDS)
+        await trio.sleep(2 * SPACE_SECONDS)
         assert not fs.exists(BALLAST)
         await trio.sleep(BALLAST_RETRY_SECONDS)
         assert fs.stat(BALLAST).size == 3000
@@ -149,14 +147,14 @@ async def test_the_ballast_is_made_given_up_and_made_again(
 async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    tasks = (run_free_space, run_retention, run_deletions)
+    tasks = ("free space", "retention", "deletions")
     times = ("log.retention.check.interval.ms=5000", "log.segment.delete.delay.ms=1000")
     async with living(fs, clock, *MARKS, *times, tasks=tasks) as broker:
         await with_topic(broker, segment_bytes=1024, retention_ms=-1)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         append(broker, 400)  # 102,400 bytes
         fs.limit_free_bytes(9_000)
-        await trio.sleep(2 * LOOK_SECONDS)
+        await trio.sleep(2 * SPACE_SECONDS)
         refusal(broker)
         await broker.alter_topic(AlterTopicRequest("t", config={"retention.bytes": 50_000}))
         await trio.sleep(10)
@@ -181,11 +179,11 @@ async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(
 async def test_retention_that_finds_no_room_takes_that_of_the_ballast_before_the_next_look(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, fault: Fault
 ) -> None:
-    tasks = (run_free_space, run_retention, run_deletions)
+    tasks = ("free space", "retention", "deletions")
     async with living(fs, clock, *MARKS, "log.retention.check.interval.ms=61000", tasks=tasks) as broker:
         await with_topic(broker, retention_ms=10_000, file_delete_delay_ms=500)
         append(broker, 4)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         fs.inject(fault)
         with capture_logs() as logged:
             await trio.sleep(61)
@@ -208,11 +206,11 @@ def files_of(fs: TimedDisk, topic: str = "t") -> list[str]:
 async def test_what_is_truncated_or_deleted_on_a_full_disk_makes_room_at_once(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, marks: Sequence[str], way: str
 ) -> None:
-    tasks = (run_free_space, run_retention, run_deletions)
+    tasks = ("free space", "retention", "deletions")
     async with living(fs, clock, *marks, tasks=tasks) as broker:
         await with_topic(broker, segment_bytes=20_000)
         append(broker, 400)  # 102,400 bytes, the last of them in the active segment
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         fs.limit_free_bytes(200)
         began = trio.current_time()
         if way == "truncate":
@@ -225,7 +223,7 @@ async def test_what_is_truncated_or_deleted_on_a_full_disk_makes_room_at_once(
         if way == "truncate":
             assert names(fs) == {log_name(400)}
             assert broker.partitions["t", 0].log.log_start_offset == 400
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
             append(broker)
         else:
             assert not files_of(fs)
@@ -234,13 +232,13 @@ async def test_what_is_truncated_or_deleted_on_a_full_disk_makes_room_at_once(
 async def test_a_directory_renamed_to_record_its_deletion_is_reported_once(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    async with living(fs, clock, *UNMARKED, tasks=(run_free_space, run_deletions)) as broker:
+    async with living(fs, clock, *UNMARKED, tasks=("free space", "deletions")) as broker:
         await with_topic(broker, partitions=2)
         append(broker, 40)
         fs.limit_free_bytes(0)
         with capture_logs() as logged:
             await broker.delete_topic(DeleteTopicRequest("t"))
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
         removed = [entry["what"].partition(".")[0] for entry in logged if entry["event"] == "files_removed"]
         assert sorted(removed) == ["/data/t-0", "/data/t-1"]
         assert not files_of(fs)
@@ -260,15 +258,15 @@ async def found_after_a_kill(fs: TimedDisk, clock: LoopClock) -> tuple[int, list
 async def test_a_log_start_acknowledged_on_a_full_disk_survives_a_kill(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, marks: Sequence[str], is_remembered: bool
 ) -> None:
-    tasks = (run_free_space, run_retention, run_deletions)
+    tasks = ("free space", "retention", "deletions")
     async with living(fs, clock, *marks, tasks=tasks) as broker:
         await with_topic(broker, segment_bytes=20_000)
         append(broker, 400)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         if is_remembered:
             await broker.partitions["t", 0].save_state()
         fs.limit_free_bytes(0)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         fs.limit_free_bytes(0)  # also where a ballast was
         [result] = (await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 200)]))).partitions
         assert (result.earliest, await found_after_a_kill(fs, clock)) == (200, (200, []))
@@ -281,7 +279,7 @@ async def test_the_ballast_is_given_up_for_a_log_start(autojump_clock: object, c
     async with living(fs, clock, *UNMARKED[:2], MARKS[2], tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker, 40)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         assert broker.directory.space.ballast
         fs.limit_free_bytes(0)
         assert broker.partitions["t", 0].log.log_start_offset == 0
@@ -295,7 +293,7 @@ async def test_a_log_start_that_finds_no_room_in_the_end_is_an_error_and_written
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, lacking: str
 ) -> None:
     limit = fs.limit_free_bytes if lacking == "bytes" else fs.limit_free_inodes
-    async with living(fs, clock, *UNMARKED, tasks=(run_free_space, run_retention, run_deletions)) as broker:
+    async with living(fs, clock, *UNMARKED, tasks=("free space", "retention", "deletions")) as broker:
         await with_topic(broker)
         append(broker, 40)
         limit(0)
@@ -303,11 +301,11 @@ async def test_a_log_start_that_finds_no_room_in_the_end_is_an_error_and_written
             await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 3)]))
         assert not [path for path in fs.snapshot() if path.endswith(".tmp")], "it would hold room that is needed"
         with capture_logs() as logged:
-            await trio.sleep(10 * LOOK_SECONDS)
+            await trio.sleep(10 * SPACE_SECONDS)
         assert [entry["event"] for entry in logged].count("state_not_written") <= 1, "nothing has changed"
         assert await found_after_a_kill(fs, clock) == (0, [])
         limit(None)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         assert await found_after_a_kill(fs, clock) == (3, [])
         assert b"t 0 3" in fs.snapshot()["/data/log-start-offset-checkpoint"]
         assert not broker.checkpoints.has_unwritten
@@ -318,17 +316,17 @@ async def test_a_checkpoint_that_found_no_room_is_written_soon_after_there_is_so
 ) -> None:
     every_hour = "log.flush.offset.checkpoint.interval.ms=3600000"
     async with (
-        living(fs, clock, *UNMARKED, every_hour, tasks=(run_free_space,)) as broker,
+        living(fs, clock, *UNMARKED, every_hour, tasks=("free space",)) as broker,
         trio.open_nursery() as tasks,
     ):
         await with_topic(broker)
         append(broker)
         fs.limit_free_bytes(0)
-        tasks.start_soon(run_checkpoints, broker)
-        await trio.sleep(LOOK_SECONDS)
+        tasks.start_soon(TASKS["checkpoints"], broker)
+        await trio.sleep(SPACE_SECONDS)
         assert [problem for problem in broker.hello().problems if "checkpoint is held up" in problem]
         fs.limit_free_bytes(None)
-        await trio.sleep(LOOK_SECONDS + 1)
+        await trio.sleep(SPACE_SECONDS + 1)
         assert not broker.hello().problems
         tasks.cancel_scope.cancel()
 
@@ -336,18 +334,18 @@ async def test_a_checkpoint_that_found_no_room_is_written_soon_after_there_is_so
 async def test_what_waits_to_be_removed_goes_when_the_disk_is_full_and_a_failure_is_not_tried_at_once(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    tasks = (run_free_space, run_retention, run_deletions)
+    tasks = ("free space", "retention", "deletions")
     async with living(fs, clock, *MARKS, tasks=tasks) as broker:
         for topic in ("t", "u"):
             await with_topic(broker, topic, segment_bytes=1024)
             append(broker, 40, topic=topic)
             await broker.delete_topic(DeleteTopicRequest(topic))
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         assert files_of(fs), "there is room: it waits for file.delete.delay.ms"
         fs.inject(Fault("remove_tree", lambda path: "/t-0." in path, errno.EIO, sticky=True))
         fs.limit_free_bytes(0)
         with capture_logs() as logged:
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
             assert not files_of(fs, "u")
             assert [entry["event"] for entry in logged].count("deletion_postponed") == 1
         fs.heal()
@@ -358,15 +356,15 @@ async def test_what_waits_to_be_removed_goes_when_the_disk_is_full_and_a_failure
 async def test_inodes_that_ran_out_are_a_full_disk_that_is_named_as_such(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    tasks = (run_free_space, run_deletions)
+    tasks = ("free space", "deletions")
     async with living(fs, clock, *MARKS, tasks=tasks) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 400)
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SPACE_SECONDS)
         assert broker.read_metrics().metrics["disk_free_inodes"] == -1
         fs.limit_free_inodes(3)  # of some 500: a hundredth is the mark
         with capture_logs() as logged:
-            await trio.sleep(2 * LOOK_SECONDS)
+            await trio.sleep(2 * SPACE_SECONDS)
         assert [(e["event"], e["free_inodes"]) for e in logged if e["event"] == "disk_full"] == [("disk_full", 3)]
         error = refusal(broker)
         assert "inodes" in error.message
@@ -376,7 +374,7 @@ async def test_inodes_that_ran_out_are_a_full_disk_that_is_named_as_such(
             await broker.create_topic(CreateTopicRequest("more", 1, {}))
         assert (await fetch(broker, 0)).error is None
         await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 200)]))
-        await trio.sleep(2 * LOOK_SECONDS)
+        await trio.sleep(2 * SPACE_SECONDS)
         append(broker)
         assert not broker.hello().problems
 
@@ -425,7 +423,7 @@ async def test_readers_of_removed_files_are_cut_after_ten_seconds_of_a_full_disk
                 fs.limit_free_bytes(0)
                 await trio.sleep(100)
             assert set(ended) == {"removed"}
-            assert REMOVED_PATIENCE_SECONDS <= ended["removed"] - began <= REMOVED_PATIENCE_SECONDS + 2 * LOOK_SECONDS
+            assert REMOVED_PATIENCE_SECONDS <= ended["removed"] - began <= REMOVED_PATIENCE_SECONDS + 2 * SPACE_SECONDS
             assert len(broker.transfers) == 0
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.server import TASKS
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.segment.segment_ends import holes_between
-from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
@@ -61,7 +61,7 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
     before = await _written(clean=clean)
     [fs, *_] = [_unlink(before, base) for base in gone]
     broker = _open(fs)
-    await run_hole_search(broker)
+    await TASKS["hole search"](broker)
     damaged = broker.partitions["t", 0].log.state.damaged
     missing = {offset for d in damaged if d.reason == "missing" for offset in range(d.start_offset, d.end_offset)}
     assert missing == {offset for base in gone for offset in range(base, base + 10)}
@@ -74,7 +74,7 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
     broker.close()
     again = _open(fs)
     assert again.partitions["t", 0].log.state.damaged == damaged, "remembered"
-    await run_hole_search(again)
+    await TASKS["hole search"](again)
     assert again.partitions["t", 0].log.state.damaged == damaged, "and noted once"
 
 
@@ -82,7 +82,7 @@ async def test_no_hole_is_reported_in_a_complete_log() -> None:
     before = await _written()
     assert isinstance(before.fs, ForgetfulFileSystem)
     broker = _open(before.fs)
-    await run_hole_search(broker)
+    await TASKS["hole search"](broker)
     assert broker.hello().problems == []
     assert broker.partitions["t", 0].log.state.damaged == []
 
@@ -92,7 +92,7 @@ async def test_in_a_compacted_log_no_hole_is_reported() -> None:
     fs = _unlink(before, 10)
     write_file_atomically(fs, "/data/cleaner-offset-checkpoint", b"0\n1\nt 0 20\n")
     broker = _open(fs)
-    await run_hole_search(broker)
+    await TASKS["hole search"](broker)
     assert broker.partitions["t", 0].log.state.damaged == []
 
 

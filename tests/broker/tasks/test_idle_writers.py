@@ -3,11 +3,11 @@
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.tasks.idle_writers import LOOK_SECONDS, run_idle_writers
+from seglog_broker.tasks.resources import IDLE_WRITERS_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 
-ONLY = (run_idle_writers,)
+ONLY = ("idle writers",)
 
 
 def awake(broker: Broker) -> list[int]:
@@ -25,7 +25,7 @@ async def test_the_longest_idle_writers_close_their_files_until_the_limit_holds(
             append(broker, partition=number)
             await trio.sleep(0.01)
         assert broker.directory.handles.excess == 5
-        await trio.sleep(2 * LOOK_SECONDS)
+        await trio.sleep(2 * IDLE_WRITERS_SECONDS)
         assert broker.directory.handles.excess == 0
         assert awake(broker) == [5, 6, 7]
         found = fs.found_after(POWER_LOSS)

@@ -5,14 +5,13 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
 from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult
 from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic
 
-TASKS = (run_producer_expiry,)
+TASKS = ("producer expiry",)
 FLAGS = ("producer.id.expiration.ms=60000", "producer.id.expiration.check.interval.ms=10000")
 
 

@@ -17,6 +17,7 @@ from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_broker.workers import pool
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
 from seglog_broker.workers.messages import BUG, DIED, WorkerError
 from seglog_protocol.errors import (
@@ -69,7 +70,7 @@ class Workers(InlineOffload):
         self._gate.set()
 
     @asynccontextmanager
-    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator["_Worker"]:
+    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator[pool.Workers]:
         del descriptors
         yield _Worker(self, fs, clock)
 
@@ -90,7 +91,7 @@ class Workers(InlineOffload):
 
 
 @dataclass
-class _Worker:
+class _Worker(pool.Workers):
     workers: Workers
     fs: FileSystem
     clock: Clock

@@ -16,10 +16,6 @@ from seglog_broker.config.keys import Effect
 from seglog_broker.config.sources import CONFIG_BYTES_MAX
 from seglog_broker.reloading import differences, reload, taken_over
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.tasks.checkpoint import run_checkpoints
-from seglog_broker.tasks.producers import run_producer_expiry
-from seglog_broker.tasks.retention import run_retention
-from seglog_broker.tasks.scrub import run_scrubs
 from seglog_protocol.errors import InvalidConfigError
 from tests.broker.tasks.living_broker import NO_BALLAST, LoopClock, TimedDisk, append, living, with_topic
 
@@ -181,7 +177,7 @@ async def test_a_shorter_interval_brings_the_next_check_of_retention_forward(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     flags = ("log.retention.check.interval.ms=86400000", "log.initial.task.delay.ms=1000")
-    async with living(fs, clock, *flags, tasks=[run_retention]) as broker:
+    async with living(fs, clock, *flags, tasks=["retention"]) as broker:
         await with_topic(broker, segment_bytes=1024, retention_ms=10_000)
         append(broker, 8)
         await trio.sleep(3600)
@@ -196,7 +192,7 @@ async def test_the_scrub_is_switched_on_and_off_and_has_its_interval_changed(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     flags = ("seglog.scrub.bytes.per.second=0", "seglog.scrub.interval.ms=3600000")
-    async with living(fs, clock, *flags, tasks=[run_scrubs]) as broker:
+    async with living(fs, clock, *flags, tasks=["scrubs"]) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 14)
         await trio.sleep(10_000)
@@ -220,7 +216,7 @@ async def test_checkpoints_and_forgotten_producers_follow_their_intervals(
         "log.flush.offset.checkpoint.interval.ms=86400000",
         "producer.id.expiration.check.interval.ms=86400000",
     )
-    async with living(fs, clock, *flags, tasks=[run_checkpoints, run_producer_expiry]) as broker:
+    async with living(fs, clock, *flags, tasks=["checkpoints", "producer expiry"]) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 14)
         await trio.sleep(3600)

@@ -18,9 +18,6 @@ from seglog_broker.storage.directory.clock_file import decode_trusted_time, enco
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal
 from seglog_broker.storage.log.retention import AgeSource
-from seglog_broker.tasks.checkpoint import run_checkpoints
-from seglog_broker.tasks.deletion import run_deletions
-from seglog_broker.tasks.retention import run_retention
 from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol.errors import OffsetOutOfRangeError
 from seglog_protocol.messages import (
@@ -50,7 +47,7 @@ from tests.broker.tasks.living_broker import (
 )
 
 EVERY_MINUTE = "log.retention.check.interval.ms=60000"
-ONLY = (run_retention, run_deletions)
+ONLY = ("retention", "deletions")
 
 
 async def expiring(broker: Broker, *, partitions: int = 1, **config: str | int) -> None:
@@ -78,7 +75,7 @@ async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_t
     monkeypatch.setattr(segment_expiry.SegmentExpiry, "check", slow_check)
     clock = LoopClock()
     flags = (EVERY_MINUTE, "log.initial.task.delay.ms=30000")
-    async with living(TimedDisk(clock), clock, *flags, tasks=[run_retention]):
+    async with living(TimedDisk(clock), clock, *flags, tasks=["retention"]):
         await trio.sleep(400)
     assert times == [30, 90, 270, 330, 390], "one that is missed is not made up for"
 
@@ -206,7 +203,7 @@ async def test_a_clock_that_jumps_while_the_broker_is_stopped_deletes_nothing_ei
 ) -> None:
     clock = LoopClock()
     disk = TimedDisk(clock)
-    tasks = (*ONLY, run_checkpoints)
+    tasks = (*ONLY, "checkpoints")
     async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
         await expiring(broker, retention_ms=30 * 86_400_000)
         append(broker, 5)
@@ -226,7 +223,7 @@ async def test_a_clock_that_jumps_while_the_broker_is_stopped_deletes_nothing_ei
 async def test_a_stop_of_a_day_is_no_jump(autojump_clock: object) -> None:
     clock = LoopClock()
     disk = TimedDisk(clock)
-    async with living(disk, clock, tasks=(run_checkpoints,)):
+    async with living(disk, clock, tasks=("checkpoints",)):
         await trio.sleep(120)
     clock.jump_ms = 80_000_000
     async with living(disk, clock, tasks=[]) as broker:

@@ -5,11 +5,11 @@ import errno
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.tasks.roll import ROLL_CHECK_SECONDS, run_rolls
+from seglog_broker.tasks.expiry import ROLL_CHECK_SECONDS
 from seglog_broker.testing.forgetful import Fault
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, bases, living, with_topic
 
-TASKS = (run_rolls,)
+TASKS = ("rolls",)
 
 
 async def test_an_idle_segment_is_closed_at_most_one_check_after_segment_ms(autojump_clock: object) -> None:

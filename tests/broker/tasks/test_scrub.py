@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, read_file
-from seglog_broker.tasks.scrub import run_scrubs
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload, InlineWorkers
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
@@ -19,7 +18,7 @@ from seglog_protocol.errors import CorruptRecordError
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 from tests.logs import cut_file, flip_bit, verify
 
-ONLY = (run_scrubs,)
+ONLY = ("scrubs",)
 EVERY_HOUR = "seglog.scrub.interval.ms=3600000"
 
 

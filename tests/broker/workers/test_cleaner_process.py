@@ -15,7 +15,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.workers import pool
-from seglog_broker.workers.jobs.cleaner import CLEANING
+from seglog_broker.workers.jobs import CLEANING
 from seglog_broker.workers.messages import WorkerError, request_line
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log, run
@@ -150,7 +150,7 @@ def test_the_cleaner_ends_when_its_broker_does(stuck_log: Log) -> None:
 
 def test_the_daemon_and_its_side_of_the_cleaner_load_no_numpy() -> None:
     code = (
-        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.workers.jobs.cleaner\n"
+        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.workers.jobs\n"
         "sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -20,7 +20,7 @@ from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob, recover_partition, unread_tail
-from seglog_broker.workers.jobs.recoverer import RECOVERY, WORKER
+from seglog_broker.workers.jobs import RECOVERER, RECOVERY
 from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import WorkerPool
 from tests.logs import TOPIC_ID, append_one, batch_of_size
@@ -86,7 +86,7 @@ async def _worker() -> int:
 
 async def test_a_process_recovers_as_the_function_does_and_reports_progress(directory: str) -> None:
     told: list[int] = []
-    async with WorkerPool(WORKER) as recoverer:
+    async with WorkerPool(RECOVERER) as recoverer:
         outcome = await recoverer.run(RECOVERY, job(directory), progress=told.append)
         again = await recoverer.run(RECOVERY, job(directory))
     assert (outcome.end_offset, outcome.cut_bytes) == (_BATCHES, 4)
@@ -100,7 +100,7 @@ async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_d
     directory: str, tmp_path: Path
 ) -> None:
     nowhere = dataclasses.replace(job(directory), directory=str(tmp_path / "nowhere"))
-    async with WorkerPool(WORKER) as recoverer:
+    async with WorkerPool(RECOVERER) as recoverer:
         with pytest.raises(WorkerError, match="nowhere") as caught:
             await recoverer.run(RECOVERY, nowhere)
         assert caught.value.kind == "storage"
@@ -112,7 +112,7 @@ async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directo
         os.kill(await _worker(), signal.SIGKILL)
 
     asked = job(directory)
-    async with WorkerPool(WORKER) as recoverer:
+    async with WorkerPool(RECOVERER) as recoverer:
         with stuck(directory):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(kill)
@@ -124,7 +124,7 @@ async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directo
 
 async def test_cancellation_leaves_no_process_and_the_next_job_gets_another(directory: str) -> None:
     asked = job(directory)
-    async with WorkerPool(WORKER) as recoverer:
+    async with WorkerPool(RECOVERER) as recoverer:
         with stuck(directory):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(recoverer.run, RECOVERY, asked)
@@ -143,7 +143,7 @@ def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
 
 async def test_a_directory_stays_held_while_a_process_of_its_broker_lives(directory: str, tmp_path: Path) -> None:
     hold = _FS.hold(str(tmp_path))
-    async with WorkerPool(WORKER, descriptors=hold.descriptors) as recoverer:
+    async with WorkerPool(RECOVERER, descriptors=hold.descriptors) as recoverer:
         await recoverer.run(RECOVERY, job(directory))
         hold.release()  # as a kill would
         descriptor = os.open(tmp_path, os.O_RDONLY)

@@ -14,11 +14,10 @@ import trio
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.workers.jobs.closed_segment import scrub_segment
-from seglog_broker.workers.jobs.scrub_job import ScrubJob
-from seglog_broker.workers.jobs.scrubber import SCRUB, WORKER
+from seglog_broker.workers.jobs import SCRUB, SCRUBBER, ScrubJob
 from seglog_broker.workers.messages import WorkerError, answer_line, parse_reply, parse_request, request_line
 from seglog_broker.workers.pool import WorkerPool
+from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
 from tests.processes import clean_environment, told_of_nonsense, workers
@@ -49,7 +48,7 @@ def _no_process_left() -> Iterator[None]:
 
 
 async def test_a_scrubber_process_gives_the_same_results_as_the_function(log: Log) -> None:
-    async with WorkerPool(WORKER) as scrubber:
+    async with WorkerPool(SCRUBBER) as scrubber:
         for number in range(2):
             expected = scrub_segment(log.fs, job(log, number), Throttle(None, lambda: 0.0, lambda _: None))
             assert await scrubber.run(SCRUB, job(log, number)) == expected
@@ -64,7 +63,7 @@ def test_a_scrub_job_and_its_result_survive_json(log: Log) -> None:
 
 
 async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_done(log: Log) -> None:
-    async with WorkerPool(WORKER) as scrubber:
+    async with WorkerPool(SCRUBBER) as scrubber:
         with pytest.raises(WorkerError, match="nowhere") as caught:
             await scrubber.run(SCRUB, dataclasses.replace(job(log), directory=f"{log.directory}/nowhere"))
         assert caught.value.kind == "storage"
@@ -72,7 +71,7 @@ async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_d
 
 
 async def test_a_killed_process_is_an_error_and_another_one_does_the_next_job(log: Log) -> None:
-    async with WorkerPool(WORKER) as scrubber:
+    async with WorkerPool(SCRUBBER) as scrubber:
         await scrubber.run(SCRUB, job(log))
         (child,) = workers("scrubber")
         os.kill(child, signal.SIGKILL)
@@ -85,7 +84,7 @@ async def test_a_killed_process_is_an_error_and_another_one_does_the_next_job(lo
 async def test_cancellation_leaves_no_process(log: Log) -> None:
     os.mkfifo(f"{log.directory}/stuck.log")
     log.fs.rename(f"{log.directory}/stuck.log", log.path(0))  # opening it waits for somebody to write to it
-    async with WorkerPool(WORKER) as scrubber, trio.open_nursery() as nursery:
+    async with WorkerPool(SCRUBBER) as scrubber, trio.open_nursery() as nursery:
         nursery.start_soon(scrubber.run, SCRUB, job(log))
         while not workers("scrubber"):  # noqa: ASYNC110 - a process tells nobody that it began
             await trio.sleep(0.01)
@@ -101,7 +100,7 @@ def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
 
 def test_the_daemon_does_not_load_what_only_the_scrubber_needs() -> None:
     code = (
-        "import sys, seglog_broker.server, seglog_broker.workers.jobs.scrubber\n"
-        "sys.exit('seglog_broker.workers.jobs.closed_segment' in sys.modules)"
+        "import sys, seglog_broker.server, seglog_broker.workers.jobs\n"
+        "sys.exit('seglog_broker.workers.segment_scrub' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.workers.jobs.record_checker import CHECK, CheckJob
+from seglog_broker.workers.jobs import CHECK, CheckJob
 from seglog_broker.workers.messages import request_line
 from tests.processes import answer_to, worker
 

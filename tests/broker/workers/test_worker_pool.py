@@ -13,7 +13,7 @@ import trio
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.workers import pool
-from seglog_broker.workers.jobs.record_checker import CHECK, SEARCH, WORKER, CheckJob, SearchJob
+from seglog_broker.workers.jobs import CHECK, RECORD_CHECKER, SEARCH, CheckJob, SearchJob
 from seglog_broker.workers.kinds import JobKind, Tools
 from seglog_broker.workers.messages import (
     BUG,
@@ -106,7 +106,7 @@ def _begun(folder: Path) -> set[int]:
 
 
 async def test_jobs_of_several_kinds_with_bytes_go_through_one_process() -> None:
-    async with WorkerPool(WORKER) as checkers:
+    async with WorkerPool(RECORD_CHECKER) as checkers:
         for _ in range(2):
             await checkers.run(CHECK, KEYED, BATCH)
             assert (await checkers.run(SEARCH, SearchJob(15, 0), memoryview(BATCH))).found == (20, 1, -1)
@@ -115,7 +115,7 @@ async def test_jobs_of_several_kinds_with_bytes_go_through_one_process() -> None
 
 
 async def test_no_process_is_started_before_there_is_a_job() -> None:
-    async with WorkerPool(WORKER, 2):
+    async with WorkerPool(RECORD_CHECKER, 2):
         assert workers("record_checker") == []
 
 
@@ -127,7 +127,7 @@ async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle
     async def ask(timestamp: int) -> None:
         pids.append(await _pid(checkers, timestamp))
 
-    async with WorkerPool(WORKER, 2) as checkers:
+    async with WorkerPool(RECORD_CHECKER, 2) as checkers:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(ask, 0)
@@ -139,7 +139,7 @@ async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle
 
 
 async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(scripted: Path) -> None:
-    async with WorkerPool(WORKER) as checkers:
+    async with WorkerPool(RECORD_CHECKER) as checkers:
         first = await _pid(checkers, 9)
         for timestamp, kind, is_kept in ((2, STORAGE, True), (1, BUG, False)):
             with pytest.raises(WorkerError, match=str(first)) as caught:
@@ -149,7 +149,7 @@ async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(
 
 
 async def test_an_idle_process_that_was_killed_costs_one_job(scripted: Path) -> None:
-    async with WorkerPool(WORKER) as checkers:
+    async with WorkerPool(RECORD_CHECKER) as checkers:
         first = await _pid(checkers, 9)
         os.kill(first, signal.SIGKILL)
         with pytest.raises(WorkerError, match="the record_checker ended with status -9") as caught:
@@ -162,7 +162,7 @@ async def test_bytes_of_an_answer_come_behind_its_line_and_the_next_answer_behin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", _DEALING))
-    async with WorkerPool(WORKER) as dealers:
+    async with WorkerPool(RECORD_CHECKER) as dealers:
         for size in (1, 5, 300_000, 2):
             dealt = await dealers.run(_DEAL, _Wish(size))
             assert (dealt.note, bytes(dealt.payload)) == ("n", (b"line\n" * size)[:size])
@@ -185,7 +185,7 @@ def test_bytes_of_an_answer_do_not_go_through_json() -> None:
 
 async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "COMMAND", ("/nowhere/python",))
-    async with WorkerPool(WORKER) as checkers:
+    async with WorkerPool(RECORD_CHECKER) as checkers:
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
                 await checkers.run(CHECK, KEYED, BATCH)

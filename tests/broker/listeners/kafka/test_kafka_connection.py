@@ -240,7 +240,7 @@ async def test_one_unknown_name_of_a_request_gets_a_suggestion(monkeypatch: pyte
         looked_for.append(name)
         return ""
 
-    monkeypatch.setattr("seglog_broker.partitions.suggestions.nearest_name", nearest_name)
+    monkeypatch.setattr("seglog_broker.partitions.topic_names.nearest_name", nearest_name)
     async with kafka() as served:
         peer = await served.connect()
         await peer.send(produce(*[(f"missing{number}", 0, BATCH) for number in range(50)]), 9)

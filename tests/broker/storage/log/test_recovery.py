@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.partitions.gaps import gaps_of_read
+from seglog_broker.partitions.fetch_response import gaps_of_read
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState

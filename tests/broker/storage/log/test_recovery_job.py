@@ -25,7 +25,7 @@ from seglog_broker.storage.log.recovery_job import (
     unread_tail,
 )
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
-from seglog_broker.workers.jobs.recoverer import RECOVERY
+from seglog_broker.workers.jobs import RECOVERY
 from seglog_broker.workers.messages import answer_line, parse_reply, parse_request, request_line
 from tests.broker.storage.log.test_partition_log_producers import sent
 from tests.logs import (

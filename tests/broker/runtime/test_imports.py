@@ -5,15 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from seglog_broker.tasks.imports import MODULES
+from seglog_broker.runtime.interpreter import IMPORTED_LATER
 from tests.processes import clean_environment
 from tests.support import REPOSITORY
 
 ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
     "seglog_broker/runtime/signals.py": "before it serves",
-    "seglog_broker/workers/jobs/cleaner.py": "in the process, and in tests, where there is none",
-    "seglog_broker/workers/jobs/scrubber.py": "in the process, and in tests, where there is none",
+    "seglog_broker/workers/jobs.py": "in the process, and in tests, where there is none",
 }
 """Modules whose imports inside functions are no matter of a broker that serves."""
 
@@ -44,16 +43,18 @@ def test_every_module_imported_inside_a_function_is_imported_after_the_start() -
     """An import when no descriptor was left ended the connection, or the broker, that needed it."""
     files = loaded_by_the_daemon()
     assert len(files) > 50
-    packages = {name.partition(".")[0] for name in MODULES} - {"seglog_protocol"}  # of ours each module has to be named
+    packages = {name.partition(".")[0] for name in IMPORTED_LATER} - {
+        "seglog_protocol"
+    }  # of ours each module has to be named
     for file in files:
         place = "/".join(file.relative_to(REPOSITORY).parts[1:])
         if place not in ELSEWHERE:
             missing = {
                 name
-                for name in imported_inside_functions(file) - set(MODULES)
+                for name in imported_inside_functions(file) - set(IMPORTED_LATER)
                 if name.partition(".")[0] not in packages
             }
-            assert not missing, f"{place} imports {missing}: add it to tasks/imports.py"
+            assert not missing, f"{place} imports {missing}: add it to runtime/interpreter.py"
 
 
 def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> None:
@@ -64,10 +65,10 @@ def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> 
         "import seglog_broker.server\n"
         "from seglog_broker.config import ConfigSources\n"
         "from seglog_broker.storage.io.fsync_queue import sync_in_kernel\n"
-        "from seglog_broker.tasks.imports import MODULES\n"
+        "from seglog_broker.runtime.interpreter import IMPORTED_LATER\n"
         "from seglog_protocol.checksum import crc32c\n"
         "from seglog_protocol.compression import Codec, compress, decompress\n"
-        "for name in MODULES: import_module(name)\n"
+        "for name in IMPORTED_LATER: import_module(name)\n"
         "file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (file + 1, file + 1))\n"
         "for codec in Codec:\n"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.partitions import suggestions
-from seglog_broker.partitions.suggestions import CANDIDATES_MAX, NAME_MAX, NAMES_MAX, Suggestions, nearest_name
+from seglog_broker.partitions import topic_names
+from seglog_broker.partitions.topic_names import CANDIDATES_MAX, NAME_MAX, NAMES_MAX, Suggestions, nearest_name
 
 KNOWN: Final = ["orders", "orders-eu", "commits", "click.stream", "Payments_2024"]
 
@@ -49,7 +49,7 @@ def test_a_known_name_with_one_letter_more_is_found_again(known: list[str], data
 def test_the_work_is_bounded_whatever_names_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts names considered and names compared letter by letter; measures no time."""
     compared = looked_at = 0
-    distance = suggestions._distance
+    distance = topic_names._distance
 
     def counting(one: str, other: str) -> int | None:
         nonlocal compared
@@ -62,7 +62,7 @@ def test_the_work_is_bounded_whatever_names_there_are(monkeypatch: pytest.Monkey
             looked_at += 1
             yield f"{'a' * 200}-{number % 7}{number}"
 
-    monkeypatch.setattr(suggestions, "_distance", counting)
+    monkeypatch.setattr(topic_names, "_distance", counting)
     nearest_name("a" * 205, names())
     assert compared <= CANDIDATES_MAX
     assert looked_at <= NAMES_MAX

@@ -1,4 +1,7 @@
-"""Suggests a known name that an unknown one was perhaps meant to be, with bounded work for any names.
+"""Names of topics: which one an unknown name was perhaps meant to be, and which ones collide.
+
+Two names collide if they differ in dots and underscores only: Kafka's metrics cannot tell them apart. Suggestions take
+bounded work for any names.
 
 A request may have thousands of unknown topics, and a broker thousands of known ones. So only one unknown name of a
 request is compared, with a few candidates of about the same length, and only in the short part in which they differ.
@@ -93,3 +96,28 @@ def _distance(one: str, other: str) -> int | None:
 def _alike(one: str, other: str) -> int:
     """How many letters both begin with."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+class TopicNames:
+    """Names of topics, to be searched for one that differs from another in dots and underscores only."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._names = set(topics)
+        self._by_plain_name = {_plain(topic): topic for topic in self._names}
+
+    def colliding(self, name: str) -> str | None:
+        """The topic whose name collides with ``name``, or None; a name that a topic has collides with none."""
+        if name in self._names:
+            return None
+        other = self._by_plain_name.get(_plain(name), name)
+        return None if other == name else other
+
+    def add(self, name: str) -> None:
+        """There is another topic."""
+        self._names.add(name)
+        self._by_plain_name[_plain(name)] = name
+
+
+def _plain(name: str) -> str:
+    """The name that all colliding ones have in common."""
+    return name.replace(".", "_")

@@ -1,0 +1,140 @@
+"""What age does: idle segments are closed, expired ones leave their logs, files are removed, producers forgotten.
+
+A reader that has a removed file open can finish, however long that takes: only the name is removed. While the disk is
+full, files are removed at once, and slow readers are disconnected (``resources``). Files that still wait when the
+broker stops are removed by the next start.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
+from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.log.roll_policy import RollReason
+
+log = structlog.get_logger()
+
+ROLL_CHECK_SECONDS: Final = 1.0
+"""Time between two checks of all partitions, which is how late a roll can be. A check takes well under a microsecond a
+partition."""
+
+RETRY_SECONDS: Final = 60.0
+"""Time until a failed deletion is tried again."""
+
+_ROLLS_AT_A_TIME: Final = 500
+"""Partitions checked for a roll before other tasks run."""
+
+_PRODUCERS_AT_A_TIME: Final = 20
+"""Partitions whose producers are checked before other tasks run; each has up to 10,000 producers."""
+
+
+async def run_rolls(partitions: PartitionTable, clock: Clock, config: LiveConfig) -> None:
+    """Close active segments that get no more appends, so that they can expire and be compacted.
+
+    The time since a segment's first append counts, by the wall clock and across restarts. In Kafka the active segment
+    of a log without appends can neither expire nor be compacted. The first check is ``log.initial.task.delay.ms`` after
+    the start.
+    """
+    boundary = TaskBoundary("roll")
+
+    async def roll_if_idle(partition: Partition) -> None:
+        await trio.lowlevel.checkpoint()
+        if not partition.is_deleted and partition.log.roller.roll_if_idle():
+            partition.note_rolled(str(RollReason.IDLE))
+
+    await trio.sleep(config.current.log_initial_task_delay_ms / 1000)
+    while True:
+        now = clock.now_ms()
+        for number, partition in enumerate(list(partitions.values())):
+            due = partition.log.roller.idle_roll_ms
+            if due is not None and not (partition.log.state.first_append_ms or 0) <= now <= due:
+                await boundary.run(partition, roll_if_idle)
+            elif number % _ROLLS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+        await trio.sleep(ROLL_CHECK_SECONDS)
+
+
+async def run_retention(
+    partitions: PartitionTable,
+    expiry: SegmentExpiry,
+    schedule: RetentionSchedule,
+    clock_trust: ClockTrust,
+    config: LiveConfig,
+) -> None:
+    """Remove expired segments from their logs, every ``log.retention.check.interval.ms``, at fixed times.
+
+    The first check is ``log.initial.task.delay.ms`` after the start.
+    """
+    boundary = TaskBoundary("retention")
+    schedule.begin()
+    clock_trust.now_ms()  # a jump after this moment is noticed
+    while True:
+        await config.sleep_until(lambda: schedule.next_check)
+        with schedule.checking():
+            await expiry.check(list(partitions.values()), boundary)
+
+
+async def run_deletions(
+    deletions: PendingDeletions,
+    directory: LogDirectory,
+    offload: Offload,
+    remove_later: Callable[[Iterable[str]], None],
+) -> None:
+    """Remove files of deleted segments and topics when they are due, after ``file.delete.delay.ms``, one at a time.
+
+    ``remove_later`` queues directories that were left by the last run: they wait once more.
+    """
+    remove_later(directory.report.deleted_directories)
+
+    async def remove(deletion: PendingDeletion) -> None:
+        freed = await offload.maintenance(directory.space.with_ballast, deletion.remove)
+        if deletion.is_logged:
+            log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))
+
+    while True:
+        deletion = await deletions.next_due()
+        try:
+            if deletion.partition is None:
+                await remove(deletion)
+            else:
+                async with deletion.partition.maintenance:  # the directory keeps its name meanwhile
+                    if not deletion.partition.is_deleted:
+                        await remove(deletion)
+        except OSError as error:
+            log.warning("deletion_postponed", what=deletion.what, reason=why(error), seconds=RETRY_SECONDS)
+            deletions.add(deletion, RETRY_SECONDS, has_failed=True)
+        except Exception:
+            log.exception("deletion_failed", what=deletion.what, until="the next start")
+
+
+async def run_producer_expiry(partitions: PartitionTable, clock_trust: ClockTrust, config: LiveConfig) -> None:
+    """Forget idempotent producers that sent nothing for ``producer.id.expiration.ms``.
+
+    A check every ``producer.id.expiration.check.interval.ms``.
+    """
+    boundary = TaskBoundary("producers")
+
+    async def expire(partition: Partition) -> None:
+        expired = partition.log.producers.expire(clock_trust.now_ms())
+        if expired:
+            log.info("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)
+
+    clock_trust.now_ms()  # a jump after this moment is noticed
+    while True:
+        await config.sleep(lambda: config.current.producer_id_expiration_check_interval_ms / 1000)
+        for number, partition in enumerate(list(partitions.values())):
+            await boundary.run(partition, expire)
+            if number % _PRODUCERS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()

@@ -1,0 +1,177 @@
+"""The jobs of workers: dataclasses of each job and of its answer, the functions that do them, and the kinds of worker.
+
+Every job can be interrupted anywhere and done again. An interrupted cleaner leaves ``.cleaned`` files, which the next
+round or the next start removes, an interrupted scrubber ``.tmp`` files, which a start removes. Modules that only a
+process needs are imported in the function that does its job.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
+from seglog_broker.storage.io.filesystem import Buffer
+from seglog_broker.storage.log.batch_checks import RecordRules, check_records
+from seglog_broker.storage.log.recompression import Recompression, recompress
+from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
+from seglog_broker.storage.segment.checksum import SegmentChecksum
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment import first_at
+from seglog_broker.workers.kinds import JobKind, Progress, Tools, WorkerKind
+from seglog_protocol.compression import Codec
+from seglog_protocol.record_batch import parse_header
+
+# --- Partitions: compaction, crash recovery, scrub --------------------------------------------------------------------
+
+
+def _clean(tools: Tools, job: CleaningJob, _payload: Buffer, _progress: Progress) -> CleaningResult:
+    from seglog_broker.storage.compaction.cleaner import clean  # noqa: PLC0415 - numpy is for cleaners only
+
+    return clean(tools.fs, job, tools.throttle(job.bytes_per_second))
+
+
+CLEANING: Final = JobKind("cleaning", CleaningJob, CleaningResult, _clean)
+CLEANER: Final = WorkerKind("cleaner", (CLEANING,))
+"""Reads and rewrites the segments of one round of compaction."""
+
+
+def _recover(tools: Tools, job: RecoveryJob, _payload: Buffer, progress: Progress) -> RecoveryOutcome:
+    return recover_partition(tools.fs, tools.clock, job, progress)
+
+
+RECOVERY: Final = JobKind("recovery", RecoveryJob, RecoveryOutcome, _recover)
+RECOVERER: Final = WorkerKind("recoverer", (RECOVERY,))
+"""Recovers partitions, one after the other; progress is bytes read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubJob:
+    """Scrub one closed segment of the partition in ``directory``; ``next_base`` is the next segment's base offset.
+
+    ``index_interval`` and ``index_bytes_max`` are from the topic's configuration. ``is_adopted``: Kafka may have
+    written the segment.
+    """
+
+    directory: str
+    base_offset: int
+    next_base: int
+    index_interval: int
+    index_bytes_max: int
+    is_adopted: bool
+    bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubResult:
+    """What the scrub of a segment found.
+
+    ``measured`` is the checksum of all bytes; ``stored`` the one in the checksum file, None if it is missing or
+    malformed. ``damaged``: bytes without a valid batch; ``missing``: offsets without a batch that no damage explains.
+    ``index_problems`` are sentences about wrong indexes. ``rebuilt`` has the suffixes of the indexes for which a right
+    one was written and synced, under the index's name with ``.tmp`` appended.
+    """
+
+    measured: SegmentChecksum
+    stored: SegmentChecksum | None
+    batches: int
+    damaged: tuple[DamagedRange, ...]
+    missing: tuple[DamagedRange, ...]
+    index_problems: tuple[str, ...]
+    rebuilt: tuple[str, ...]
+
+
+def _scrub(tools: Tools, job: ScrubJob, _payload: Buffer, _progress: Progress) -> ScrubResult:
+    from seglog_broker.workers.segment_scrub import scrub_segment  # noqa: PLC0415 - for scrubbers only
+
+    return scrub_segment(tools.fs, job, tools.throttle(job.bytes_per_second))
+
+
+SCRUB: Final = JobKind("scrub", ScrubJob, ScrubResult, _scrub)
+SCRUBBER: Final = WorkerKind("scrubber", (SCRUB,))
+"""Reads closed segments, one after the other, below the rate given in each job."""
+
+
+# --- Records of one batch, which is the payload of the job ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """Check the records of a batch; the fields are those of ``RecordRules``."""
+
+    needs_key: bool
+    earliest: int | None
+    before_max_ms: int
+    latest: int
+
+    @property
+    def rules(self) -> RecordRules:
+        """As checks take them."""
+        return RecordRules(self.needs_key, self.earliest, self.before_max_ms, self.latest)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The records comply with the rules. If they do not, the job fails with the error of ``check_records``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """Find the first record of a batch with at least this ``timestamp`` (ms) and offset."""
+
+    timestamp: int
+    offset_min: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Timestamp, offset and leader epoch of the record; None if there is none."""
+
+    found: tuple[int, int, int] | None
+
+
+def _check(_tools: Tools, job: CheckJob, batch: Buffer, _progress: Progress) -> Accepted:
+    check_records(parse_header(batch), memoryview(batch), job.rules)
+    return Accepted()
+
+
+def _search(_tools: Tools, job: SearchJob, batch: Buffer, _progress: Progress) -> SearchResult:
+    found = first_at(parse_header(batch), batch, job.timestamp, job.offset_min)
+    return SearchResult(None if found is None else (found.timestamp, found.offset, found.leader_epoch))
+
+
+CHECK: Final = JobKind("check", CheckJob, Accepted, _check)
+SEARCH: Final = JobKind("search", SearchJob, SearchResult, _search)
+RECORD_CHECKER: Final = WorkerKind("record_checker", (CHECK, SEARCH), niceness=0)
+"""Opens batches that are too large for the loop. Appends and look-ups wait for it, so it has normal priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecompressionJob:
+    """Check the records by ``rules``, unless those are None, and recompress them: the fields of ``Recompression``."""
+
+    codec: int
+    level: int | None
+    batch_bytes_max: int
+    rules: CheckJob | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recompressed:
+    """The new batch. The job fails with the error of ``check_records`` or ``recompress``."""
+
+    payload: bytearray
+
+
+def _recompress(_tools: Tools, job: RecompressionJob, payload: Buffer, _progress: Progress) -> Recompressed:
+    header, batch = parse_header(payload), memoryview(payload)
+    if job.rules is not None:
+        check_records(header, batch, job.rules.rules)
+    wanted = Recompression(Codec(job.codec), job.level, job.batch_bytes_max)
+    return Recompressed(recompress(header, batch, wanted))
+
+
+RECOMPRESSION: Final = JobKind("recompress", RecompressionJob, Recompressed, _recompress)
+RECOMPRESSOR: Final = WorkerKind("recompressor", (RECOMPRESSION,))
+"""A kind of its own, because high levels of compression take seconds, for which no look-up should wait."""
+
+
+WORKERS: Final = {worker.name: worker for worker in (CLEANER, RECOVERER, SCRUBBER, RECORD_CHECKER, RECOMPRESSOR)}
