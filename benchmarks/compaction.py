@@ -15,8 +15,8 @@ from benchmarks.harness import MB, MIB, Bench, Benchmark, Goal, Row, take_turns
 from seglog_broker.storage.compaction.cleaned_segment import remove_cleaned
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.job import CleaningJob, SourceSegment
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.storage.io.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.segment_files import LOG_SUFFIX, segment_file_name

@@ -6,10 +6,10 @@ from typing import Any
 
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import segment_files as names

@@ -4,13 +4,14 @@ import struct
 from collections.abc import Sequence
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.loader import OpenReport, load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.batch_verifier import BatchVerifier
+from seglog_broker.storage.segment.damage import BatchVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -23,7 +24,7 @@ DIRECTORY = "/topic-0"
 TOPIC_ID = "IVT1Seu3QjacxS7oBTKhDQ"
 
 
-class ManualClock:
+class ManualClock(Clock):
     """A clock that tests move."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import pytest
 
 from seglog_broker.storage.directory.topic_registry import Topic
-from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.checkpoint_files import encode_offsets
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, rewrite_offset_and_epoch, verify_crc
 from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import offset_entries, segment_file_name, time_entries

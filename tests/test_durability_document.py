@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT
 from seglog_broker.storage.io.filenames import CLEAN_PARTITIONS_FILE, CREATION_FILE
+from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
 from tests.simulation.test_every_bit import _written
 from tests.support import REPOSITORY
 

@@ -24,7 +24,7 @@ from seglog_broker.runtime.interpreter import describe_interpreter, run_imports
 from seglog_broker.runtime.metrics import watch_stalls
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
-from seglog_broker.storage.directory.load_report import LoadingStoppedError
+from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks import durability, expiry, resources

@@ -12,10 +12,10 @@ import pytest
 from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import TopicConfig, load_config
-from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_broker.workers.jobs import ScrubJob
+from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import SeglogError

@@ -15,8 +15,8 @@ from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import write_file_atomically
-from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.testing.forgetful import (

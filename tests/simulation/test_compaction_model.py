@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
-from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,

@@ -20,7 +20,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.flushes import Flush
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
+from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing.forgetful import (

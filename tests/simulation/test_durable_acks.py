@@ -25,14 +25,14 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Arguments, T, outcomes_of
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io import checkpoints, filesystem
+from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
+from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     RANDOM,
@@ -41,6 +41,7 @@ from seglog_broker.testing.forgetful import (
     Operation,
 )
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.messages import (

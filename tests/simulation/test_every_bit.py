@@ -28,7 +28,6 @@ from seglog_broker.inspect.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import scrub_of
 from seglog_broker.storage.directory.topic_creation import PendingCreation
-from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT
 from seglog_broker.storage.io.filenames import (
     CLEAN_PARTITIONS_FILE,
     CLEAN_SHUTDOWN_FILE,
@@ -42,6 +41,7 @@ from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult, CreateTopicRequest
 from seglog_protocol.record_batch import parse_header, verify_crc

@@ -20,6 +20,7 @@ from seglog.core.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.server import TASKS
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import (
@@ -47,7 +48,7 @@ BATCHES: Final = 16
 """Of 1,024 bytes: one segment."""
 
 
-class LoopClock:
+class LoopClock(Clock):
     """Wall time that passes with the loop's time."""
 
     def now_ms(self) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
+from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.tail_cache import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem

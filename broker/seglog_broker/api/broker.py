@@ -43,13 +43,12 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.directory.identity import NODE_ID
-from seglog_broker.storage.directory.load_report import Loading
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.directory.partition_loader import Loading
+from seglog_broker.storage.io.clock import Clock, Pace
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.io.throttle import Pace
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.version import VERSION
 from seglog_protocol.frames import HEADER_BYTES_MAX

@@ -17,8 +17,8 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleaningJob, SegmentLoss
+from seglog_broker.storage.io.clock import Pace
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.throttle import Pace
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 

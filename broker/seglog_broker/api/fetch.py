@@ -14,9 +14,9 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.handle_pool import ColdReadError, RecordsWantedError, TurnWantedError
+from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidRequestError,

@@ -5,7 +5,8 @@ from functools import partial
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, RecordsWantedError, TurnWantedError
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import InvalidRequestError, SeglogError, without_frames
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult

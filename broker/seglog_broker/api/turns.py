@@ -4,7 +4,7 @@ from typing import Final
 
 from seglog_broker.partitions.cold_reads import Steps
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.storage.io.handle_pool import ColdReadError, TurnWantedError
+from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
 from seglog_protocol.errors import SeglogError
 
 EFFORT_A_TURN: Final = 64

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, closing
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier, UnverifiedTail
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan

@@ -14,7 +14,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import CutError, Transfers
 from seglog_broker.storage.io.filesystem import Buffer, File
-from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 256 * 1024

@@ -14,9 +14,9 @@ import trio
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.checkpoints import encoding_offsets
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.checkpoint_files import encoding_offsets
 from seglog_protocol.steps import Steps
 
 log = structlog.get_logger()

@@ -14,12 +14,11 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.storage.directory.clock_file import decode_trusted_time, encode_trusted_time
+from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import CLOCK_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import MalformedJsonError
-from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.io.small_files import MalformedJsonError, keep_copy
 from seglog_broker.texts import time_text
 
 log = structlog.get_logger()

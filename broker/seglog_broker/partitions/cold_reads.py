@@ -12,7 +12,8 @@ import trio
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, RecordsWantedError, TurnWantedError
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.segment_list import sizes_of
 from seglog_protocol.errors import OutOfResourcesError

@@ -12,7 +12,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.read_only_view import ReadOnlyView
+from seglog_broker.storage.log.recovery_job import ReadOnlyView
 from seglog_protocol.errors import (
     InconsistentTopicIdError,
     PartitionOfflineError,

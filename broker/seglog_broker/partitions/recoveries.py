@@ -12,8 +12,7 @@ import trio
 
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.io.free_space import Room
-from seglog_broker.storage.log.read_only_view import ReadOnlyView
-from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome
+from seglog_broker.storage.log.recovery_job import ReadOnlyView, RecoveryJob, RecoveryOutcome
 from seglog_protocol.errors import DiskFullError, PartitionRecoveringError
 
 log = structlog.get_logger()

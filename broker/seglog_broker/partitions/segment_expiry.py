@@ -25,7 +25,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
+from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import Segment

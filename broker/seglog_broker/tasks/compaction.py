@@ -29,10 +29,10 @@ from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
+from seglog_broker.storage.io.clock import Pace
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
-from seglog_broker.storage.io.throttle import Pace
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
+from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 

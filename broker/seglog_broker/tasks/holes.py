@@ -16,7 +16,7 @@ from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment_ends import SegmentHole, holes_between
 
 log = structlog.get_logger()

@@ -26,8 +26,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.io.os_errors import is_no_room, why
-from seglog_broker.storage.log.read_only_view import ReadOnlyView
-from seglog_broker.storage.log.recovery_job import RecoveryOutcome
+from seglog_broker.storage.log.recovery_job import ReadOnlyView, RecoveryOutcome
 from seglog_broker.workers.jobs import RECOVERY
 from seglog_broker.workers.messages import DIED, NO_ROOM, WorkerError
 from seglog_broker.workers.pool import Workers

@@ -16,8 +16,7 @@ from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
-from seglog_broker.storage.directory.directory_lock import DirectoryLock
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
 from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import LogDirectoryError

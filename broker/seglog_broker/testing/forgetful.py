@@ -27,6 +27,7 @@ from seglog_broker.storage.io.filesystem import (
     Buffer,
     File,
     FileStat,
+    FileSystem,
     Hold,
     Inodes,
     Lock,
@@ -64,7 +65,7 @@ UNLIMITED_FREE_BYTES: Final = 1 << 40
 """The result of ``free_bytes`` without a limit."""
 
 
-class ForgetfulFileSystem(Script):
+class ForgetfulFileSystem(Script, FileSystem):
     """A file system in memory. ``/`` exists; ``load`` adds files. See the module's description.
 
     ``now_ms`` is the modification time that files get, ``cached`` the result of ``is_cached`` for files not evicted.
@@ -337,17 +338,13 @@ class ForgetfulFileSystem(Script):
         self.disk.change((NameChange(directory, name, directory.entries[name], None),), self.now_ms)
 
 
-class _ForgetfulFile:
+class _ForgetfulFile(File):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, *, writable: bool) -> None:
         self._fs = fs
         self._path = path
         self._inode: Inode | None = inode
         self._writable = writable
         inode.handles += 1
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def fileno(self) -> int:
         raise os_error(errno.EBADF, self._path)  # there is no descriptor: callers fall back to pread
@@ -420,7 +417,7 @@ class _ForgetfulFile:
         return self._inode
 
 
-class _ForgetfulMap:
+class _ForgetfulMap(Map):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, size: int) -> None:
         self._fs = fs
         self._path = path
@@ -447,7 +444,7 @@ class _ForgetfulMap:
             del self._fs.handles[self]
 
 
-class _ForgetfulLock:
+class _ForgetfulLock(Lock):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, locked: set[Inode]) -> None:
         self._fs = fs
         self._path = path
@@ -463,7 +460,7 @@ class _ForgetfulLock:
             self._locked.discard(self._inode)
 
 
-class _ForgetfulSync:
+class _ForgetfulSync(PendingSync):
     descriptor: int | None = None
 
     def __init__(self, outcomes: list[OSError | None]) -> None:
@@ -473,7 +470,7 @@ class _ForgetfulSync:
         return self._outcomes
 
 
-class _ForgetfulHold:
+class _ForgetfulHold(Hold):
     descriptors: tuple[int, ...] = ()
 
     def release(self) -> None:

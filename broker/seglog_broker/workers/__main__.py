@@ -13,9 +13,8 @@ import traceback
 from queue import SimpleQueue
 from typing import Final, NoReturn
 
-from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import Buffer, PosixFileSystem
-from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.workers.jobs import WORKERS
 from seglog_broker.workers.kinds import Tools, WorkerKind
@@ -25,6 +24,7 @@ from seglog_broker.workers.messages import (
     Request,
     WorkerError,
     answer_line,
+    decoded,
     failure_line,
     parse_request,
     payload_of,
@@ -45,7 +45,7 @@ def main() -> NoReturn:
     threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
     worker = WORKERS[sys.argv[1]]
     os.nice(worker.niceness)
-    tools = Tools(PosixFileSystem(), SystemClock())
+    tools = Tools(PosixFileSystem(), Clock())
     while True:
         request = requests.get()
         for part in (_malformed(request),) if isinstance(request, ValueError) else _reply(worker, tools, *request):

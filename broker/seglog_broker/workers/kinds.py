@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import Clock, Throttle
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
-from seglog_broker.storage.io.throttle import Throttle
 
 NICENESS: Final = 5
 """The niceness of workers, so that the loop gets processor time first."""
@@ -40,7 +39,7 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True)
 class JobKind(Generic[JobT, AnswerT]):
-    """A kind of job. ``job`` and ``answer`` are the dataclasses of both, as ``json_values.decoded`` can read them.
+    """A kind of job. ``job`` and ``answer`` are the dataclasses of both, as ``messages.decoded`` can read them.
 
     An answer that is many bytes has them in a field ``payload``, a bytearray, which does not go through JSON.
     ``run`` does a job with its payload, and returns the answer. Modules that only the process needs are imported in it.

@@ -13,11 +13,11 @@ from seglog_broker.inspect.check.indexes import IndexCheck
 from seglog_broker.inspect.check.plan import PartitionContext, Replacement
 from seglog_broker.inspect.findings import Severity
 from seglog_broker.inspect.log_walk import LogWalk
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem, write_all
-from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.storage.segment.checksum import MalformedChecksumError, RunningChecksum, read_segment_checksum
-from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.workers.jobs import ScrubJob, ScrubResult
+from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol import segment_files as names
 
 _PIECE_BYTES: Final = 256 * 1024

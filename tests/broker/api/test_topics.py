@@ -12,7 +12,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.topics import DELETED_A_TURN
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,

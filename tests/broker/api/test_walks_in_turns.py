@@ -13,7 +13,8 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.segment import batch_verifier, flaws, segment_log
+from seglog_broker.storage.segment import damage as damage_module
+from seglog_broker.storage.segment import flaws, segment_log
 from seglog_broker.storage.segment import segment as segment_module
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -87,10 +88,10 @@ class Work:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     found = Work()
-    for module in (batch_verifier, segment_module, segment_log, flaws):
+    for module in (damage_module, segment_module, segment_log, flaws):
         monkeypatch.setattr(module, "HEADERS_A_TURN", HEADERS)
     monkeypatch.setattr(batch_scan, "PLACES_A_TURN", HEADERS)
-    for searching in (batch_scan, batch_verifier):
+    for searching in (batch_scan, damage_module):
         monkeypatch.setattr(searching, "SEARCHED_A_TURN", SEARCHED)
     parse, pread = parse_header, forgetful._ForgetfulFile.pread
 
@@ -103,7 +104,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         found.note(0, len(data))
         return data
 
-    for walking in (batch_scan, batch_verifier, header_scan):
+    for walking in (batch_scan, damage_module, header_scan):
         monkeypatch.setattr(walking, "parse_header", parsed)
     monkeypatch.setattr(forgetful._ForgetfulFile, "pread", read)
     return found

@@ -10,7 +10,7 @@ from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.record_batch import rewrite_offset_and_epoch

@@ -115,7 +115,7 @@ class FakeAnswer:
 
 
 @dataclass
-class FakeFile:
+class FakeFile(File):
     """A file in memory; with ``real`` it also has the descriptor of that file."""
 
     data: bytes

@@ -33,7 +33,7 @@ NO_BALLAST = "seglog.disk.ballast.bytes=0"
 """On a disk in memory it would only slow things down."""
 
 
-class LoopClock:
+class LoopClock(Clock):
     """Wall time that passes with the loop's time; ``jump_ms`` is added to it."""
 
     def __init__(self) -> None:

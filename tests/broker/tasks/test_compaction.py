@@ -15,6 +15,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.server import TASKS, compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, read_file
 from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
@@ -978,6 +979,6 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
         assert files(fs, log.directory) == {n for n in files(fs, log.directory) if n.endswith(".deleted")}
 
 
-class RealClock:
+class RealClock(Clock):
     def now_ms(self) -> int:
         return START_MS

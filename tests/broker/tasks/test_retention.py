@@ -14,9 +14,9 @@ from seglog_broker.partitions import segment_expiry
 from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
-from seglog_broker.storage.directory.clock_file import decode_trusted_time, encode_trusted_time
+from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.filesystem import read_file
-from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal
+from seglog_broker.storage.io.small_files import MalformedJsonError, seal
 from seglog_broker.storage.log.retention import AgeSource
 from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol.errors import OffsetOutOfRangeError

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.storage.io.json_values import decoded
-from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.workers.jobs import SCRUB, SCRUBBER, ScrubJob
-from seglog_broker.workers.messages import WorkerError, answer_line, parse_reply, parse_request, request_line
+from seglog_broker.workers.jobs import SCRUB, SCRUBBER
+from seglog_broker.workers.messages import WorkerError, answer_line, decoded, parse_reply, parse_request, request_line
 from seglog_broker.workers.pool import WorkerPool
+from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log

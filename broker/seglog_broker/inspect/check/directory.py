@@ -27,20 +27,23 @@ from seglog_broker.inspect.findings import (
     Totals,
 )
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
-from seglog_broker.storage.directory.clock_file import decode_trusted_time
-from seglog_broker.storage.directory.identity import FORMAT_CONTENT, FORMAT_VERSION
+from seglog_broker.storage.directory.identity import (
+    FORMAT_CONTENT,
+    FORMAT_VERSION,
+    decode_properties,
+    decode_trusted_time,
+)
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
 from seglog_broker.storage.directory.opening import REPLACED_FILES
-from seglog_broker.storage.directory.properties import decode_properties
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import MalformedJsonError
-from seglog_broker.storage.io.unreadable_files import UNREADABLE_MARK, keep_copy
+from seglog_broker.storage.io.small_files import UNREADABLE_MARK, MalformedJsonError, keep_copy
 from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
 from seglog_broker.storage.producers.producer_ids import ProducerIds
+from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX

@@ -16,7 +16,6 @@ from seglog_broker.inspect.check.transactions import TransactionCheck
 from seglog_broker.inspect.findings import Code, PartitionCounts, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes, InvalidBytes, LogWalk
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
-from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.end_marks import LogMarks
@@ -30,9 +29,10 @@ from seglog_broker.storage.segment.checksum import (
     measure_segment,
     read_segment_checksum,
 )
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.records import iter_records

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from seglog_broker.inspect.findings import Code, Finding, PartitionCounts, Severity
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from typing import Final
 
 from seglog_broker.inspect.check.plan import RepairPlan
 from seglog_broker.inspect.findings import Repaired
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically
-from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_broker.storage.log.recovery import remove_without_log, tidy_directory
 from seglog_broker.storage.segment.checksum import checksum_path, measure_segment, write_segment_checksum
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 
 SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
 """``<stem>.log.damaged-<position>``: a copy of the bytes at that position of the segment."""

@@ -11,20 +11,20 @@ from seglog_broker.inspect.facts import Damage, Fact
 from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes
 from seglog_broker.storage.directory.kafka_signs import KafkaOffsets, state_after_kafka
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
 from seglog_broker.storage.io.filenames import (
     PARTITION_METADATA_FILE,
     decode_partition_metadata,
     encode_partition_metadata,
 )
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
-from seglog_broker.storage.io.unreadable_files import UNREADABLE_MARK
+from seglog_broker.storage.io.small_files import UNREADABLE_MARK
 from seglog_broker.storage.log.end_marks import bases_without_log
 from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from seglog_broker.storage.log.log_start import records_gone
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
 from seglog_protocol.header_scan import LocatedBatch
 
 LEFT_OVER_SUFFIXES: Final = {

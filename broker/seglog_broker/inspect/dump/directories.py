@@ -31,11 +31,13 @@ from seglog_broker.inspect.facts import (
     TopicFound,
 )
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
-from seglog_broker.storage.directory.properties import decode_properties
-from seglog_broker.storage.io import checkpoints, filenames
-from seglog_broker.storage.io.checkpoints import MalformedCheckpointError, TopicPartition
+from seglog_broker.storage.directory.identity import decode_properties
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPartition
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
     LOG_SUFFIX,
@@ -192,7 +194,7 @@ def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequen
 def _checkpoint(fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]) -> Iterator[Fact]:
     file = f"{path}/{name}"
     try:
-        offsets[name] = checkpoints.read_offsets(fs, file)
+        offsets[name] = read_offsets(fs, file)
     except MalformedCheckpointError:
         yield CheckpointFound(name, fs.stat(file).size, None)
         yield from read_offset_checkpoint(fs, file)  # its Damage has the reason

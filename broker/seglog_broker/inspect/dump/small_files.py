@@ -22,12 +22,13 @@ from seglog_broker.inspect.facts import (
     StateFound,
     TopicFound,
 )
-from seglog_broker.storage.directory.properties import decode_properties
+from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
+from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.transaction_files import (
     TXN_INDEX_ENTRY,

@@ -28,9 +28,9 @@ from seglog_broker.storage.compaction.keys import Keys
 from seglog_broker.storage.compaction.offset_map import OffsetMap
 from seglog_broker.storage.compaction.producers import ProducerScan, TransactionTracker, read_marker
 from seglog_broker.storage.compaction.source import PIECE_BYTES, Piece, SourceFile, open_source
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, read_file
-from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s
 from seglog_protocol.errors import CorruptRecordError

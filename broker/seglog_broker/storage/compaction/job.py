@@ -6,7 +6,7 @@ Offsets count records, positions and sizes are bytes, times are epoch millisecon
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 
 UNREADABLE: Final = "unreadable"
 """Reason of a range whose batch is whole and has the right checksum, and whose records cannot be opened."""

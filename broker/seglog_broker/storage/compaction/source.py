@@ -1,7 +1,7 @@
 """Reads the segments that are compacted: verified batches in large pieces, and the damage between them.
 
-Headers are walked as readers walk them (``header_walk``), and the next batch behind damage is found as recovery finds
-it (``BatchScan``). Pieces have a walk of their own, because they are judged as arrays, many batches at once.
+Headers are walked as readers walk them (``damage``), and the next batch behind damage is found as recovery finds it
+(``BatchScan``). Pieces have a walk of their own, because they are judged as arrays, many batches at once.
 
 The bytes of a closed segment do not change, so what is found wrong on one pass is wrong on every other.
 """
@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.header_walk import next_damage, walk_headers
+from seglog_broker.storage.segment.damage import DamagedRange, next_damage, walk_headers
 from seglog_protocol.batch_columns import BatchColumns, intact, plausible, read_batches
 from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import LocatedBatch

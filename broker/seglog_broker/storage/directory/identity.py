@@ -1,12 +1,17 @@
-"""``seglog-format`` and ``meta.properties``: by which format and under which cluster id a log directory is written."""
+"""Small files of a log directory as a whole: its format, its identity, and the time that it trusts.
 
+``seglog-format`` is a number. ``meta.properties`` has the cluster id. ``seglog-clock.json`` is the wall time of the
+last checkpoint at which the clock was trusted, as sealed JSON: ``version``, 1, and ``trusted_ms``, ms since 1970.
+"""
+
+import re
 import uuid
 from collections.abc import Callable, Collection
 from typing import Final
 
-from seglog_broker.storage.directory.properties import decode_properties
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 from seglog_protocol.errors import LogDirectoryError
 
 FORMAT_VERSION: Final = 1
@@ -19,6 +24,10 @@ NODE_ID: Final = 1
 """The number of this broker, which is the only one of its cluster."""
 
 _META_VERSION: Final = "1"
+_CLOCK_VERSION: Final = 1
+
+_PROPERTY: Final = re.compile(r"^[ \t]*([^#!\s=:]+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
+"""The subset of Java's properties format in ``meta.properties``: ``key=value``, ``#`` and ``!`` comments."""
 
 
 def check_format(fs: FileSystem, path: str) -> None:
@@ -72,3 +81,24 @@ def write_identity(fs: FileSystem, path: str, new_uuid: Callable[[], uuid.UUID])
     content = "".join(f"{line}\n" for line in lines).encode()
     write_file_atomically(fs, f"{path}/{filenames.META_PROPERTIES_FILE}", content)
     return cluster_id
+
+
+def decode_properties(content: bytes) -> dict[str, str]:
+    """The properties; of equal keys the last wins. Other lines, and bytes that are not UTF-8, are ignored."""
+    return dict(_PROPERTY.findall(content.decode(errors="replace")))
+
+
+def encode_trusted_time(trusted_ms: int) -> bytes:
+    """The content of ``seglog-clock.json``."""
+    return seal({"version": _CLOCK_VERSION, "trusted_ms": trusted_ms})
+
+
+def decode_trusted_time(content: bytes) -> int:
+    """The time, in ms, in the content of a file. Raises MalformedJsonError."""
+    found = unseal(content, {"version", "trusted_ms"})
+    version, trusted_ms = found.get("version"), found.get("trusted_ms")
+    if version != _CLOCK_VERSION:
+        raise MalformedJsonError(f"its version is {version!r}, not {_CLOCK_VERSION}")
+    if type(trusted_ms) is not int:
+        raise MalformedJsonError(f"its trusted_ms is {trusted_ms!r}, not a whole number")
+    return trusted_ms

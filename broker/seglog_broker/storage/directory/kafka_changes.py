@@ -13,13 +13,14 @@ from seglog_broker.storage.directory.kafka_signs import (
     signs_of_kafka,
     state_after_kafka,
 )
-from seglog_broker.storage.directory.load_report import LoadReport
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
+from seglog_broker.storage.directory.partition_loader import LoadReport
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
 from seglog_broker.storage.log.partition_state import MalformedStateError, PartitionState
+from seglog_protocol import checkpoint_files as checkpoints
 
 
 def adopt_kafka_changes(

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from seglog_broker.storage.directory.adoption import listed
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY, SNAPSHOT_SUFFIX, read_kafka_metadata
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io import checkpoints, filenames
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, TopicPartition, decode_checkpoint
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.partition_files import topic_id_in
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.checksum import (
@@ -24,7 +24,9 @@ from seglog_broker.storage.segment.checksum import (
     checksum_path,
     read_segment_checksum,
 )
+from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, TopicPartition, decode_checkpoint
 
 CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 """What a clean stop of seglog writes into ``.kafka_cleanshutdown``."""
@@ -90,7 +92,7 @@ def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
     found: set[TopicPartition] = set()
     for name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.HIGH_WATERMARK_CHECKPOINT):
         try:
-            found |= checkpoints.read_offsets(fs, f"{path}/{name}").keys()
+            found |= read_offsets(fs, f"{path}/{name}").keys()
         except checkpoints.MalformedCheckpointError:
             continue
     return found

@@ -1,4 +1,4 @@
-"""An open log directory: its partitions and topics, its checkpoints, and its clean stop.
+"""An open log directory: its lock, its partitions and topics, its checkpoints, and its clean stop.
 
 ``open_log_directory`` makes one. ``PartitionLogs`` has the logs, ``TopicAdmin`` creates and deletes topics.
 """
@@ -8,24 +8,65 @@ import traceback
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.storage.directory.directory_lock import DirectoryLock
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
-from seglog_broker.storage.directory.load_report import LoadReport
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
-from seglog_broker.storage.directory.partition_loader import PartitionLoader
+from seglog_broker.storage.directory.partition_loader import LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_admin import TopicAdmin
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.storage.producers.producer_ids import ProducerIds
-from seglog_protocol.errors import StorageError
+from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol.errors import LogDirectoryError, StorageError
 
 INODES_OF_A_STOP: Final = 2
 """Files that the stop of a partition makes at most: a snapshot of its producers, and its first state."""
+
+
+class DirectoryLock:
+    """A log directory that this process holds, until ``release``."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        """Raises LogDirectoryError when another broker, or a worker process of one that was killed, holds ``path``."""
+        try:
+            self._lock = fs.lock(f"{path}/{filenames.LOCK_FILE}")
+        except BlockingIOError as error:
+            raise LogDirectoryError(
+                f"{path} is in use by another broker (its {filenames.LOCK_FILE} is held): stop that one, or "
+                "choose another directory with --set log.dir=DIRECTORY",
+                path=path,
+            ) from error
+        try:
+            self._hold = fs.hold(path)
+        except BlockingIOError as error:
+            self._lock.release()
+            raise LogDirectoryError(
+                f"processes of a broker that was killed still work in {path}, perhaps waiting for its disk: try "
+                "again when they have ended",
+                path=path,
+            ) from error
+        except OSError:
+            self._lock.release()
+            raise
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path is still the directory that was locked, neither removed nor replaced."""
+        return self._lock.is_in_place()
+
+    @property
+    def worker_descriptors(self) -> tuple[int, ...]:
+        """Descriptors that worker processes writing into the directory inherit: see ``Hold``."""
+        return self._hold.descriptors
+
+    def release(self) -> None:
+        """Let another broker have the directory. A second call does nothing."""
+        self._hold.release()
+        self._lock.release()
 
 
 class LogDirectory:

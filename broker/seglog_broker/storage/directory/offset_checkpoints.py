@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.io.small_files import keep_copy, read_offsets
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.steps import Steps
 
 TopicPartition = tuple[str, int]
@@ -39,7 +40,7 @@ class OffsetCheckpoints:
     def read(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
         """The offsets in one file; a malformed one counts as empty, is named in ``problems``, and kept."""
         try:
-            return checkpoints.read_offsets(self._fs, self._file(name))
+            return read_offsets(self._fs, self._file(name))
         except checkpoints.MalformedCheckpointError as error:
             problems.append(f"{name} is taken as empty: {error}; {keep_copy(self._fs, self._file(name))}")
             return {}

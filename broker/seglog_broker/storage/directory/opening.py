@@ -20,7 +20,6 @@ from seglog_broker.storage.directory.adoption import (
     topic_ids,
     with_missing,
 )
-from seglog_broker.storage.directory.directory_lock import DirectoryLock
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
 from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID, KafkaMetadata, read_kafka_metadata
@@ -30,13 +29,12 @@ from seglog_broker.storage.directory.kafka_signs import (
     is_being_deleted,
     metadata_files,
 )
-from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError, LoadReport
-from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.partition_loader import PartitionLoader
+from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
+from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError, LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_admin import TopicAdmin
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, parent, write_file_atomically
 from seglog_broker.storage.io.free_space import FreeSpace
@@ -44,6 +42,7 @@ from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.os_errors import suppress_no_room, why
 from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
 from seglog_broker.storage.producers.producer_ids import ProducerIds
+from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.errors import LogDirectoryError, StorageError
 from seglog_protocol.internal_topics import RESERVED_TOPIC
 from seglog_protocol.record_batch import NO_PRODUCER_ID

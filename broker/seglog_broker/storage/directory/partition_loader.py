@@ -1,12 +1,12 @@
-"""Loads the partitions of the log directory, or leaves them to be recovered first."""
+"""Loads the partitions of the log directory, or leaves them to be recovered first, and the report about that."""
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.directory.load_report import Loading, LoadReport
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_creation import PendingCreation
@@ -14,7 +14,8 @@ from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
-from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.io.small_files import keep_copy
+from seglog_broker.storage.log.loader import OpenReport
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition, topic_id_in
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
@@ -24,6 +25,32 @@ from seglog_protocol.errors import InvalidConfigError, SeglogError, StorageError
 
 RECOVERY_BYTES: Final = 128 * 1024
 """The cost of the fsyncs of one partition's recovery, expressed in bytes read."""
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """The result of opening the log directory, for the broker's log and for ``ping``."""
+
+    clean: bool = True
+    adopted: list[str] = field(default_factory=list)  # topics of a directory that Kafka wrote
+    kafka_settings: list[str] = field(default_factory=list)  # of brokers, in Kafka's metadata log; not taken over
+    remade: list[str] = field(default_factory=list)  # topics made from directories because the registry was lost
+    kafka_signs: list[str] = field(default_factory=list)  # evidence that Kafka used the directory after seglog
+    kafka_changes: list[str] = field(default_factory=list)  # what Kafka changed
+    opened: dict[TopicPartition, OpenReport] = field(default_factory=dict)
+    offline: dict[TopicPartition, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    deleted_directories: list[str] = field(default_factory=list)  # of deleted topics, still to be removed
+
+
+Loading = Callable[[int, int], None]
+"""Called before each partition with the number loaded and the total; may raise ``LoadingStoppedError``."""
+
+
+class LoadingStoppedError(Exception):
+    """Raised by a ``Loading`` to stop: no more is loaded, nothing is served."""
+
+    is_clean: bool = False  # whether the directory was left as by a clean stop
 
 
 class PartitionLoader:

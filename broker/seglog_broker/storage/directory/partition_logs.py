@@ -7,13 +7,13 @@ from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints, TopicPartition
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.loader import LoadedLog, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
+from seglog_protocol.checkpoint_files import encode_offsets
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.steps import Steps, finished
 

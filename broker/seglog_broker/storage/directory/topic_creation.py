@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal, unseal
+from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 from seglog_broker.storage.log.partition_files import make_partitions
 from seglog_broker.storage.log.partition_log import PartitionLog
 

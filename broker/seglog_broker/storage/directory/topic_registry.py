@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import seal_members, unseal
+from seglog_broker.storage.io.small_files import seal_members, unseal
 from seglog_protocol.errors import LogDirectoryError
 
 _VERSION: Final = 1

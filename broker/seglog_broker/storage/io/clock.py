@@ -1,20 +1,65 @@
-"""Time in the storage engine: whole milliseconds since 1970, passed in by the owner of a clock."""
+"""Time as the storage engine sees it: a wall clock that is passed in, and limits on rates, kept by sleeping."""
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final
+
+WINDOW_SECONDS: Final = 0.3
+"""Bytes are counted for this long before they are compared with the rate."""
 
 
-class Clock(Protocol):
-    """A source of wall time; tests and simulations bring their own."""
+class Clock:
+    """The machine's wall clock; tests and simulations bring their own."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC. May jump in either direction, as wall clocks do."""
-        ...
-
-
-class SystemClock:
-    """The machine's wall clock."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
+
+
+class Pace:
+    """One rate for many streams: the caller begins none before ``ready_at``, in seconds of the caller's clock.
+
+    ``Throttle`` does not slow down a stream that takes less than ``WINDOW_SECONDS``. ``Pace`` counts such streams too.
+    """
+
+    def __init__(self) -> None:
+        self.ready_at = 0.0
+
+    def note(self, size: int, began: float, bytes_per_second: float) -> None:
+        """Count a stream of ``size`` bytes that began at ``began``, and put ``ready_at`` off accordingly.
+
+        ``bytes_per_second`` is the limit for all streams together.
+        """
+        self.ready_at = max(self.ready_at, began) + size / bytes_per_second
+
+
+class Throttle:
+    """Keeps one stream below ``bytes_per_second``: ``note`` sleeps when it was faster. None: it never sleeps.
+
+    ``monotonic`` returns seconds, ``sleep`` waits for so many; ``total`` is the number of bytes counted. After
+    Kafka's Throttler.
+    """
+
+    def __init__(
+        self, bytes_per_second: float | None, monotonic: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        self.total = 0
+        self._bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._began = monotonic()
+        self._observed = 0
+
+    def note(self, size: int) -> None:
+        """Count ``size`` bytes read or written, and sleep if they came too soon."""
+        self.total += size
+        if self._bytes_per_second is None:
+            return
+        self._observed += size
+        elapsed = self._monotonic() - self._began
+        if elapsed > WINDOW_SECONDS:
+            wait = self._observed / self._bytes_per_second - elapsed
+            if wait > 0:
+                self._sleep(wait)
+            self._began = self._monotonic()
+            self._observed = 0

@@ -17,7 +17,7 @@ import stat as stat_module
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from seglog_broker.storage.io.fsync_queue import KernelSync, begin_in_kernel, sync_in_kernel
 
@@ -74,190 +74,257 @@ class Inodes(NamedTuple):
     total: int
 
 
-class File(Protocol):
+class File:
     """An open file. Who opened it must close it; the garbage collector does not."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
 
     @property
     def path(self) -> str:
         """The path it was opened under; a later rename does not change it."""
-        ...
+        return self._path
 
     def fileno(self) -> int:
         """The descriptor, for ``sendfile``; valid until ``close``."""
-        ...
+        return self._descriptor
 
     def size(self) -> int:
         """Bytes in the file now."""
-        ...
+        return os.fstat(self._descriptor).st_size
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
-        ...
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # Linux reads at most 2 GiB a call and may be interrupted between pages
+        got = len(data)
+        while got < size and (data := os.pread(self._descriptor, size - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write the buffers one after the other at ``position``; the count may be short."""
-        ...
+        return os.pwritev(self._descriptor, buffers[:BUFFERS_PER_WRITE], position)
 
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes."""
-        ...
+        os.ftruncate(self._descriptor, size)
 
     def fdatasync(self) -> None:
         """Return when the bytes, and the size needed to read them back, survive a power cut."""
-        ...
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
+        else:
+            os.fdatasync(self._descriptor)
 
     def is_cached(self, position: int, size: int) -> bool:
         """Whether [position, position + size) can probably be read without waiting for the disk."""
-        ...
+        if not hasattr(os, "RWF_NOWAIT"):
+            return False
+        last = position + size - 1
+        places = (
+            (last,)
+            if position // PAGE_BYTES_MIN == last // PAGE_BYTES_MIN
+            else (*range(position, last, PAGE_PROBE_INTERVAL), last)
+        )
+        for at in places:
+            try:
+                os.preadv(self._descriptor, _PROBE, at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True  # not supported by this file system (overlay, tmpfs on old kernels): assume it is fast
+        return True
 
     def no_readahead(self) -> None:
         """Turn readahead off for this file: it may block while the device's queue is full."""
-        ...
+        self._advise(0, 0, "POSIX_FADV_RANDOM")
 
     def bring_in(self, position: int, size: int) -> None:
         """Have the system read [position, position + size) into memory; does not wait for the bytes."""
-        ...
+        self._advise(position, size, "POSIX_FADV_WILLNEED")
+
+    def _advise(self, position: int, size: int, advice: str) -> None:
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # a file system that takes no advice
+                os.posix_fadvise(self._descriptor, position, size, getattr(os, advice))
 
     def close(self) -> None:
         """Give the descriptor back. A second close does nothing."""
-        ...
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
 
 
-class Map(Protocol):
+class Map:
     """A read-only view of a file's first bytes; ``data`` must not outlive a call: a map with views cannot close."""
+
+    def __init__(self, mapped: mmap.mmap) -> None:
+        self._mapped = mapped
 
     @property
     def data(self) -> Buffer | mmap.mmap:
         """The mapped bytes, addressable by ``struct.unpack_from``."""
-        ...
+        return self._mapped
 
     def close(self) -> None:
         """Unmap. A second close does nothing."""
-        ...
+        self._mapped.close()
 
 
-class Lock(Protocol):
+_locked_directories: set[tuple[int, int]] = set()
+"""(device, inode) of every lock file this process holds. POSIX record locks do not exclude their own process."""
+
+
+class Lock:
     """A held lock; the process that holds it is the only broker on the directory."""
+
+    def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._identity = identity
 
     def is_in_place(self) -> bool:
         """Whether the file is still found under its path; if not, its directory was removed or replaced."""
-        ...
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # unknown, so nothing is wrong yet
+        return (found.st_dev, found.st_ino) == self._identity
 
     def release(self) -> None:
         """Release the lock. The lock file stays: deleting it would let two processes lock two inodes."""
-        ...
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            _locked_directories.discard(self._identity)
+            os.close(descriptor)
 
 
-class Hold(Protocol):
+class Hold:
     """A lock on a directory, held by this process and by every worker process that inherits ``descriptors``."""
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
+    def __init__(self, *descriptors: int) -> None:
+        self.descriptors = descriptors
         """Descriptors for worker processes to inherit; empty where the file system has no such locks."""
-        ...
 
     def release(self) -> None:
         """Release the lock in this process. A second release does nothing."""
-        ...
+        descriptors, self.descriptors = self.descriptors, ()
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
-class PendingSync(Protocol):
+class PendingSync:
     """Files whose ``fdatasync`` is under way without a thread of ours; see ``FileSystem.begin_sync``."""
 
-    @property
-    def descriptor(self) -> int | None:
+    def __init__(self, files: Sequence[File], syncing: KernelSync) -> None:
+        self.descriptor: int | None = syncing.descriptor
         """Becomes readable when ``collect`` may know more; None if it knows all at once."""
-        ...
+        self._files = files
+        self._syncing = syncing
 
     def collect(self) -> list[OSError | None] | None:
         """What each file failed with, once all are done; None until then. Returns at once."""
-        ...
+        codes = self._syncing.collect()
+        if codes is None:
+            return None
+        # What the kernel had no room for, which is rare, is done here: another thread would have to be waited for.
+        return [
+            outcome_of(file.fdatasync) if code is None else _outcome(code, file.path)
+            for code, file in zip(codes, self._files, strict=True)
+        ]
 
 
-class FileSystem(Protocol):
+class FileSystem:
     """A file system as the storage engine sees it."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         """Open an existing file, or with ``create`` one that may be new; created files are writable."""
-        ...
+        raise NotImplementedError
 
     def map(self, path: str, size: int) -> Map:
         """Map the first ``size`` > 0 bytes of a file; ValueError when the file is shorter."""
-        ...
+        raise NotImplementedError
 
     def stat(self, path: str) -> FileStat:
         """Size, time of last change, kind; FileNotFoundError when there is nothing."""
-        ...
+        raise NotImplementedError
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970)."""
-        ...
+        raise NotImplementedError
 
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
-        ...
+        raise NotImplementedError
 
     def list_directory(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
-        ...
+        raise NotImplementedError
 
     def make_directory(self, path: str) -> None:
         """Create one directory; FileExistsError when it is there."""
-        ...
+        raise NotImplementedError
 
     def rename(self, old: str, new: str) -> None:
         """Move within one file system, replacing a file of that name in one step."""
-        ...
+        raise NotImplementedError
 
     def unlink(self, path: str) -> None:
         """Remove a file; FileNotFoundError when there is none."""
-        ...
+        raise NotImplementedError
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and everything below it."""
-        ...
+        raise NotImplementedError
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in this directory survive a power cut."""
-        ...
+        raise NotImplementedError
 
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
         """``fdatasync`` of all files, side by side where that is quicker. Returns the error of each, or None."""
-        ...
+        raise NotImplementedError
 
     def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
         """Begin ``fdatasync`` of files and return at once. None, and nothing begun, where ``sync_files`` has to do it.
 
         They stay open, and no other sync is begun, until all are collected.
         """
-        ...
+        raise NotImplementedError
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
         """``sync_directory`` of all, in the same way."""
-        ...
+        raise NotImplementedError
 
     def lock(self, path: str) -> Lock:
         """Lock the file ``path`` exclusively. Raises BlockingIOError when any process, also this one, holds it."""
-        ...
+        raise NotImplementedError
 
     def hold(self, directory: str) -> Hold:
         """Hold a directory that this process has locked, once no worker process of an earlier broker holds it.
 
         If that broker was killed, its workers are about to end: waits for them. Raises BlockingIOError if they do not.
         """
-        ...
+        raise NotImplementedError
 
     def free_bytes(self, path: str) -> int:
         """Bytes an unprivileged writer may still use on the file system that holds ``path``."""
-        ...
+        raise NotImplementedError
 
     def total_bytes(self, path: str) -> int:
         """Bytes of the file system that holds ``path``, used or not."""
-        ...
+        raise NotImplementedError
 
     def inodes(self, path: str) -> Inodes | None:
         """How many more files the file system that holds ``path`` can have; None where it has no such number."""
-        ...
+        raise NotImplementedError
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
@@ -349,159 +416,19 @@ def parent(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
 
 
-class _PosixFile:
-    def __init__(self, path: str, descriptor: int) -> None:
-        self._path = path
-        self._descriptor = descriptor
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def pread(self, size: int, position: int) -> bytes:
-        data = os.pread(self._descriptor, size, position)
-        if len(data) == size or not data:
-            return data
-        parts = [data]  # Linux reads at most 2 GiB a call and may be interrupted between pages
-        got = len(data)
-        while got < size and (data := os.pread(self._descriptor, size - got, position + got)):
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
-
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(self._descriptor, buffers[:BUFFERS_PER_WRITE], position)
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
-
-    def fdatasync(self) -> None:
-        if sys.platform == "darwin":
-            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
-        else:
-            os.fdatasync(self._descriptor)
-
-    def is_cached(self, position: int, size: int) -> bool:
-        if not hasattr(os, "RWF_NOWAIT"):
-            return False
-        last = position + size - 1
-        places = (
-            (last,)
-            if position // PAGE_BYTES_MIN == last // PAGE_BYTES_MIN
-            else (*range(position, last, PAGE_PROBE_INTERVAL), last)
-        )
-        for at in places:
-            try:
-                os.preadv(self._descriptor, _PROBE, at, os.RWF_NOWAIT)
-            except BlockingIOError:
-                return False
-            except OSError:
-                return True  # not supported by this file system (overlay, tmpfs on old kernels): assume it is fast
-        return True
-
-    def no_readahead(self) -> None:
-        self._advise(0, 0, "POSIX_FADV_RANDOM")
-
-    def bring_in(self, position: int, size: int) -> None:
-        self._advise(position, size, "POSIX_FADV_WILLNEED")
-
-    def _advise(self, position: int, size: int, advice: str) -> None:
-        if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError):  # a file system that takes no advice
-                os.posix_fadvise(self._descriptor, position, size, getattr(os, advice))
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
-
-
-class _PosixMap:
-    def __init__(self, mapped: mmap.mmap) -> None:
-        self._mapped = mapped
-
-    @property
-    def data(self) -> mmap.mmap:
-        return self._mapped
-
-    def close(self) -> None:
-        self._mapped.close()
-
-
-_locked_directories: set[tuple[int, int]] = set()
-"""(device, inode) of every lock file this process holds. POSIX record locks do not exclude their own process."""
-
-
-class _PosixLock:
-    def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
-        self._path = path
-        self._descriptor = descriptor
-        self._identity = identity
-
-    def is_in_place(self) -> bool:
-        try:
-            found = os.stat(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True  # unknown, so nothing is wrong yet
-        return (found.st_dev, found.st_ino) == self._identity
-
-    def release(self) -> None:
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            _locked_directories.discard(self._identity)
-            os.close(descriptor)
-
-
-class _PosixHold:
-    def __init__(self, *descriptors: int) -> None:
-        self.descriptors = descriptors
-
-    def release(self) -> None:
-        descriptors, self.descriptors = self.descriptors, ()
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-class _PosixSync:
-    """Files that the kernel syncs."""
-
-    def __init__(self, files: Sequence[File], syncing: KernelSync) -> None:
-        self.descriptor = syncing.descriptor
-        self._files = files
-        self._syncing = syncing
-
-    def collect(self) -> list[OSError | None] | None:
-        codes = self._syncing.collect()
-        if codes is None:
-            return None
-        # What the kernel had no room for, which is rare, is done here: another thread would have to be waited for.
-        return [
-            outcome_of(file.fdatasync) if code is None else _outcome(code, file.path)
-            for code, file in zip(codes, self._files, strict=True)
-        ]
-
-
-class PosixFileSystem:
+class PosixFileSystem(FileSystem):
     """The machine's own file system."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         """Open; the descriptor is not inherited by child processes."""
         flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
-        return _PosixFile(path, os.open(path, flags, FILE_MODE))
+        return File(path, os.open(path, flags, FILE_MODE))
 
     def map(self, path: str, size: int) -> Map:
         """Map read-only and shared."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return _PosixMap(mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
+            return Map(mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
         finally:
             os.close(descriptor)
 
@@ -557,7 +484,7 @@ class PosixFileSystem:
         if not 0 < len(files) <= SYNCS_BEGUN_MAX:
             return None
         syncing = begin_in_kernel([file.fileno() for file in files])
-        return None if syncing is None else _PosixSync(files, syncing)
+        return None if syncing is None else PendingSync(files, syncing)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
         """As ``sync_files``; at most DIRECTORIES_OPEN_MAX directories are open at a time."""
@@ -591,7 +518,7 @@ class PosixFileSystem:
             raise
         identity = (held.st_dev, held.st_ino)
         _locked_directories.add(identity)
-        return _PosixLock(path, descriptor, identity)
+        return Lock(path, descriptor, identity)
 
     def hold(self, directory: str) -> Hold:
         """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""
@@ -607,9 +534,9 @@ class PosixFileSystem:
                 time.sleep(_ORPHANS_LOOK_SECONDS)
             except OSError:  # a file system without such locks
                 os.close(descriptor)
-                return _PosixHold()
+                return Hold()
             else:
-                return _PosixHold(descriptor)
+                return Hold(descriptor)
 
     def free_bytes(self, path: str) -> int:
         """As statvfs(3): what is left for an unprivileged writer."""

@@ -10,13 +10,13 @@ number.
 
 import errno
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from seglog_broker.storage.io.filesystem import File, FileSystem, Map, parent
 from seglog_broker.storage.io.os_errors import NO_RESOURCES
+from seglog_broker.storage.io.pauses import ColdReadError, OnlyWarm
 from seglog_protocol.header_scan import Readable
 
 HANDLES_MAX_DEFAULT: Final = 512
@@ -82,19 +82,6 @@ class Lease(Generic[ResourceT]):
         self.release()
 
 
-class ColdReadError(Exception):
-    """Bytes [position, position + size) of ``path`` are not in memory, and the loop must not wait for the disk.
-
-    No state has changed: read the bytes into memory in a thread, and call again.
-    """
-
-    def __init__(self, path: str, position: int, size: int) -> None:
-        super().__init__(path, position, size)
-        self.path = path
-        self.position = position
-        self.size = size
-
-
 class _WarmFile:
     """A File that reads only bytes that are in memory, and raises ColdReadError for others."""
 
@@ -106,57 +93,6 @@ class _WarmFile:
         if not self._file.is_cached(position, size):
             raise ColdReadError(self.path, position, max(size, READ_AHEAD_BYTES))
         return self._file.pread(size, position)
-
-
-class RecordsWantedError(Exception):
-    """A look-up by timestamp needs the records of a batch that is too large to open on the loop.
-
-    The batch is ``size`` bytes at ``position`` of ``path``. ``question`` names batch, timestamp and offset. The caller
-    finds the record elsewhere, stores it in ``OnlyWarm.found`` under ``question``, and calls again.
-    """
-
-    def __init__(self, path: str, position: int, size: int, question: tuple[int, ...]) -> None:
-        super().__init__(path)
-        self.path = path
-        self.position = position
-        self.size = size
-        self.question = question
-
-
-class TurnWantedError(Exception):
-    """A look-up has taken as long as it may without letting other tasks run. Called again, it continues."""
-
-
-class OnlyWarm:
-    """Within ``with pool.only_warm:`` a seek raises an error instead of blocking the loop. Not to be nested.
-
-    It raises ColdReadError instead of waiting for the disk; RecordsWantedError instead of opening a large batch, unless
-    ``found`` has the answer; TurnWantedError instead of a long walk. Within ``with pool.only_warm.waiting():`` it waits
-    for the disk, and raises the other two.
-    """
-
-    __slots__ = ("found", "is_on", "may_wait")
-
-    def __init__(self) -> None:
-        self.is_on = False
-        self.may_wait = False
-        self.found: dict[tuple[int, ...], tuple[int, int, int] | None] = {}
-
-    def __enter__(self) -> None:
-        self.is_on = True
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.is_on = False
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Allow waiting for the disk, for a seek that reading bytes into memory beforehand did not help."""
-        self.may_wait = True
-        try:
-            with self:
-                yield
-        finally:
-            self.may_wait = False
 
 
 class HandlePool:

@@ -39,7 +39,7 @@ class _Node:
     mtime_ms: int | None = None
 
 
-class Overlay:
+class Overlay(FileSystem):
     """The file system of this module. Directories can be listed and synced, but not made or removed."""
 
     def __init__(self, below: FileSystem) -> None:
@@ -194,16 +194,12 @@ class Overlay:
         return node
 
 
-class _OverlayFile:
+class _OverlayFile(File):
     def __init__(self, overlay: Overlay, path: str, node: _Node, below: File | None) -> None:
         self._overlay = overlay
         self._path = path
         self._node = node
         self._below = below  # None for a file that was in memory when it was opened
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def fileno(self) -> int:
         if self._below is None:
@@ -251,12 +247,16 @@ class _OverlayFile:
             self._below.close()
 
 
-class _CopiedMap:
+class _CopiedMap(Map):
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        self._data = data
+
+    @property
+    def data(self) -> bytes:
+        return self._data
 
     def close(self) -> None:
-        self.data = b""
+        self._data = b""
 
 
 def _refusal(path: str) -> OSError:

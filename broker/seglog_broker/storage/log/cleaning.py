@@ -10,17 +10,16 @@ from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, SourceSegment
 from seglog_broker.storage.compaction.swap import SegmentSwap
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 from seglog_broker.storage.io.os_errors import storage_error, why
+from seglog_broker.storage.io.pauses import OnlyWarm, TurnWantedError
 from seglog_broker.storage.log.damage_map import DamageMap
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
-from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
+from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogOffsets, LogSettings
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.producers.producer_state import ProducerState
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
+from seglog_broker.storage.io.pauses import OnlyWarm, TurnWantedError
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError
 

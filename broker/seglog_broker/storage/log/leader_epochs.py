@@ -8,13 +8,13 @@ so no (epoch, offset) is used twice.
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from seglog_broker.storage.io.checkpoints import (
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_protocol.checkpoint_files import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpointError,
     decode_checkpoint,
     encode_checkpoint,
 )
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_protocol.segment_files import OFFSET_MAX
 
 EPOCH_MAX: Final = 2**31 - 1

@@ -10,11 +10,10 @@ from random import Random
 from typing import Final
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.log.active_segment import CHECKSUM_CATCH_UP_BYTES, restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.end_marks import LogMarks
@@ -43,11 +42,17 @@ from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.log.truncation import discard
-from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, ProducerSnapshots, Replaying
+from seglog_broker.storage.producers.producer_snapshots import (
+    ProducerLoadReport,
+    ProducerSnapshots,
+    Replaying,
+    replay,
+    replayed,
+)
 from seglog_broker.storage.producers.producer_state import ProducerState
-from seglog_broker.storage.producers.replay import replay, replayed
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from seglog_protocol.transaction_files import AbortedTransaction
 

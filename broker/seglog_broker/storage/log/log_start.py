@@ -8,9 +8,9 @@ the first leader epoch moved with it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 
 
 class LogStart(NamedTuple):

@@ -4,7 +4,6 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
 from seglog_broker.storage.io.filenames import (
     PARTITION_METADATA_FILE,
     decode_partition_metadata,
@@ -13,6 +12,7 @@ from seglog_broker.storage.io.filenames import (
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_files_atomically
 from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
 
 PARTITIONS_AT_A_TIME: Final = 64
 """Partitions whose files are made and synced together; each has one file open."""

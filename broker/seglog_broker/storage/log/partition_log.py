@@ -23,9 +23,9 @@ from seglog_broker.storage.log.retention import LogRetention
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.traced_reader import TracedReader
 from seglog_broker.storage.log.truncation import LogTruncation
-from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_protocol.errors import StorageError
 from seglog_protocol.transaction_files import AbortedTransaction
 

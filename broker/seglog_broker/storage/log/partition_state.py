@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, TypeVar
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal, unseal
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol.segment_files import PARTITION_STATE_FILE
 
 __all__ = [

@@ -6,9 +6,9 @@ from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.log_files import LogOffsets, unreadable
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
+from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.header_scan import LocatedBatch

@@ -12,7 +12,7 @@ from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names

@@ -1,4 +1,6 @@
-"""Recovery of one partition in a worker process: the job and its outcome, passed as JSON, and the work itself.
+"""Recovery of one partition: in a worker process, or in memory, to read it while the disk has no room.
+
+The job and its outcome are passed as JSON.
 
 The worker has exclusive use of the directory until it is done. It leaves the partition as a clean stop would, with the
 leader epoch of this start, so that the broker opens it without reading it again. The files are byte for byte the same
@@ -14,15 +16,19 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.overlay import Overlay
 from seglog_broker.storage.log.loader import OpenReport, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery import Progress, RecoveryReport
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import StorageError
 
 HANDLES: Final = 64
 """Files and maps open at a time during a recovery."""
+
+VIEW_HANDLES: Final = 16
+"""Files and copies of indexes that a read-only view keeps open."""
 
 
 class UnreadTail(NamedTuple):
@@ -120,3 +126,42 @@ def recover_partition(
     finally:
         handles.close()
     return RecoveryOutcome.of(log.log_end_offset, loaded.report)
+
+
+class ReadOnlyView:
+    """Read-only access to a partition whose recovery does not fit on the full disk.
+
+    The recovery runs on an ``Overlay``, which keeps its changes in memory: truncated tail, rebuilt indexes, new epoch.
+    Readers get what the recovery on the disk will leave. That recovery must still run, from the beginning, before
+    anything is appended; ``close`` the view before or after that. ``log`` is for reading only.
+    """
+
+    def __init__(self, fs: FileSystem, clock: Clock, job: RecoveryJob, config: TopicConfig) -> None:
+        """Recover in memory, which reads as much as the recovery itself. Raises what ``load`` raises.
+
+        May run in a thread.
+        """
+        overlay = Overlay(fs)
+        self._handles = HandlePool(overlay, VIEW_HANDLES, readahead=False)
+        try:
+            loaded = load(
+                overlay,
+                self._handles,
+                clock,
+                job.directory,
+                config,
+                clean=False,
+                recovery_point=job.recovery_point,
+                log_start=job.log_start,
+                first_dirty_offset=job.compacted_before or None,
+                producer_expiration_ms=job.producer_expiration_ms,
+            )
+        except BaseException:
+            self._handles.close()
+            raise
+        self.log = PartitionLog(loaded)
+
+    def close(self) -> None:
+        """Close every file, except those with a lease, when that is released."""
+        self.log.release()
+        self._handles.close()

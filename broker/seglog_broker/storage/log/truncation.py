@@ -6,17 +6,15 @@ from functools import partial
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.active_segment import restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageMap
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.flusher import LogFlusher
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogOffsets
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.log.roller import SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
-from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
-from seglog_broker.storage.producers.replay import replay
+from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots, replay
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import StorageError
 

@@ -7,7 +7,7 @@ crash costs what was left of a block and nothing else. Source: Kafka's ProducerI
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import seal, unseal
+from seglog_broker.storage.io.small_files import seal, unseal
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
 
 BLOCK_SIZE: Final = 1_000

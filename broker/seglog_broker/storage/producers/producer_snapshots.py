@@ -11,15 +11,21 @@ Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.os_errors import suppress_no_room
-from seglog_broker.storage.io.unreadable_files import keep_copy
+from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
 from seglog_protocol.transaction_files import (
     AbortedTransaction,
@@ -27,6 +33,7 @@ from seglog_protocol.transaction_files import (
     MalformedSnapshotError,
     ProducerEntry,
     UnknownSnapshotError,
+    decode_end_marker,
     decode_snapshot,
     encode_snapshot,
 )
@@ -337,3 +344,32 @@ def stray_snapshots(offsets: Sequence[int], segment_bases: Sequence[int]) -> lis
 def _no_batches(start: int, end: int) -> Iterable[ReplayedBatch]:
     del start, end
     return ()
+
+
+def replay(segments: Sequence[Segment], start: int, end: int) -> Iterator[ReplayedBatch]:
+    """As ``producer_snapshots.Replay``, over segments that follow each other."""
+    next_offset = start
+    first = max(0, bisect_right(segments, start, key=attrgetter("base_offset")) - 1)
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        if segment.base_offset >= end:
+            return
+        for found in segment.log.batches():
+            header = found.header
+            if next_offset <= header.base_offset and header.last_offset < end:
+                next_offset = header.next_offset
+                yield replayed(segment, found)
+
+
+def replayed(segment: Segment, found: LocatedBatch) -> ReplayedBatch:
+    """A batch that was found in ``segment``."""
+    return ReplayedBatch(found.header, _end_marker(segment, found) if found.header.is_control else None)
+
+
+def _end_marker(segment: Segment, found: LocatedBatch) -> EndMarker | None:
+    """What a control batch says; None when it ends no transaction, or cannot be read."""
+    try:
+        records = decode_records(found.header, segment.log.read_batch(found))
+    except CorruptRecordError:
+        return None
+    return decode_end_marker(records[0].key, records[0].value) if records else None

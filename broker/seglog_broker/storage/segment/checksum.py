@@ -2,7 +2,8 @@
 
 A batch's own checksum does not cover the first 21 bytes of its header; this one covers all bytes. The file is beside
 its segment, is renamed and deleted with it, and Kafka ignores it. A segment without one is not covered, which is no
-error.
+error. The checksum is computed while bytes are appended, so that no byte is read again, and written when the segment
+closes; it is synced with the next checkpoint, never during an append.
 
     line 1   version, "0"
     line 2   size of the .log in bytes, a space, its CRC-32C in 8 hex digits
@@ -13,7 +14,8 @@ error.
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_all, write_file_atomically
+from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_protocol.checksum import Buffer, crc32c
 from seglog_protocol.header_scan import Readable
 from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, segment_file_name
@@ -110,3 +112,60 @@ def measure(file: Readable, size: int, so_far: SegmentChecksum = NO_BYTES) -> Se
     while data := file.pread(min(_READ_BYTES, size - running.value.size), running.value.size):
         running.update(data)
     return running.value
+
+
+class ChecksumFile:
+    """``<stem>.checksum`` of one segment. ``running`` is None while appends are not counted.
+
+    The file is only valid for unchanged bytes, so it is removed before bytes are appended or cut.
+    """
+
+    def __init__(self, fs: FileSystem, handles: HandlePool, path: str, *, exists: bool) -> None:
+        self.path = path
+        self.exists = exists
+        self.is_dirty = False  # written since it was last known to be synced
+        self.running: RunningChecksum | None = None
+        self._fs = fs
+        self._handles = handles
+
+    def begin(self, so_far: SegmentChecksum = NO_BYTES) -> None:
+        """Begin to count, after the bytes that ``so_far`` covers."""
+        self.running = RunningChecksum(so_far)
+
+    def update(self, data: Buffer) -> None:
+        """Count appended bytes, if counting has begun."""
+        if self.running is not None:
+            self.running.update(data)
+
+    def read(self) -> SegmentChecksum | None:
+        """The checksum in the file; None when the file is missing or malformed."""
+        if not self.exists:
+            return None
+        try:
+            return decode_segment_checksum(read_file(self._fs, self.path))
+        except MalformedChecksumError:
+            return None
+
+    def save(self) -> None:
+        """Write the checksum to the file and stop counting; after an OSError it can be called again."""
+        if self.running is None:
+            return
+        content = encode_segment_checksum(self.running.value)
+        file = self._fs.open(self.path, create=True)
+        try:
+            self.exists = self.is_dirty = True
+            file.truncate(0)
+            write_all(file, [content], 0)
+        finally:
+            file.close()
+        self.running = None
+
+    def drop(self) -> bool:
+        """Remove the file, if it exists, and stop counting, because the log changes; whether there was a file."""
+        self.running = None
+        if not self.exists:
+            return False
+        self._handles.forget(self.path)
+        self._fs.unlink(self.path)
+        self.exists = self.is_dirty = False
+        return True

@@ -7,8 +7,7 @@ covers, are compared with those of the batches before and after.
 from typing import Final
 
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
-from seglog_broker.storage.segment.batch_verifier import BatchVerifier
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_protocol.errors import CorruptRecordError

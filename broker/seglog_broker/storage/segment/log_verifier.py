@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from seglog_broker.storage.segment.batch_verifier import BatchVerifier
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.header_scan import LocatedBatch, Readable
 

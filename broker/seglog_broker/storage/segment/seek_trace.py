@@ -1,10 +1,10 @@
 """The trace of a seek, which ``TracedReader`` and ``TracedSegment`` record while they make the seek."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_broker.storage.io.filesystem import File
 from seglog_protocol.record_batch import BatchHeader
 
 
@@ -84,45 +84,18 @@ class SeekTrace:
         return _WatchedFile(file, self)
 
 
-class _WatchedFile:
-    """A File that counts what is read through it."""
+class _WatchedFile(File):
+    """A File that counts what a seek reads through it. A seek does nothing else with it."""
 
     def __init__(self, file: File, trace: SeekTrace) -> None:
+        self._path = file.path
         self._file = file
         self._trace = trace
-
-    @property
-    def path(self) -> str:
-        return self._file.path
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def size(self) -> int:
-        return self._file.size()
 
     def pread(self, size: int, position: int) -> bytes:
         data = self._file.pread(size, position)
         self._trace.read_bytes += len(data)
         return data
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        return self._file.pwritev(buffers, position)
-
-    def truncate(self, size: int) -> None:
-        self._file.truncate(size)
-
-    def fdatasync(self) -> None:
-        self._file.fdatasync()
-
     def is_cached(self, position: int, size: int) -> bool:
         return self._file.is_cached(position, size)
-
-    def no_readahead(self) -> None:
-        self._file.no_readahead()
-
-    def bring_in(self, position: int, size: int) -> None:
-        self._file.bring_in(position, size)
-
-    def close(self) -> None:
-        self._file.close()

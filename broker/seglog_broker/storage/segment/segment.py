@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
-from seglog_broker.storage.io.handle_pool import HandlePool, RecordsWantedError
-from seglog_broker.storage.io.pauses import HEADERS_A_TURN
-from seglog_broker.storage.segment.checksum_file import ChecksumFile
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.pauses import HEADERS_A_TURN, RecordsWantedError
+from seglog_broker.storage.segment.checksum import ChecksumFile
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.flaws import FlawFinder
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.offset_index import OffsetIndex

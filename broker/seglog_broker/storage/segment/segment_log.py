@@ -4,18 +4,18 @@ Reads lease the file for the time of a call, or for as long as a walk lasts. Onl
 the first append on it holds a lease on a writable handle, which ``release_idle_writer`` gives back once all its bytes
 are on the disk. Not earlier: only an open descriptor reports that writing back has failed.
 
-A walk skips the bytes that are known to be damaged (``damaged``).
+A walk skips the bytes that are known to be damaged (``damaged``). A read results in a ``LogSlice``.
 """
 
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
-from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, Lease, TurnWantedError
-from seglog_broker.storage.io.pauses import HEADERS_A_TURN, Pauses
+from seglog_broker.storage.io.handle_pool import HandlePool, Lease
+from seglog_broker.storage.io.pauses import HEADERS_A_TURN, ColdReadError, Pauses, TurnWantedError
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, measure
-from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.header_walk import walk_headers
+from seglog_broker.storage.segment.damage import DamagedRange, walk_headers
+from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
@@ -29,6 +29,35 @@ class Start(NamedTuple):
 
     position: int
     batch: LocatedBatch | None = None
+
+
+class LogSlice:
+    """Whole batches: [position, position + size) of a leased ``.log`` file, the first with base ``start_offset``."""
+
+    __slots__ = ("_lease", "file", "position", "size", "start_offset")
+
+    def __init__(self, lease: Lease[File], position: int, size: int, start_offset: int) -> None:
+        self._lease = lease
+        self.file = lease.resource
+        self.position = position
+        self.size = size
+        self.start_offset = start_offset
+
+    def is_of(self, near: TailRange) -> bool:
+        """Whether the same batches are the given range of the log's tail cache."""
+        return self.start_offset == near.start_offset and self.size == near.end - near.position
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the file has left the log since the read."""
+        return self._lease.is_forgotten
+
+    def __len__(self) -> int:
+        return self.size
+
+    def release(self) -> None:
+        """Release the lease. A second release does nothing."""
+        self._lease.release()
 
 
 class SegmentLog:

@@ -11,10 +11,10 @@ from seglog_broker.inspect.findings import REMEDIES, Code, PartitionCounts, Rema
 from seglog_broker.inspect.readable import readable
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
-from seglog_broker.storage.io.sealed_json import seal
+from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
+from seglog_protocol.checkpoint_files import encode_offsets
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from tests.broker.inspect.check import support
 from tests.broker.inspect.check.support import (

@@ -3,9 +3,9 @@
 import pytest
 
 from seglog_broker.inspect.findings import Code, Severity
-from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.checkpoint_files import encode_offsets
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.segment_files import TIME_ENTRY, encode_time_entry
 from tests.broker.inspect.check.support import DATA, PARTITION, check, codes, faults, findings, path_of, totals, written

@@ -6,11 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.inspect.findings import Code, Severity
-from seglog_broker.storage.io.checkpoints import decode_offsets
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.checksum import SegmentChecksum, write_segment_checksum
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -20,6 +19,7 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
+from seglog_protocol.checkpoint_files import decode_offsets
 from tests.broker.inspect.check.support import (
     DATA,
     PARTITION,

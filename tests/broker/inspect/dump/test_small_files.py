@@ -19,7 +19,7 @@ from seglog_broker.inspect.facts import (
 )
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.broker.inspect.dump.support import create, damage, facts, notes, only
 from tests.logs import TOPIC_ID

@@ -11,13 +11,12 @@ import pytest
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, SourceSegment
 from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import read_file
-from seglog_broker.storage.io.json_values import decoded
-from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.workers.jobs import CLEANING
-from seglog_broker.workers.messages import answer_line, parse_reply, parse_request, request_line
+from seglog_broker.workers.messages import answer_line, decoded, parse_reply, parse_request, request_line
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_builder import NewRecord, compacted_batch, encode_batch
 from seglog_protocol.compression import Codec

@@ -13,12 +13,13 @@ from seglog_broker.config import load_config
 from seglog_broker.inspect.findings import Severity
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.checkpoints import encode_checkpoint, encode_offsets, read_offsets
 from seglog_broker.storage.io.filenames import encode_partition_metadata
 from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState, StoppedAt
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, ForgetfulFileSystem, Operation
+from seglog_protocol.checkpoint_files import encode_checkpoint, encode_offsets
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.broker.inspect.check.support import check, codes, faults, findings

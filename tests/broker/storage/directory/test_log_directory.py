@@ -12,18 +12,19 @@ import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.kafka_signs import metadata_files
-from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
+from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError
 from seglog_broker.storage.io import filenames, filesystem
-from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of, write_file_atomically
+from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.partition_files import PARTITIONS_AT_A_TIME, empty_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.checkpoint_files import encode_offsets
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidPartitionsError,

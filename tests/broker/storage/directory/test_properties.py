@@ -1,6 +1,6 @@
 """Java's properties format, as in ``meta.properties``."""
 
-from seglog_broker.storage.directory.properties import decode_properties
+from seglog_broker.storage.directory.identity import decode_properties
 
 
 def test_comments_and_blank_lines_are_passed_over() -> None:

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.io.checkpoints import (
+from seglog_broker.storage.io.small_files import read_offsets
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.checkpoint_files import (
     MalformedCheckpointError,
     decode_checkpoint,
     decode_offsets,
     encode_checkpoint,
     encode_offsets,
-    read_offsets,
 )
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 
 
 def test_offsets_are_written_as_kafka_does() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from seglog_broker.storage.io.handle_pool import HandlePool, TurnWantedError
-from seglog_broker.storage.io.pauses import PAUSES_MAX, Pauses
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.pauses import PAUSES_MAX, Pauses, TurnWantedError
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal, seal_members, unseal
+from seglog_broker.storage.io.small_files import MalformedJsonError, seal, seal_members, unseal
 
 _FACTS = {"version": 1, "next": 2000, "names": ["crc", 'a "quoted" }']}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from seglog_broker.storage.io.throttle import WINDOW_SECONDS, Pace, Throttle
+from seglog_broker.storage.io.clock import WINDOW_SECONDS, Pace, Throttle
 
 
 class _Time:

@@ -3,7 +3,7 @@
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.damage_map import DamageMap
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
 
 _FIRST = DamagedRange(1, 2, 0, 100, 200)

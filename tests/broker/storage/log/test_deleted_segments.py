@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
+from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, Fault, ForgetfulFileSystem
 
 SUFFIXES = (".log", ".index", ".timeindex")

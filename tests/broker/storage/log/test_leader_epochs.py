@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.io.checkpoints import MalformedCheckpointError
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
+from seglog_protocol.checkpoint_files import MalformedCheckpointError
 
 _PATH = "/t-0/leader-epoch-checkpoint"
 

@@ -8,7 +8,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import AgeSource, DeletionRule, Kept
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
 from seglog_protocol.record_batch import parse_header

@@ -5,7 +5,6 @@ import errno
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.state_file import StateWrite
 from seglog_broker.testing.forgetful import (
@@ -17,6 +16,7 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from tests.logs import DIRECTORY, LogOnDisk, flip_bit
 
 STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, ROLLS_REMEMBERED_MAX, PartitionState, Roll
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 
 _PATH = f"/t-0/{PARTITION_STATE_FILE}"

@@ -16,8 +16,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import tidy_directory
 from seglog_broker.storage.log.retention import DeletionRule
-from seglog_broker.storage.segment.batch_verifier import BatchVerifier
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.log.loader import LoadedLog, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
@@ -26,7 +25,7 @@ from seglog_broker.storage.log.recovery_job import (
 )
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_broker.workers.jobs import RECOVERY
-from seglog_broker.workers.messages import answer_line, parse_reply, parse_request, request_line
+from seglog_broker.workers.messages import answer_line, decoded, parse_reply, parse_request, request_line
 from tests.broker.storage.log.test_partition_log_producers import sent
 from tests.logs import (
     DIRECTORY,

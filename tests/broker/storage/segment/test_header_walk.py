@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.header_walk import next_damage, walk_headers
+from seglog_broker.storage.segment.damage import DamagedRange, next_damage, walk_headers
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import batch_of_size
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
-from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.log.log_files import DeletedSegments
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import BEHIND_READS_MAX, Segment
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch

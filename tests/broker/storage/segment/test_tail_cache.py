@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.offset_index import OffsetIndex
-from seglog_broker.storage.segment.segment_log import SegmentLog
+from seglog_broker.storage.segment.segment_log import LogSlice, SegmentLog
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, StorageError

@@ -1,20 +1,66 @@
-"""The rules by which a log continues after bytes that may be wrong: for recovery, checks and readers that met damage.
+"""Damaged bytes of a log: ranges that are known, walks that step over them, and how a log continues after them.
 
-What a valid batch is, and how the next one is found, is ``seglog_protocol.batch_scan``.
+The rules are for recovery, checks and readers that met damage. What a valid batch is, and how the next one is found, is
+``seglog_protocol.batch_scan``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
-from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol.batch_scan import SEARCHED_A_TURN, BatchScan
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, parse_header
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The size of the largest batch that is searched for if its header may be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Offsets [start_offset, end_offset) that cannot be read, and the bytes of one segment in their place.
+
+    ``reason`` is "damaged" (bytes [position, end_position) are no valid batches) or "missing" (there are no bytes: both
+    positions are that of the hole).
+    """
+
+    start_offset: int
+    end_offset: int
+    segment: int
+    position: int
+    end_position: int
+    reason: str = "damaged"
+
+
+def next_damage(damaged: Iterable[DamagedRange], position: int) -> DamagedRange | None:
+    """The damaged bytes that ``position`` lies in, else the next ones behind it. ``damaged`` is sorted by position."""
+    return next((hole for hole in damaged if position < hole.end_position > hole.position), None)
+
+
+def walk_headers(
+    file: Readable, position: int, end: int, damaged: Iterable[DamagedRange], expected: int = -1
+) -> Generator[LocatedBatch, None, tuple[int, int]]:
+    """The batches in [position, end) by their headers; checksums are not looked at.
+
+    Returns where the walk has ended and the offset that is due there: it is short of ``end`` where bytes that are not
+    known to be damaged form no batch. ``expected`` is the offset due at ``position``, -1 when it is not known.
+    """
+    while position < end:
+        hole = next_damage(damaged, position)
+        stop = end if hole is None else max(position, min(hole.position, end))
+        last: LocatedBatch | None = None
+        for last in scan_headers(file, position, stop):
+            yield last
+        if last is not None:  # not for each batch: look-ups leave a walk after a few
+            position, expected = last.end, last.header.next_offset
+        if position < stop:
+            break
+        if hole is None or hole.position >= end:
+            break
+        position, expected = hole.end_position, max(expected, hole.end_offset)
+    return position, expected
 
 
 class WholeBatch(NamedTuple):
