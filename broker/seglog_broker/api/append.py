@@ -1,6 +1,7 @@
 """Appends: batches are checked, written in the order of the request, and acknowledged at the requested level."""
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -149,32 +150,20 @@ def _failed(item: AppendPartition, error: SeglogError) -> AppendResult:
     return AppendResult(item.topic, item.partition, error=without_frames(error))
 
 
+@dataclass(eq=False)
 class AppendService:
     """Appends batches to partitions, and flushes partitions."""
 
-    def __init__(
-        self,
-        table: PartitionTable,
-        topics: TopicService,
-        directory: LogDirectory,
-        config: LiveConfig,
-        clock: Clock,
-        reads: ColdReads,
-        offload: Offload,
-        flush_wanted: FlushSignal,
-        idle_writers: IdleWriters,
-        metrics: Metrics,
-    ) -> None:
-        self._table = table
-        self._topics = topics
-        self._directory = directory
-        self._config = config
-        self._clock = clock
-        self._reads = reads
-        self._offload = offload
-        self._flush_wanted = flush_wanted
-        self._idle_writers = idle_writers
-        self._metrics = metrics
+    _table: PartitionTable
+    _topics: TopicService
+    _directory: LogDirectory
+    _config: LiveConfig
+    _clock: Clock
+    _reads: ColdReads
+    _offload: Offload
+    _flush_wanted: FlushSignal
+    _idle_writers: IdleWriters
+    _metrics: Metrics
 
     def missing_topics(self, request: AppendRequest) -> list[str]:
         """Topics of an append that do not exist and that it may create; none if creation is disabled."""

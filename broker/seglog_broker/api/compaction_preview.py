@@ -6,7 +6,7 @@ listing, and repeated requests, need the same one.
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -40,15 +40,17 @@ class _LastRun(NamedTuple):
     result: DryRun
 
 
+@dataclass(eq=False)
 class CompactionPreviews:
     """Makes dry runs of compaction, one at a time, at the rate of compaction (``pace``)."""
 
-    def __init__(self, config: LiveConfig, fs: FileSystem, offload: Offload, reads: ColdReads, pace: Pace) -> None:
-        self._config = config
-        self._fs = fs
-        self._offload = offload
-        self._reads = reads
-        self._pace = pace
+    _config: LiveConfig
+    _fs: FileSystem
+    _offload: Offload
+    _reads: ColdReads
+    _pace: Pace
+
+    def __post_init__(self) -> None:
         self._lock = trio.Lock()
         self._last_runs: WeakKeyDictionary[Partition, _LastRun] = WeakKeyDictionary()
 

@@ -5,6 +5,7 @@ reads again when it gets SIGHUP; an alteration of that is refused with Kafka's e
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -95,14 +96,14 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
     return ",".join(dict.fromkeys([*words, *given]))
 
 
+@dataclass(eq=False)
 class ConfigService:
     """The configuration of topics and of this broker, which is the node ``node_id``."""
 
-    def __init__(self, topics: TopicService, table: PartitionTable, config: LiveConfig, node_id: int) -> None:
-        self._topics = topics
-        self._table = table
-        self._config = config
-        self._node_id = node_id
+    _topics: TopicService
+    _table: PartitionTable
+    _config: LiveConfig
+    _node_id: int
 
     def describe(
         self,

@@ -10,9 +10,9 @@ for. The predicted times are those of the time rule; the missing bytes are repor
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
@@ -50,6 +50,8 @@ _TOPIC_KEYS: Final = (
     *("cleanup.policy", "retention.ms", "retention.bytes"),
     *("segment.ms", "segment.bytes", "file.delete.delay.ms"),
 )
+ResultT = TypeVar("ResultT")
+
 _CHECK_KEY: Final = "log.retention.check.interval.ms"
 
 SEGMENTS_SHOWN_MAX: Final = 500
@@ -165,7 +167,7 @@ async def explain_segments(
         drops = await context.previews.preview(partition, insist=bool(request.drops))
         await context.reads.turn()  # finding what can be compacted takes some time, and is done again for the reply
 
-    async def explain(*, in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
+    async def explain(in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
         report = await context.reads.retry_after_cold_read(
             lambda: _SegmentReport(context, partition, drops, in_turns=in_turns)
         )
@@ -174,17 +176,8 @@ async def explain_segments(
     return await _repeat_if_segments_leave(partition, explain)
 
 
-ResultT_co = TypeVar("ResultT_co", covariant=True)
-
-
-class _Explain(Protocol[ResultT_co]):
-    """Explains segments; ``in_turns`` lets other tasks run meanwhile."""
-
-    async def __call__(self, *, in_turns: bool) -> ResultT_co: ...
-
-
-async def _repeat_if_segments_leave(partition: Partition, explain: _Explain[ResultT_co]) -> ResultT_co:
-    """The result of a call of ``explain`` during which no segment left the log.
+async def _repeat_if_segments_leave(partition: Partition, explain: Callable[[bool], Awaitable[ResultT]]) -> ResultT:
+    """The result of a call of ``explain`` during which no segment left the log. With True it lets other tasks run.
 
     Raises UnknownTopicError if the topic is deleted, and what ``explain`` raises.
     """
@@ -193,9 +186,9 @@ async def _repeat_if_segments_leave(partition: Partition, explain: _Explain[Resu
     while True:
         removals = segments.removals
         tries += 1
-        result: ResultT_co | None = None
+        result: ResultT | None = None
         try:
-            result = await explain(in_turns=tries <= _TRIES_IN_TURNS)
+            result = await explain(tries <= _TRIES_IN_TURNS)
         except OSError:
             if segments.removals == removals and not partition.is_deleted:
                 raise
@@ -238,7 +231,7 @@ async def explain_holders(context: ExplainContext, partition: Partition, offsets
     what ``explain_segments`` raises.
     """
 
-    async def explain(*, in_turns: bool) -> Holders:
+    async def explain(in_turns: bool) -> Holders:
         wanted = _by_segment(partition.log, offsets)
         found = await _explain_some(context, partition, wanted.keys(), in_turns=in_turns)
         return {offset: found[base] for base, some in wanted.items() if base in found for offset in some}

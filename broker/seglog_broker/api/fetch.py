@@ -1,6 +1,7 @@
 """Fetches: whole batches from an offset or a timestamp on, as leased slices of their files."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -50,24 +51,18 @@ _CONSUMER_OF_ANOTHER: Final = (
 )
 
 
+@dataclass(eq=False)
 class FetchService:
     """Answers fetches: at once, or when there are enough bytes, or when ``max_wait_ms`` are over."""
 
-    def __init__(
-        self,
-        table: PartitionTable,
-        directory: LogDirectory,
-        config: LiveConfig,
-        reads: ColdReads,
-        purgatory: FetchPurgatory,
-        metrics: Metrics,
-    ) -> None:
-        self._table = table
-        self._directory = directory
-        self._config = config
-        self._reads = reads
-        self._purgatory = purgatory
-        self._metrics = metrics
+    _table: PartitionTable
+    _directory: LogDirectory
+    _config: LiveConfig
+    _reads: ColdReads
+    _purgatory: FetchPurgatory
+    _metrics: Metrics
+
+    def __post_init__(self) -> None:
         self._watching = Watching()
         self._waiters: set[Waiter] = set()  # of all partitions
 

@@ -1,5 +1,6 @@
 """The ends of partitions, and offsets by timestamp."""
 
+from dataclasses import dataclass
 from functools import partial
 
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
@@ -12,13 +13,13 @@ from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
 
+@dataclass(eq=False)
 class ListOffsetsService:
     """Answers requests for the start and end of partitions, and for offsets by timestamp."""
 
-    def __init__(self, table: PartitionTable, handles: HandlePool, reads: ColdReads) -> None:
-        self._table = table
-        self._handles = handles
-        self._reads = reads
+    _table: PartitionTable
+    _handles: HandlePool
+    _reads: ColdReads
 
     def offsets_now(self, request: OffsetsRequest) -> OffsetsReply | None:
         """As ``offsets``, if that waits for nothing and takes no longer than one turn; else None."""

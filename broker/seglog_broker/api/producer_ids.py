@@ -1,5 +1,7 @@
 """Ids for idempotent producers."""
 
+from dataclasses import dataclass
+
 import trio
 
 from seglog_broker.partitions.recoveries import Recoveries
@@ -10,13 +12,15 @@ from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.messages import InitProducerReply
 
 
+@dataclass(eq=False)
 class ProducerIdService:
     """Gives ids to idempotent producers, each once."""
 
-    def __init__(self, directory: LogDirectory, recoveries: Recoveries, offload: Offload) -> None:
-        self._directory = directory
-        self._recoveries = recoveries
-        self._offload = offload
+    _directory: LogDirectory
+    _recoveries: Recoveries
+    _offload: Offload
+
+    def __post_init__(self) -> None:
         self._lock = trio.Lock()
 
     async def init_producer(self) -> InitProducerReply:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -68,34 +68,23 @@ DELETED_A_TURN: Final = 250
 """Partitions of a deleted topic that are taken out of service before other tasks run."""
 
 
+@dataclass(eq=False)
 class TopicService:
     """Describes, creates, alters and deletes topics. Changes are made one at a time, with files written in threads."""
 
-    def __init__(
-        self,
-        table: PartitionTable,
-        directory: LogDirectory,
-        recoveries: Recoveries,
-        views: Views,
-        config: LiveConfig,
-        fs: FileSystem,
-        offload: Offload,
-        reads: ColdReads,
-        checkpoints: CheckpointWriter,
-        deletions: PendingDeletions,
-        expiry: SegmentExpiry,
-    ) -> None:
-        self._table = table
-        self._directory = directory
-        self._recoveries = recoveries
-        self._views = views
-        self._config = config
-        self._fs = fs
-        self._offload = offload
-        self._reads = reads
-        self._checkpoints = checkpoints
-        self._deletions = deletions
-        self._expiry = expiry
+    _table: PartitionTable
+    _directory: LogDirectory
+    _recoveries: Recoveries
+    _views: Views
+    _config: LiveConfig
+    _fs: FileSystem
+    _offload: Offload
+    _reads: ColdReads
+    _checkpoints: CheckpointWriter
+    _deletions: PendingDeletions
+    _expiry: SegmentExpiry
+
+    def __post_init__(self) -> None:
         self._lock = trio.Lock()
         self._note_change: Callable[[str, bool], None] = lambda _topic, _is_deleted: None
 

@@ -1,6 +1,7 @@
 """Deletes records before an offset: the log start is raised, and survives a power cut before the reply."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,22 +24,15 @@ TRUNCATIONS_A_TURN: Final = 8
 """Partitions whose log start is raised before other tasks run, because files are read for each."""
 
 
+@dataclass(eq=False)
 class TruncateService:
     """Deletes records before an offset."""
 
-    def __init__(
-        self,
-        table: PartitionTable,
-        directory: LogDirectory,
-        reads: ColdReads,
-        checkpoints: CheckpointWriter,
-        expiry: SegmentExpiry,
-    ) -> None:
-        self._table = table
-        self._directory = directory
-        self._reads = reads
-        self._checkpoints = checkpoints
-        self._expiry = expiry
+    _table: PartitionTable
+    _directory: LogDirectory
+    _reads: ColdReads
+    _checkpoints: CheckpointWriter
+    _expiry: SegmentExpiry
 
     async def truncate(self, request: TruncateRequest) -> TruncateReply:
         """Delete records before an offset; returns when the new log starts survive a power cut."""

@@ -5,6 +5,7 @@ written, as on a full disk, are remembered and written when there is room.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -24,13 +25,15 @@ log = structlog.get_logger()
 ResultT = TypeVar("ResultT")
 
 
+@dataclass(eq=False)
 class CheckpointWriter:
     """The only writer of the checkpoint files while the broker runs. It writes them in threads."""
 
-    def __init__(self, directory: LogDirectory, fs: FileSystem, offload: Offload) -> None:
-        self._directory = directory
-        self._fs = fs
-        self._offload = offload
+    _directory: LogDirectory
+    _fs: FileSystem
+    _offload: Offload
+
+    def __post_init__(self) -> None:
         self._lock = trio.Lock()  # one write at a time, because all use the same temporary file
         self._unsaved_starts: set[Partition] = set()  # partitions whose state does not have the log start yet
         self._is_outdated = False  # one of the files is older than it should be

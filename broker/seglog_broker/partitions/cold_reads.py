@@ -5,6 +5,7 @@ and other tasks run between two steps. So no request blocks the loop, however la
 """
 
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import trio
@@ -36,14 +37,16 @@ Steps = Generator[ColdReadError | RecordsWantedError | None, None, AnswerT]
 """The steps of a request, which return its answer. They yield None to let other tasks run, or what they wait for."""
 
 
+@dataclass(eq=False)
 class ColdReads:
     """Runs the steps of requests on the loop, and their reads and searches in threads and processes."""
 
-    def __init__(self, handles: HandlePool, fs: FileSystem, offload: Offload, metrics: Metrics) -> None:
-        self._handles = handles
-        self._fs = fs
-        self._offload = offload
-        self._metrics = metrics
+    _handles: HandlePool
+    _fs: FileSystem
+    _offload: Offload
+    _metrics: Metrics
+
+    def __post_init__(self) -> None:
         self._turns = trio.Lock()
 
     async def turn(self) -> None:

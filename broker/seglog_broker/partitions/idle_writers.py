@@ -4,6 +4,7 @@ A writer keeps its file open until all that it wrote is on the disk, so that a f
 appends with ack ``os`` that may take the system long.
 """
 
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
 
@@ -21,12 +22,14 @@ LOOKED_AT_A_TURN: Final = 5_000
 """Partitions that are looked at before other tasks run: some milliseconds."""
 
 
+@dataclass(eq=False)
 class IdleWriters:
     """Closes the files of writers, for appends that need files and for the task that keeps the limit."""
 
-    def __init__(self, table: PartitionTable, handles: HandlePool) -> None:
-        self._table = table
-        self._handles = handles
+    _table: PartitionTable
+    _handles: HandlePool
+
+    def __post_init__(self) -> None:
         self._boundary = TaskBoundary("idle writers")
         self._lock = trio.Lock()  # one round serves all who wait
 

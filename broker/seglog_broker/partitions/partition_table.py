@@ -1,6 +1,7 @@
 """The partitions in service, found by topic and number."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.group_commit import GroupCommit
@@ -21,27 +22,21 @@ from seglog_protocol.errors import (
 )
 
 
+@dataclass(eq=False)
 class PartitionTable(Mapping[tuple[str, int], Partition]):
     """The partitions in service by topic and number, and typed errors for those that are not in service.
 
     As a mapping it has the partitions that take records; ``readable`` also finds those that can only be read.
     """
 
-    def __init__(
-        self,
-        directory: LogDirectory,
-        recoveries: Recoveries,
-        views: Views,
-        offload: Offload,
-        metrics: Metrics,
-        commits: GroupCommit,
-    ) -> None:
-        self._directory = directory
-        self._recoveries = recoveries
-        self._views = views
-        self._offload = offload
-        self._metrics = metrics
-        self._commits = commits
+    _directory: LogDirectory
+    _recoveries: Recoveries
+    _views: Views
+    _offload: Offload
+    _metrics: Metrics
+    _commits: GroupCommit
+
+    def __post_init__(self) -> None:
         self._served: dict[tuple[str, int], Partition] = {}
         self.suggestions = Suggestions()
 

@@ -8,6 +8,7 @@ start checkpoint is written; the files are renamed, and removed after ``file.del
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -99,30 +100,19 @@ class _Dropped(NamedTuple):
     segments: tuple[ExpiredSegment, ...]  # the same ones, for explanations
 
 
+@dataclass(eq=False)
 class SegmentExpiry:
     """Removes segments that retention does not keep from their logs."""
 
-    def __init__(
-        self,
-        directory: LogDirectory,
-        fs: FileSystem,
-        clock: Clock,
-        clock_trust: ClockTrust,
-        offload: Offload,
-        reads: ColdReads,
-        checkpoints: CheckpointWriter,
-        deletions: PendingDeletions,
-        metrics: Metrics,
-    ) -> None:
-        self._directory = directory
-        self._fs = fs
-        self._clock = clock
-        self._clock_trust = clock_trust
-        self._offload = offload
-        self._reads = reads
-        self._checkpoints = checkpoints
-        self._deletions = deletions
-        self._metrics = metrics
+    _directory: LogDirectory
+    _fs: FileSystem
+    _clock: Clock
+    _clock_trust: ClockTrust
+    _offload: Offload
+    _reads: ColdReads
+    _checkpoints: CheckpointWriter
+    _deletions: PendingDeletions
+    _metrics: Metrics
 
     async def check(self, partitions: Sequence[Partition], boundary: TaskBoundary) -> None:
         """Check each partition once. Those that are being compacted are skipped: the cleaner checks them afterwards."""

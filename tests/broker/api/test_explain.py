@@ -16,6 +16,7 @@ from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJudge, Verdict
+from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
@@ -246,7 +247,7 @@ async def test_the_size_rule_reports_the_missing_bytes() -> None:
 
 
 @dataclass
-class Piece:
+class Piece(Segment):
     base_offset: int
     size: int
     largest_timestamp: int = -1

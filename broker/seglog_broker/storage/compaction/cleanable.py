@@ -6,39 +6,10 @@ records younger than ``min.compaction.lag.ms`` or of a transaction that is still
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from seglog_broker.config import TopicConfig
-
-
-class Cleaning(Protocol):
-    """As much of a segment as the lags ask for."""
-
-    @property
-    def largest_timestamp(self) -> int:
-        """The largest timestamp in it, in ms; -1 when it has none."""
-        ...
-
-    @property
-    def first_timestamp(self) -> int:
-        """The maxTimestamp of its first batch, in ms; -1 when it has none."""
-        ...
-
-
-class CleaningList(Protocol):
-    """The segments of a log in order, the last one active. There may be ten thousand, of which few are asked for."""
-
-    @property
-    def bases(self) -> Sequence[int]:
-        """Their base offsets."""
-        ...
-
-    def __getitem__(self, number: int, /) -> Cleaning: ...
-
-    def size_between(self, first: int, behind: int) -> int:
-        """Bytes of those with numbers [first, behind)."""
-        ...
 
 
 class Cleanable(NamedTuple):
@@ -62,7 +33,10 @@ class Cleanable(NamedTuple):
 
 
 def find_cleanable(
-    segments: CleaningList,
+    bases: Sequence[int],
+    size_between: Callable[[int, int], int],
+    largest_timestamp: Callable[[int], int],
+    first_timestamp: Callable[[int], int],
     config: TopicConfig,
     *,
     log_start_offset: int,
@@ -72,28 +46,27 @@ def find_cleanable(
     tombstones_due_ms: int | None,
     now_ms: int,
 ) -> Cleanable:
-    """Look at a log: its ``segments``, and where its last round ended (``checkpoint``).
+    """Look at a log: the base offsets of its segments, the last one active, and where its last round ended.
 
-    Only segments that have not been through a round are looked into, and only where the lags of ``config`` need it.
+    ``size_between`` are the bytes of segments by their numbers [first, behind). ``largest_timestamp`` and
+    ``first_timestamp`` (ms) are those of a segment by its number, -1 where it has none. There may be ten thousand: only
+    segments that have not been through a round are looked into, and only where the lags of ``config`` need it.
     ``tombstones_due_ms`` is when the first of the tombstones that were kept may go, None when there are none.
     """
     first_dirty = log_start_offset if checkpoint is None else checkpoint
     if not log_start_offset <= first_dirty <= log_end_offset:
         first_dirty = log_start_offset
-    bases = segments.bases
     active = len(bases) - 1
     behind = min(active, max(0, bisect_right(bases, last_stable_offset) - 1))
     dirty = min(max(0, bisect_right(bases, first_dirty) - 1), behind)  # the number of the first that is
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
-        behind = next((n for n in range(dirty, behind) if segments[n].largest_timestamp > youngest), behind)
+        behind = next((n for n in range(dirty, behind) if largest_timestamp(n) > youngest), behind)
     until = bases[behind]
-    clean_bytes = segments.size_between(0, bisect_left(bases, min(first_dirty, until)))
-    dirty_bytes = segments.size_between(dirty, behind)
+    clean_bytes = size_between(0, bisect_left(bases, min(first_dirty, until)))
+    dirty_bytes = size_between(dirty, behind)
     oldest = now_ms - config.max_compaction_lag_ms
-    is_overdue = (
-        dirty_bytes > 0 and oldest > 0 and any(0 < segments[n].first_timestamp < oldest for n in range(dirty, behind))
-    )
+    is_overdue = dirty_bytes > 0 and oldest > 0 and any(0 < first_timestamp(n) < oldest for n in range(dirty, behind))
     if tombstones_due_ms is not None and tombstones_due_ms <= now_ms and until > bases[0]:
         is_overdue = True  # Kafka waits for new records; in a quiet log tombstones would then stay for ever
     return Cleanable(first_dirty, until, clean_bytes, dirty_bytes, is_overdue)

@@ -12,7 +12,7 @@ import errno
 from collections import OrderedDict
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from seglog_broker.storage.io.filesystem import File, FileSystem, Map, parent
 from seglog_broker.storage.io.os_errors import NO_RESOURCES
@@ -32,11 +32,7 @@ READ_AHEAD_BYTES: Final = 128 * 1024
 """Bytes read into memory at a time when a seek found cold bytes: the seek, or the fetch after it, reads on there."""
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-ResourceT = TypeVar("ResourceT", bound=_Closable)
+ResourceT = TypeVar("ResourceT", bound=File | Map)
 
 
 class _Handle(Generic[ResourceT]):

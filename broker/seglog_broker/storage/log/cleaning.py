@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
@@ -11,7 +12,7 @@ from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, So
 from seglog_broker.storage.compaction.swap import SegmentSwap
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import storage_error, why
-from seglog_broker.storage.io.pauses import OnlyWarm, TurnWantedError
+from seglog_broker.storage.io.pauses import TurnWantedError
 from seglog_broker.storage.log.damage_map import DamageMap
 from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogOffsets, LogSettings
 from seglog_broker.storage.log.segment_list import SegmentList
@@ -28,99 +29,23 @@ LOOKS_A_TURN: Final = 200
 """Segments whose files are read for a time before the loop serves others."""
 
 
-class _InTurns:
-    """The segments of a log for ``find_cleanable``, which may have to look into all of them.
-
-    TurnWantedError after LOOKS_A_TURN reads. The next call does not repeat them: what they found is in memory.
-    """
-
-    def __init__(self, segments: SegmentList, only_warm: OnlyWarm, looked_into: set[tuple[int, str]]) -> None:
-        """``looked_into`` is kept between calls: the reads already made."""
-        self.bases = segments.bases
-        self.size_between = segments.size_between
-        self._segments = segments
-        self._only_warm = only_warm
-        self._looked_into = looked_into
-        self._looks = 0
-
-    def __getitem__(self, number: int) -> "_Looked":
-        return _Looked(self, self._segments[number])
-
-    def note_look(self, base_offset: int, what: str) -> None:
-        """Count a read of a segment's files, before it is made. TurnWantedError if the loop must serve others first."""
-        if (base_offset, what) in self._looked_into:
-            return
-        if self._looks == LOOKS_A_TURN and self._only_warm.is_on:
-            raise TurnWantedError
-        self._looks += 1
-        self._looked_into.add((base_offset, what))
-
-
-class _Looked(NamedTuple):
-    """A segment whose reads are counted."""
-
-    among: _InTurns
-    segment: Segment
-
-    @property
-    def largest_timestamp(self) -> int:
-        """As that of the segment."""
-        if not self.segment.is_time_known:
-            self.among.note_look(self.segment.base_offset, "largest")
-        return self.segment.largest_timestamp
-
-    @property
-    def first_timestamp(self) -> int:
-        """As that of the segment."""
-        if not self.segment.is_first_time_known:
-            self.among.note_look(self.segment.base_offset, "first")
-        return self.segment.first_timestamp
-
-
+@dataclass(slots=True, eq=False)
 class LogCleaning:
     """Plans rounds of compaction of one log and installs their results; package ``compaction`` does the work."""
 
-    __slots__ = (
-        "_clock",
-        "_damage",
-        "_files",
-        "_first_dirty_offset",
-        "_looked_into",
-        "_offsets",
-        "_producers",
-        "_segments",
-        "_settings",
-        "_snapshots",
-        "_state_file",
-        "_transactions",
-    )
-
-    def __init__(
-        self,
-        files: LogFiles,
-        clock: Clock,
-        settings: LogSettings,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state_file: StateFile,
-        damage: DamageMap,
-        producers: ProducerState,
-        snapshots: ProducerSnapshots,
-        transactions: TransactionIndexes,
-        first_dirty_offset: int | None,
-    ) -> None:
-        self._first_dirty_offset = first_dirty_offset
-        self._files = files
-        self._clock = clock
-        self._settings = settings
-        self._offsets = offsets
-        self._segments = segments
-        self._state_file = state_file
-        self._damage = damage
-        self._producers = producers
-        self._snapshots = snapshots
-        self._transactions = transactions
-        self._looked_into: set[tuple[int, str]] = set()  # reads of find_cleanable so far
+    _files: LogFiles
+    _clock: Clock
+    _settings: LogSettings
+    _offsets: LogOffsets
+    _segments: SegmentList
+    _state_file: StateFile
+    _damage: DamageMap
+    _producers: ProducerState
+    _snapshots: ProducerSnapshots
+    _transactions: TransactionIndexes
+    _first_dirty_offset: int | None
+    _looked_into: set[tuple[int, str]] = field(default_factory=set, init=False)
+    """Reads of ``find_cleanable`` so far: what they found is in memory."""
 
     @property
     def first_dirty_offset(self) -> int | None:
@@ -128,9 +53,26 @@ class LogCleaning:
         return self._first_dirty_offset
 
     def find_cleanable(self) -> Cleanable:
-        """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
+        """What a round of compaction could do now. May raise ColdReadError, and TurnWantedError after LOOKS_A_TURN."""
+        segments, looks = self._segments, 0
+
+        def looked_into(number: int, what: str) -> Segment:
+            """A segment whose files may be read for ``what``: it may be necessary to look into all of them."""
+            nonlocal looks
+            segment = segments[number]
+            is_known = segment.is_time_known if what == "largest" else segment.is_first_time_known
+            if not is_known and (segment.base_offset, what) not in self._looked_into:
+                if looks == LOOKS_A_TURN and self._files.handles.only_warm.is_on:
+                    raise TurnWantedError
+                looks += 1
+                self._looked_into.add((segment.base_offset, what))
+            return segment
+
         found = find_cleanable(
-            _InTurns(self._segments, self._files.handles.only_warm, self._looked_into),
+            segments.bases,
+            segments.size_between,
+            lambda number: looked_into(number, "largest").largest_timestamp,
+            lambda number: looked_into(number, "first").first_timestamp,
             self._settings.config,
             log_start_offset=self._offsets.start,
             log_end_offset=self._offsets.end,

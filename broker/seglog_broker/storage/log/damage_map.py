@@ -1,7 +1,7 @@
 """The damaged ranges of a log, which the state file stores and readers skip."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from seglog_broker.storage.io.pauses import OnlyWarm, TurnWantedError
 from seglog_broker.storage.log.segment_list import SegmentList
@@ -111,15 +111,13 @@ class DamageMap:
                 self.list_for(damage.segment).append(damage)
 
 
+@dataclass(slots=True, eq=False)
 class DamageFinder:
     """Measures the extent of damage that a reader met, so that later reads skip it."""
 
-    __slots__ = ("_damage", "_only_warm", "_state_file")
-
-    def __init__(self, damage: DamageMap, state_file: StateFile, only_warm: OnlyWarm) -> None:
-        self._damage = damage
-        self._state_file = state_file
-        self._only_warm = only_warm
+    _damage: DamageMap
+    _state_file: StateFile
+    _only_warm: OnlyWarm
 
     def measure(self, segment: Segment, next_base: int, error: CorruptRecordError) -> None:
         """Record the whole extent of the damage in ``segment`` that ``error`` reports.

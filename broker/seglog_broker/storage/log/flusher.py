@@ -1,6 +1,7 @@
 """Flushes of a log: prepared on the loop, run in a thread, and their result applied on the loop."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import File
@@ -18,39 +19,22 @@ SEGMENTS_PER_FLUSH_MAX: Final = 32
 """Segments in one flush: each takes a descriptor, or three with its indexes, until the flush ends."""
 
 
+@dataclass(slots=True, eq=False)
 class LogFlusher:
     """Flushes one log and knows what of it is not on the disk yet.
 
     ``directory_is_dirty``: names in the directory have changed since it was last synced.
     """
 
-    __slots__ = (
-        "_files",
-        "_indexes_unsaved",
-        "_is_flushing",
-        "_offsets",
-        "_segments",
-        "_snapshots",
-        "_state_file",
-        "directory_is_dirty",
-    )
-
-    def __init__(
-        self,
-        files: LogFiles,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state_file: StateFile,
-        snapshots: ProducerSnapshots,
-    ) -> None:
-        self.directory_is_dirty = False
-        self._files = files
-        self._offsets = offsets
-        self._segments = segments
-        self._state_file = state_file
-        self._snapshots = snapshots
-        self._is_flushing = False
-        self._indexes_unsaved = False  # of a closed segment, because a write failed; the next checkpoint tries again
+    _files: LogFiles
+    _offsets: LogOffsets
+    _segments: SegmentList
+    _state_file: StateFile
+    _snapshots: ProducerSnapshots
+    directory_is_dirty: bool = field(default=False, init=False)
+    _is_flushing: bool = field(default=False, init=False)
+    _indexes_unsaved: bool = field(default=False, init=False)
+    """Those of a closed segment, because a write failed: the next checkpoint tries again."""
 
     def mark_directory_dirty(self) -> None:
         """Names have changed: the next flush syncs the directory."""

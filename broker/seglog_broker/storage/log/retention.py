@@ -21,9 +21,10 @@ that stays.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import Clock
@@ -71,25 +72,6 @@ class Kept(StrEnum):
     EMPTY_ACTIVE = "empty active segment"
     NO_LIMIT = "no limit"  # retention.ms is -1 and retention.bytes is not exceeded
     POLICY = "policy"  # cleanup.policy has no delete
-
-
-class Aging(Protocol):
-    """The facts of a segment that retention uses."""
-
-    @property
-    def base_offset(self) -> int:
-        """Its first offset."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes of its ``.log``."""
-        ...
-
-    @property
-    def largest_timestamp(self) -> int:
-        """The largest timestamp of its records, in ms; -1 when none has one."""
-        ...
 
 
 class LastWrite(NamedTuple):
@@ -142,7 +124,7 @@ class RetentionJudge:
         self._behind: int | None = None  # the oldest segment that stays
         self._due_ms: int | None = 0  # of everything seen so far: a segment is deleted after all before it
 
-    def judge(self, segment: Aging, last_write: Callable[[], LastWrite], *, next_base: int | None) -> Verdict:
+    def judge(self, segment: Segment, last_write: Callable[[], LastWrite], *, next_base: int | None) -> Verdict:
         """The verdict on the next segment; ``next_base`` is the base of the one after it, None for the active one.
 
         ``last_write`` is called only if the timestamps cannot be used.
@@ -167,14 +149,14 @@ class RetentionJudge:
             return Verdict(None, Kept.POLICY, None, age)
         return Verdict(None, Kept.NO_LIMIT if age is None else Kept.AGE, self._due_ms, age, bytes_to_come=to_come)
 
-    def _takes(self, rule: DeletionRule, segment: Aging, next_base: int | None, age: Age | None) -> bool:
+    def _takes(self, rule: DeletionRule, segment: Segment, next_base: int | None, age: Age | None) -> bool:
         if rule is DeletionRule.LOG_START:
             return next_base is not None and next_base <= self._log_start_offset
         if rule is DeletionRule.SIZE:
             return self._limits_size and self._excess >= segment.size
         return age is not None and self._now_ms - age.since_ms > self._retention_ms
 
-    def _age(self, segment: Aging, last_write: Callable[[], LastWrite]) -> Age:
+    def _age(self, segment: Segment, last_write: Callable[[], LastWrite]) -> Age:
         largest = segment.largest_timestamp
         if NO_TIMESTAMP < largest <= self._now_ms:
             return Age(largest, AgeSource.LARGEST_TIMESTAMP)
@@ -193,7 +175,7 @@ class RetentionJudge:
             warning=f"{doubt}, and its {written.source} lies in the future: it ages from the next retention check",
         )
 
-    def _due(self, segment: Aging, age: Age, before_ms: int) -> int:
+    def _due(self, segment: Segment, age: Age, before_ms: int) -> int:
         """When the time rule deletes this segment, if the one before it is deleted at ``before_ms``."""
         due = max(before_ms, age.since_ms + self._retention_ms)
         largest = segment.largest_timestamp
@@ -202,20 +184,18 @@ class RetentionJudge:
         return due
 
 
+@dataclass(slots=True, eq=False)
 class LogRetention:
-    """Judges the segments of one log by its current configuration."""
+    """Judges the segments of one log by its current configuration.
 
-    __slots__ = ("_clock", "_offsets", "_segments", "_settings", "_state")
+    ``state`` has the time of the last append.
+    """
 
-    def __init__(
-        self, clock: Clock, settings: LogSettings, offsets: LogOffsets, segments: SegmentList, state: PartitionState
-    ) -> None:
-        """``state`` has the time of the last append."""
-        self._clock = clock
-        self._settings = settings
-        self._offsets = offsets
-        self._segments = segments
-        self._state = state
+    _clock: Clock
+    _settings: LogSettings
+    _offsets: LogOffsets
+    _segments: SegmentList
+    _state: PartitionState
 
     def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
         """Each segment and its verdict, from the oldest on.

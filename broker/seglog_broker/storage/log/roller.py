@@ -1,6 +1,7 @@
 """Closes the active segment of a log and begins another."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import storage_error, why
@@ -12,30 +13,18 @@ from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 
 
+@dataclass(slots=True, eq=False)
 class SegmentRoller:
     """Begins new segments of one log; ``policy`` decides when a batch needs one."""
 
-    __slots__ = ("_clock", "_directory", "_flusher", "_offsets", "_segments", "_snapshots", "_state_file", "policy")
-
-    def __init__(
-        self,
-        directory: str,
-        clock: Clock,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        policy: RollPolicy,
-        state_file: StateFile,
-        snapshots: ProducerSnapshots,
-        flusher: LogFlusher,
-    ) -> None:
-        self.policy = policy
-        self._directory = directory
-        self._clock = clock
-        self._offsets = offsets
-        self._segments = segments
-        self._state_file = state_file
-        self._snapshots = snapshots
-        self._flusher = flusher
+    _directory: str
+    _clock: Clock
+    _offsets: LogOffsets
+    _segments: SegmentList
+    policy: RollPolicy
+    _state_file: StateFile
+    _snapshots: ProducerSnapshots
+    _flusher: LogFlusher
 
     def begin(self, base_offset: int) -> None:
         """Add a new active segment; the former one is not changed. OSError: nothing was added."""

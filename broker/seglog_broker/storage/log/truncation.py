@@ -1,6 +1,7 @@
 """Truncates a log: drops its oldest segments, or its records before or from an offset on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from seglog_broker.storage.io.clock import Clock
@@ -19,53 +20,24 @@ from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import StorageError
 
 
+@dataclass(slots=True, eq=False)
 class LogTruncation:
     """Truncates one log at either end."""
 
-    __slots__ = (
-        "_clock",
-        "_damage",
-        "_epochs",
-        "_files",
-        "_flusher",
-        "_leader_epoch",
-        "_leaving",
-        "_offsets",
-        "_roller",
-        "_segments",
-        "_snapshots",
-        "_state_file",
-        "_transactions",
-    )
-
-    def __init__(
-        self,
-        files: LogFiles,
-        clock: Clock,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state_file: StateFile,
-        damage: DamageMap,
-        epochs: LeaderEpochs,
-        leader_epoch: int,
-        snapshots: ProducerSnapshots,
-        transactions: TransactionIndexes,
-        roller: SegmentRoller,
-        flusher: LogFlusher,
-    ) -> None:
-        self._files = files
-        self._clock = clock
-        self._offsets = offsets
-        self._segments = segments
-        self._state_file = state_file
-        self._damage = damage
-        self._epochs = epochs
-        self._leader_epoch = leader_epoch
-        self._snapshots = snapshots
-        self._transactions = transactions
-        self._roller = roller
-        self._flusher = flusher
-        self._leaving: list[DeletedSegments] = []  # out of the log, but a start may still find some
+    _files: LogFiles
+    _clock: Clock
+    _offsets: LogOffsets
+    _segments: SegmentList
+    _state_file: StateFile
+    _damage: DamageMap
+    _epochs: LeaderEpochs
+    _leader_epoch: int
+    _snapshots: ProducerSnapshots
+    _transactions: TransactionIndexes
+    _roller: SegmentRoller
+    _flusher: LogFlusher
+    _leaving: list[DeletedSegments] = field(default_factory=list, init=False)
+    """Segments that are out of the log, but that a start may still find."""
 
     def truncate_before(self, offset: int) -> int:
         """As ``PartitionLog.truncate_before``, for an offset at or below the log end."""

@@ -9,7 +9,7 @@ A scan skips damaged bytes (``damaged``, found by recovery), and a slice ends be
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -21,6 +21,7 @@ from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog
+from seglog_broker.storage.segment.sparse_index import SparseIndex
 from seglog_broker.storage.segment.tail_cache import TailCache, TailRange
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
@@ -48,11 +49,8 @@ PROVEN_WHILE_SEEKING_BYTES: Final = 256 * 1024
 """Bytes whose checksums a seek by time verifies, at most: many times the default index interval."""
 
 
-class DerivedFile(Protocol):
-    """A file that follows from a ``.log`` and is synced with it."""
-
-    path: str
-    is_dirty: bool
+DerivedFile = SparseIndex | ChecksumFile
+"""A file that follows from a ``.log`` and is synced with it."""
 
 
 class FoundTimestamp(NamedTuple):

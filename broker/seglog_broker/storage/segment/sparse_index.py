@@ -9,9 +9,9 @@ A write that fails loses nothing: its entries stay in memory and are written wit
 rebuilt from the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final, Protocol, Self
+from typing import ClassVar, Final, Self
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -24,13 +24,9 @@ TAIL_BYTES_MAX: Final = 64 * 1024
 """Entries kept in memory before they are read through a map: bounds memory at 128 KiB a partition."""
 
 
-class FloorSearch(Protocol):
-    """One of the floor searches of ``segment_files``."""
-
-    def __call__(self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0) -> int:
-        """Number of the last entry in [low, count) at or below ``wanted``, or low - 1."""
-        ...
-
+FloorSearch = Callable[..., int]
+"""A floor search of ``segment_files``: (data, count, wanted, low=0) -> number of the last entry in [low, count) at or
+below ``wanted``, or low - 1."""
 
 BESIDE_SUFFIX: Final = f".made{files.TEMPORARY_SUFFIX}"
 """Suffix of an index that is built while the old one still exists; the scrub uses another name."""

@@ -6,7 +6,7 @@ shares all fields with the one it stands for, except its own slots, so that both
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from seglog_broker.storage.io.filesystem import File
 from seglog_broker.storage.segment.flaws import FlawFinder
@@ -15,6 +15,7 @@ from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog, Start
+from seglog_broker.storage.segment.sparse_index import FloorSearch
 from seglog_broker.storage.segment.time_index import TimeEntries, TimestampOffset
 from seglog_protocol import segment_files as files
 from seglog_protocol.header_scan import LocatedBatch, Readable
@@ -130,18 +131,10 @@ class _TracedIndexes(SegmentIndexes):
         return super().rebuild(batches)
 
 
-class _Floor(Protocol):
-    """``files.find_offset_floor`` or ``files.find_time_floor``."""
-
-    def __call__(
-        self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0, unpack: files.Unpack = ...
-    ) -> int: ...
-
-
 class _CountedFloor:
     """A floor search that counts the entries it reads, and records whether any of them is in the file."""
 
-    def __init__(self, floor: "_Floor", unpack: files.Unpack, noted: IndexLookup) -> None:
+    def __init__(self, floor: FloorSearch, unpack: files.Unpack, noted: IndexLookup) -> None:
         self.has_found = False
         self._floor = floor
         self._unpack = unpack

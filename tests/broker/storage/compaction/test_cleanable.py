@@ -1,6 +1,6 @@
 """Cleanable segments, and whether a round is due: Kafka's rules, and one of seglog."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,6 +45,18 @@ SEGMENTS = [Piece(0), Piece(10), Piece(20), Piece(30)]
 """The last one is active; the log ends at 40."""
 
 
+def facts_of(
+    pieces: Pieces,
+) -> tuple[Sequence[int], Callable[[int, int], int], Callable[[int], int], Callable[[int], int]]:
+    """The first arguments of ``find_cleanable``."""
+    return (
+        pieces.bases,
+        pieces.size_between,
+        lambda number: int(pieces[number].largest_timestamp),
+        lambda number: int(pieces[number].first_timestamp),
+    )
+
+
 def look(
     *,
     segments: list[Piece] = SEGMENTS,
@@ -55,7 +67,7 @@ def look(
     tombstones_due: int | None = None,
 ) -> Cleanable:
     return find_cleanable(
-        Pieces(segments),
+        *facts_of(Pieces(segments)),
         config or TopicConfig(cleanup_policy=("compact",)),
         log_start_offset=log_start,
         log_end_offset=40,
@@ -147,7 +159,7 @@ def test_of_very_many_segments_only_those_that_a_lag_asks_for_are_looked_into() 
     pieces = Pieces(Piece(number * 10) for number in range(1000))
     look_at = partial(
         find_cleanable,
-        pieces,
+        *facts_of(pieces),
         log_start_offset=0,
         log_end_offset=10_000,
         last_stable_offset=10_000,
@@ -173,7 +185,7 @@ def test_clean_and_dirty_together_are_what_lies_below_the_bound(
     segments = [Piece(number * 10, size, NOW if number in young else NOW - HOUR) for number, size in enumerate(sizes)]
     config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=lag)
     found = find_cleanable(
-        Pieces(segments),
+        *facts_of(Pieces(segments)),
         config,
         log_start_offset=0,
         log_end_offset=len(sizes) * 10,

@@ -17,6 +17,7 @@ from seglog_broker.storage.log.retention import (
     Verdict,
     expired_before,
 )
+from seglog_broker.storage.segment.segment import Segment
 from tests.support import examples
 
 NOW = 1_000_000
@@ -24,7 +25,7 @@ KEEP = -1
 
 
 @dataclass
-class Part:
+class Part(Segment):
     """A segment as retention sees it; ``asked`` counts the reads of its last write."""
 
     base_offset: int
