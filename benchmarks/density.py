@@ -18,7 +18,7 @@ from benchmarks.harness import MB, MIB, Bench, Benchmark, Row, percentile, take_
 from benchmarks.processes import resident_bytes, run_worker
 from benchmarks.seek import seek_offset, seek_time, time_seeks
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.loader import load
@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def _open(fs: PosixFileSystem, directory: str, config: TopicConfig) -> PartitionLog:
-    return PartitionLog(load(fs, HandlePool(fs), Clock(), directory, config, clean=True))
+    return PartitionLog(load(fs, HandlePool(fs), SystemClock(), directory, config, clean=True))
 
 
 def _build(directory: str, config: TopicConfig, count: int) -> dict[str, float]:

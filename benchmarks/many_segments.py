@@ -11,7 +11,7 @@ from benchmarks.harness import MIB, Bench, Goal, Row, take_turns
 from benchmarks.processes import Daemon, cpu_seconds, resident_bytes
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.record_batch import parse_header
 
@@ -56,7 +56,7 @@ def _built(bench: Bench, directory: Path, count: int) -> Daemon:
 def build(path: Path, count: int) -> None:
     """One partition of ``count`` small segments, stopped in good order."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
-    log_directory = open_log_directory(PosixFileSystem(), Clock(), config, str(path))
+    log_directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
     log_directory.topics.create_topic(_TOPIC, 1, {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1"})
     log = log_directory.logs[_TOPIC, 0]
     batch = one_record()

@@ -17,7 +17,7 @@ from benchmarks.harness import Bench, Benchmark, Goal, Row, percentile, take_tur
 from benchmarks.processes import daemon
 from benchmarks.raw_client import Connection, connect, exchange_seconds, fetch_frame, fill, time_frame
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.loader import load
@@ -115,7 +115,7 @@ def _in_process(bench: Bench, directory: Path, logs: Sequence[_Log], seeks: int)
     opened = []
     for log in logs:
         path = str(directory / f"{log.topic}-0")
-        opened.append(PartitionLog(load(fs, handles, Clock(), path, TopicConfig(), clean=True)))
+        opened.append(PartitionLog(load(fs, handles, SystemClock(), path, TopicConfig(), clean=True)))
     try:
         for kind, places, seek in (
             ("offset", [_offsets(log, seeks) for log in logs], seek_offset),

@@ -15,7 +15,7 @@ from benchmarks.processes import Daemon
 from benchmarks.raw_client import append_frame, connect, encode, fetch_frame
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.messages import MetricsRequest
 from seglog_protocol.record_batch import parse_header
@@ -64,7 +64,7 @@ def rows(bench: Bench, directory: Path) -> Iterator[Row]:
 
 def _build(path: Path) -> None:
     config, _ = load_config(None, "", {}, [f"log.dir={path}"])
-    directory = open_log_directory(PosixFileSystem(), Clock(), config, str(path))
+    directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
     directory.topics.create_topic(_UNTOUCHED, 1, {})
     directory.topics.create_topic(_LARGE, _PARTITIONS, {})
     batch, _ = batch_of(_BATCH_BYTES)

@@ -217,7 +217,6 @@ async def _serve(
     from seglog_broker.reloading import ReloadRequests  # noqa: PLC0415
     from seglog_broker.runtime.offload import Offload  # noqa: PLC0415
     from seglog_broker.server import serve  # noqa: PLC0415
-    from seglog_broker.storage.io.clock import Clock  # noqa: PLC0415
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
 
     reloads = ReloadRequests(sources)
@@ -226,7 +225,7 @@ async def _serve(
         await serve(
             config,
             fs=PosixFileSystem(),
-            clock=Clock(),
+            clock=SystemClock(),
             offload=Offload(),
             manager=manager,
             reloads=reloads,

@@ -15,7 +15,7 @@ from seglog_broker.listeners.acceptor import ListenError
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.server import LoadProgress, serve
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import LogDirectoryError
@@ -33,7 +33,7 @@ async def started(nursery: trio.Nursery, folder: Path, scope: trio.CancelScope) 
             await serve(
                 config,
                 fs=PosixFileSystem(),
-                clock=Clock(),
+                clock=SystemClock(),
                 offload=Offload(),
                 listen="127.0.0.1:0",
                 task_status=task_status,
@@ -119,7 +119,7 @@ async def test_a_stop_that_came_before_loading_closes_what_was_loaded(tmp_path: 
     for _ in range(2):  # the second finds no lock
         with trio.CancelScope() as scope:
             scope.cancel()
-            await serve(config, fs=PosixFileSystem(), clock=Clock(), offload=Offload(), listen="127.0.0.1:0")
+            await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen="127.0.0.1:0")
         assert scope.cancelled_caught
 
 
@@ -129,11 +129,11 @@ async def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path) ->
         served = await started(nursery, tmp_path / "data", trio.CancelScope())
         config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"), listeners=())
         with pytest.raises(LogDirectoryError):
-            await serve(config, fs=PosixFileSystem(), clock=Clock(), offload=Offload(), listen="127.0.0.1:0")
+            await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen="127.0.0.1:0")
         config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "other"), listeners=())
         for _ in range(2):  # the second time too: the directory was unlocked
             with pytest.raises(ListenError):
-                await serve(config, fs=PosixFileSystem(), clock=Clock(), offload=Offload(), listen=served.address)
+                await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen=served.address)
         await wait_all_tasks_blocked()
         served.stop()
 
@@ -156,7 +156,7 @@ async def test_a_stop_that_is_wanted_while_partitions_are_loaded_ends_that_in_go
         await serve(
             config,
             fs=PosixFileSystem(),
-            clock=Clock(),
+            clock=SystemClock(),
             offload=Offload(),
             listen="127.0.0.1:0",
             problems=problems,

@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self
 
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.faults.living_clients import Entry, Ledgers, Reader, send_last
 from tests.logs import read_around, verify
@@ -57,7 +57,7 @@ def look(directory: Path, ledgers: Ledgers) -> None:
     """Open a directory as a start does, and check everything in it."""
     fs = PosixFileSystem()
     config, _ = load_config(None, "", {}, [f"log.dir={directory}"])
-    logs = open_log_directory(fs, Clock(), config, str(directory))
+    logs = open_log_directory(fs, SystemClock(), config, str(directory))
     report = logs.report
     try:
         assert report.offline == {}

@@ -16,7 +16,7 @@ from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.storage.log.partition_files import make_partition
 from tests.faults.asking import Asking
@@ -83,7 +83,7 @@ def build(path: Path, count: int) -> None:
     """A cleanly stopped directory with so many topics, written to the registry and then created by a start."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
     for may_name in (True, False):
-        directory = open_log_directory(NoSync(), Clock(), config, str(path))
+        directory = open_log_directory(NoSync(), SystemClock(), config, str(path))
         if may_name:
             for number in range(count):
                 one = Topic(topic(number), filenames.new_id(uuid.uuid4()), 1, dict(CONFIGS[number % len(CONFIGS)]))

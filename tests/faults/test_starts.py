@@ -12,7 +12,7 @@ import pytest
 import seglog
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import ClientTimeoutError
 from tests.logs import append_one, batch_of_size
@@ -32,7 +32,7 @@ OTHERS = 8
 def built(path: Path, count: int) -> None:
     """A cleanly stopped partition with so many segments of two batches each."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
-    directory = open_log_directory(PosixFileSystem(), Clock(), config, str(path))
+    directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
     directory.topics.create_topic("t", 1, {"segment.bytes": "1024", "retention.ms": "-1"})
     log = directory.logs["t", 0]
     encoded = batch_of_size(400, int(time.time() * 1000))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -145,7 +145,7 @@ def adopted(directory: Path, index_interval: int = INDEX_INTERVAL) -> Iterator[L
     """The directory in seglog's hands; nothing is written at the end, ``close`` it for an orderly stop."""
     flags = [f"log.dir={directory}", f"log.index.interval.bytes={index_interval}"]
     config, _ = load_config(None, "", {}, flags)
-    logs = open_log_directory(PosixFileSystem(), Clock(), config, str(directory))
+    logs = open_log_directory(PosixFileSystem(), SystemClock(), config, str(directory))
     try:
         yield logs
     finally:

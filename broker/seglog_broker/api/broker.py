@@ -19,6 +19,7 @@ from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segm
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
+from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
@@ -137,11 +138,9 @@ class Broker:
             self.deletions,
             self.expiry,
         )
-        appends = AppendService(
+        context = AppendContext(
             self.partitions,
-            topics,
             directory,
-            self.live_config,
             clock,
             self.reads,
             offload,
@@ -149,6 +148,7 @@ class Broker:
             self.idle_writers,
             self.metrics,
         )
+        appends = AppendService(context, topics, self.live_config)
         self._fetches = FetchService(
             self.partitions, directory, self.live_config, self.reads, self.purgatory, self.metrics
         )

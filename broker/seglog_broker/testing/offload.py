@@ -7,7 +7,7 @@ import trio
 
 from seglog_broker.runtime.offload import Arguments, Offload, T, outcomes_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import Clock, SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records
@@ -91,7 +91,7 @@ class InlineWorkers(Workers):
     """Runs jobs of every kind on the loop, each after one checkpoint."""
 
     def __init__(self, fs: FileSystem, clock: Clock | None = None) -> None:
-        self._tools = Tools(fs, clock or Clock(), is_throttled=False)
+        self._tools = Tools(fs, clock or SystemClock(), is_throttled=False)
 
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None

@@ -13,7 +13,7 @@ import traceback
 from queue import SimpleQueue
 from typing import Final, NoReturn
 
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, PosixFileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.workers.jobs import WORKERS
@@ -45,7 +45,7 @@ def main() -> NoReturn:
     threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
     worker = WORKERS[sys.argv[1]]
     os.nice(worker.niceness)
-    tools = Tools(PosixFileSystem(), Clock())
+    tools = Tools(PosixFileSystem(), SystemClock())
     while True:
         request = requests.get()
         for part in (_malformed(request),) if isinstance(request, ValueError) else _reply(worker, tools, *request):

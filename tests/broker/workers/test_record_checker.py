@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.append import EFFORT_OF_NEXT
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.pending_appends import EFFORT_OF_NEXT
 from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config import load_config
 from seglog_broker.partitions import cold_reads

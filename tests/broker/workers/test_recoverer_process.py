@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.loader import load
@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> str:
     """The directory of a partition whose broker was killed while it wrote the last batch."""
     path = str(tmp_path / "topic-0")
     make_partition(_FS, path, TOPIC_ID)
-    log = PartitionLog(load(_FS, HandlePool(_FS), Clock(), path, TopicConfig(), clean=True))
+    log = PartitionLog(load(_FS, HandlePool(_FS), SystemClock(), path, TopicConfig(), clean=True))
     for _ in range(_BATCHES):
         view = memoryview(bytearray(batch_of_size(100_000)))
         append_one(log, view)
@@ -93,7 +93,7 @@ async def test_a_process_recovers_as_the_function_does_and_reports_progress(dire
     assert sum(told) == outcome.scanned_bytes == _BATCHES * 100_000 + 4
     assert len(told) > 1
     assert (again.end_offset, again.cut_bytes) == (_BATCHES, 0)
-    assert again == recover_partition(_FS, Clock(), job(directory))
+    assert again == recover_partition(_FS, SystemClock(), job(directory))
 
 
 async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_done(

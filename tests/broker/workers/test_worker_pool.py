@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.workers import pool
 from seglog_broker.workers.jobs import CHECK, RECORD_CHECKER, SEARCH, CheckJob, SearchJob
@@ -203,9 +203,9 @@ def test_a_refusal_survives_the_way_between_processes_and_other_errors_become_me
 
 
 def test_a_rate_holds_over_all_jobs_of_a_process_until_it_changes() -> None:
-    tools = Tools(ForgetfulFileSystem(), Clock())
+    tools = Tools(ForgetfulFileSystem(), SystemClock())
     first = tools.throttle(1000)
     assert tools.throttle(1000) is first
     assert tools.throttle(2000) is not first
-    unthrottled = Tools(ForgetfulFileSystem(), Clock(), is_throttled=False)
+    unthrottled = Tools(ForgetfulFileSystem(), SystemClock(), is_throttled=False)
     assert unthrottled.throttle(1000) is unthrottled.throttle(2000)

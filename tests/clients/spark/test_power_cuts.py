@@ -14,7 +14,7 @@ from seglog.client import Client
 from seglog.core.delivery import Receipt
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import ConnectionLostError, PartitionReadOnlyError, SeglogError
@@ -36,7 +36,7 @@ Act = Callable[[Client], object]
 
 def open_broker(fs: ForgetfulFileSystem) -> Broker:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return Broker.open(config, fs, Clock(), InlineOffload())
+    return Broker.open(config, fs, SystemClock(), InlineOffload())
 
 
 class Cut:

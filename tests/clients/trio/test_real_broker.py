@@ -16,7 +16,7 @@ from seglog.trio import raw
 from seglog_broker.config import BrokerConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.server import serve
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
@@ -47,7 +47,7 @@ class RealBroker:
             await serve(
                 self._config,
                 fs=PosixFileSystem(),
-                clock=Clock(),
+                clock=SystemClock(),
                 offload=Offload(),
                 listen=self.address,
                 task_status=task_status,

@@ -9,10 +9,18 @@ WINDOW_SECONDS: Final = 0.3
 
 
 class Clock:
-    """The machine's wall clock; tests and simulations bring their own."""
+    """A source of wall time; tests and simulations bring their own."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC. May jump in either direction, as wall clocks do."""
+        raise NotImplementedError
+
+
+class SystemClock(Clock):
+    """The machine's wall clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
 
