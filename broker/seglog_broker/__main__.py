@@ -217,6 +217,7 @@ async def _serve(
     from seglog_broker.reloading import ReloadRequests  # noqa: PLC0415
     from seglog_broker.runtime.offload import Offload  # noqa: PLC0415
     from seglog_broker.server import serve  # noqa: PLC0415
+    from seglog_broker.storage.io.clock import SystemClock  # noqa: PLC0415
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
 
     reloads = ReloadRequests(sources)
