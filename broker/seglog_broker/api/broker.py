@@ -52,29 +52,8 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.version import VERSION
+from seglog_protocol import messages
 from seglog_protocol.frames import HEADER_BYTES_MAX
-from seglog_protocol.messages import (
-    API_VERSIONS,
-    PROTOCOL_NAME,
-    AlterTopicRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    ExplainReply,
-    ExplainRequest,
-    ExplainSegmentsReply,
-    ExplainSegmentsRequest,
-    FlushRequest,
-    HelloReply,
-    InitProducerRequest,
-    LagRequest,
-    Message,
-    MetricsReply,
-    MetricsRequest,
-    OffsetsRequest,
-    Request,
-    TopicsRequest,
-    TruncateRequest,
-)
 
 log = structlog.get_logger()
 
@@ -275,7 +254,7 @@ class Broker:
         self.retention_schedule.reconfigure(config.log_retention_check_interval_ms)
         self.live_config.replace(config)
 
-    def hello(self) -> HelloReply:
+    def hello(self) -> messages.HelloReply:
         """The broker's identity, its api versions, and its problems."""
         offline = self.directory.report.offline
         problems = [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
@@ -289,10 +268,10 @@ class Broker:
             for recovery in self.recoveries.without_room
         ]
         problems += [problem for partition in self.partitions.values() for problem in partition.what_is_wrong()]
-        return HelloReply(
-            protocol=PROTOCOL_NAME,
+        return messages.HelloReply(
+            protocol=messages.PROTOCOL_NAME,
             broker=f"seglogd/{VERSION}",
-            apis=API_VERSIONS,
+            apis=messages.API_VERSIONS,
             limits={
                 "frame_bytes_max": self.request_memory.request_bytes_max,
                 "header_bytes_max": HEADER_BYTES_MAX,
@@ -310,61 +289,63 @@ class Broker:
             read_only_until_room=len(self.views) or None,
         )
 
-    def answer_now(self, request: Request) -> Message | None:
+    def answer_now(self, request: messages.Request) -> messages.Message | None:
         """The reply to a request for offsets, if it waits for nothing and takes no longer than one turn; else None."""
-        if not isinstance(request, OffsetsRequest):
+        if not isinstance(request, messages.OffsetsRequest):
             return None
         self.partitions.suggestions.renew()
         return self._offsets_now(request)
 
-    async def answer(self, request: Request, host: str = "") -> tuple[Message, bytes]:
+    async def answer(self, request: messages.Request, host: str = "") -> tuple[messages.Message, bytes]:
         """The reply and its payload, for any request except hello, append and fetch, from a client at ``host``."""
         self.partitions.suggestions.renew()
         match request:
-            case OffsetsRequest():
+            case messages.OffsetsRequest():
                 return await self.offsets(request), b""
-            case TopicsRequest():
+            case messages.TopicsRequest():
                 return await self.topics(request)
-            case CreateTopicRequest():
+            case messages.CreateTopicRequest():
                 return await self.create_topic(request), b""
-            case AlterTopicRequest():
+            case messages.AlterTopicRequest():
                 return await self.alter_topic(request), b""
-            case DeleteTopicRequest():
+            case messages.DeleteTopicRequest():
                 return await self.delete_topic(request), b""
-            case TruncateRequest():
+            case messages.TruncateRequest():
                 return await self.truncate(request), b""
-            case ExplainRequest():
+            case messages.ExplainRequest():
                 return await self.reads.retry_after_cold_read(lambda: self.explain(request)), b""
-            case ExplainSegmentsRequest():
+            case messages.ExplainSegmentsRequest():
                 return await self.explain_segments(request)
-            case LagRequest():
+            case messages.LagRequest():
                 return await measure_lag(self._explain, self.partitions, request), b""
-            case MetricsRequest():
+            case messages.MetricsRequest():
                 return self.read_metrics(), b""
-            case InitProducerRequest():
+            case messages.InitProducerRequest():
                 return await self.init_producer(), b""
-            case FlushRequest():
+            case messages.FlushRequest():
                 return await self.flush(request), b""
         reply = await self._native_groups.answer(request, host)
         if reply is None:
             raise NotImplementedError(request.api)
         return reply, b""
 
-    def explain(self, request: ExplainRequest) -> ExplainReply:
+    def explain(self, request: messages.ExplainRequest) -> messages.ExplainReply:
         """Seek as a fetch does; the reply has every step."""
         return explain_seek(self.partitions.readable(request.topic, request.partition), request, self.directory.path)
 
-    async def explain_segments(self, request: ExplainSegmentsRequest) -> tuple[ExplainSegmentsReply, bytes]:
+    async def explain_segments(
+        self, request: messages.ExplainSegmentsRequest
+    ) -> tuple[messages.ExplainSegmentsReply, bytes]:
         """A page of segments (the payload, a msgpack list): why each is kept, and when it is deleted."""
         return await explain_segments(
             self._explain, self.partitions.readable(request.topic, request.partition), request
         )
 
-    def read_metrics(self) -> MetricsReply:
+    def read_metrics(self) -> messages.MetricsReply:
         """The counters, and the current values."""
         with suppress(OSError):
             self.directory.space.refresh()
-        return MetricsReply(
+        return messages.MetricsReply(
             self.metrics.snapshot(
                 uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,
                 topics=len(self.directory.registry.topics),

@@ -30,20 +30,8 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol import messages
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
-from seglog_protocol.messages import (
-    INT64_MAX,
-    ConfigEntry,
-    ExplainedLookup,
-    ExplainedSegment,
-    ExplainReply,
-    ExplainRequest,
-    ExplainSegmentsReply,
-    ExplainSegmentsRequest,
-    PartitionCompaction,
-    SegmentCompaction,
-    pack_page,
-)
 from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
 
 _TOPIC_KEYS: Final = (
@@ -67,7 +55,7 @@ _TRIES_IN_TURNS: Final = 5
 # --- Seeks ------------------------------------------------------------------------------------------------------------
 
 
-def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) -> ExplainReply:
+def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir: str) -> messages.ExplainReply:
     """Seek as a fetch does, and describe the seek; paths in the reply are relative to ``log_dir``.
 
     Raises InvalidRequestError, and what a fetch raises.
@@ -84,7 +72,7 @@ def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) ->
         raise partition.with_partition(error) from error
     below = f"{log_dir}/"
     lookups = [
-        ExplainedLookup(
+        messages.ExplainedLookup(
             found.index,
             found.path.removeprefix(below),
             found.entries,
@@ -94,7 +82,7 @@ def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) ->
         )
         for found in trace.lookups
     ]
-    return ExplainReply(
+    return messages.ExplainReply(
         request.topic,
         request.partition,
         trace.segments,
@@ -132,8 +120,8 @@ class ExplainContext(NamedTuple):
 
 
 async def explain_segments(
-    context: ExplainContext, partition: Partition, request: ExplainSegmentsRequest
-) -> tuple[ExplainSegmentsReply, bytes]:
+    context: ExplainContext, partition: Partition, request: messages.ExplainSegmentsRequest
+) -> tuple[messages.ExplainSegmentsReply, bytes]:
     """The reply about the partition, and as its payload a page of segments: those that left the log, then the others.
 
     Raises OSError and StorageError if a segment cannot be read, UnknownTopicError if the topic is deleted.
@@ -167,7 +155,7 @@ async def explain_segments(
         drops = await context.previews.preview(partition, insist=bool(request.drops))
         await context.reads.turn()  # finding what can be compacted takes some time, and is done again for the reply
 
-    async def explain(in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
+    async def explain(in_turns: bool) -> tuple[messages.ExplainSegmentsReply, bytes]:
         report = await context.reads.retry_after_cold_read(
             lambda: _SegmentReport(context, partition, drops, in_turns=in_turns)
         )
@@ -220,7 +208,7 @@ def _first_timestamp(header: BatchHeader) -> int | None:
     return None if header.has_delete_horizon or header.base_timestamp == NO_TIMESTAMP else header.base_timestamp
 
 
-Holders = Mapping[int, ExplainedSegment]
+Holders = Mapping[int, messages.ExplainedSegment]
 """Offset -> explanation of its segment."""
 
 
@@ -252,7 +240,7 @@ def _by_segment(log: PartitionLog, offsets: Collection[int]) -> dict[int, list[i
 
 async def _explain_some(
     context: ExplainContext, partition: Partition, base_offsets: Collection[int], *, in_turns: bool
-) -> dict[int, ExplainedSegment]:
+) -> dict[int, messages.ExplainedSegment]:
     """Base offset -> explanation, for these segments. Raises OSError if a segment cannot be read."""
     if not base_offsets:
         return {}
@@ -280,7 +268,7 @@ class _Interval(NamedTuple):
     @classmethod
     def between(cls, from_ms: int, by_ms: int) -> "_Interval":
         """The interval; None for times beyond any date, because settings may be as large as an int64."""
-        return cls(None, None) if from_ms > INT64_MAX else cls(from_ms, min(by_ms, INT64_MAX))
+        return cls(None, None) if from_ms > messages.INT64_MAX else cls(from_ms, min(by_ms, messages.INT64_MAX))
 
     def later(self, ms: int) -> "_Interval":
         """The interval, ``ms`` later."""
@@ -310,7 +298,7 @@ class _SegmentReport:
 
     async def page(
         self, after: int, limit: int, first_timestamps: dict[int, int | None]
-    ) -> tuple[ExplainSegmentsReply, bytes]:
+    ) -> tuple[messages.ExplainSegmentsReply, bytes]:
         """The reply, and at most ``limit`` segments with base offsets above ``after``, as a msgpack list."""
         gone = [(due, segment) for due, segment in self._gone() if segment.base_offset > after]
         explained = [self._explain_gone(due, segment) for due, segment in gone[:limit]]
@@ -321,18 +309,18 @@ class _SegmentReport:
         if room and following:
             last = following[min(room, len(following)) - 1]
             explained += await self.explain_kept(last, first_timestamps, lambda base_offset: base_offset > after)
-        return reply, pack_page(explained)
+        return reply, messages.pack_page(explained)
 
-    def _reply(self, *, more: bool) -> ExplainSegmentsReply:
+    def _reply(self, *, more: bool) -> messages.ExplainSegmentsReply:
         log, gone = self._log, [segment for _, segment in self._gone()]
         config = {
-            line.key: ConfigEntry(line.value, str(line.origin.kind), line.origin.where)
+            line.key: messages.ConfigEntry(line.value, str(line.origin.kind), line.origin.where)
             for line in self._config.describe()
             if line.key in _TOPIC_KEYS
         }
         origin = self._context.config.current.origin(_CHECK_KEY)
-        config[_CHECK_KEY] = ConfigEntry(str(self._schedule.interval_ms), str(origin.kind), origin.where)
-        return ExplainSegmentsReply(
+        config[_CHECK_KEY] = messages.ConfigEntry(str(self._schedule.interval_ms), str(origin.kind), origin.where)
+        return messages.ExplainSegmentsReply(
             self._partition.topic,
             self._partition.number,
             self._now_ms,
@@ -343,7 +331,7 @@ class _SegmentReport:
             len(gone),
             sum(segment.size for segment in gone),
             self._schedule.interval_ms,
-            min(self._now_ms + self._schedule.ms_to_next[0], INT64_MAX),
+            min(self._now_ms + self._schedule.ms_to_next[0], messages.INT64_MAX),
             earliest_reason=log.state.log_start_reason,
             more=more,
             config=config,
@@ -364,12 +352,12 @@ class _SegmentReport:
             doubts.append("it is being compacted: nothing leaves the log before that is done")
         return doubts
 
-    def _compaction(self) -> PartitionCompaction | None:
+    def _compaction(self) -> messages.PartitionCompaction | None:
         found, cleaner = self._cleanable, self._log.state.cleaner
         if found is None:
             return None
         has_run = cleaner.last_run_ms is not None
-        return PartitionCompaction(
+        return messages.PartitionCompaction(
             found.dirty_ratio,
             found.first_dirty_offset,
             found.until_offset,
@@ -396,9 +384,9 @@ class _SegmentReport:
         gone = [(due, segment) for due, deletion in waiting for segment in deletion.segments]
         return sorted(gone, key=lambda going: going[1].base_offset)
 
-    def _explain_gone(self, due: float, segment: ExpiredSegment) -> ExplainedSegment:
+    def _explain_gone(self, due: float, segment: ExpiredSegment) -> messages.ExplainedSegment:
         at_ms = self._now_ms + max(0, round((due - trio.current_time()) * 1000))
-        return ExplainedSegment(
+        return messages.ExplainedSegment(
             segment.base_offset,
             segment.next_offset,
             segment.size,
@@ -413,7 +401,7 @@ class _SegmentReport:
 
     async def explain_kept(
         self, last: int, first_timestamps: dict[int, int | None], is_wanted: Callable[[int], bool]
-    ) -> list[ExplainedSegment]:
+    ) -> list[messages.ExplainedSegment]:
         """Explain the segments whose base offset ``is_wanted``, up to and including the one with ``last``.
 
         All segments before them are judged as well, see ``LogRetention.judge_segments``.
@@ -421,7 +409,7 @@ class _SegmentReport:
         log = self._log
         ends = [*log.segments.bases[1:], log.log_end_offset]
         is_age_known = True
-        explained: list[ExplainedSegment] = []
+        explained: list[messages.ExplainedSegment] = []
         judged = zip(log.retention.judge_segments(), ends, strict=False)
         for number, ((segment, verdict), end) in enumerate(judged, start=1):
             if segment.base_offset > last:
@@ -435,7 +423,9 @@ class _SegmentReport:
                 await self._context.reads.turn()
         return explained
 
-    def _explain(self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None) -> ExplainedSegment:
+    def _explain(
+        self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None
+    ) -> messages.ExplainedSegment:
         is_active = segment is self._active
         state = "active" if is_active else "closed"
         if self._partition.is_being_cleaned and self._cleanable and segment.base_offset < self._cleanable.until_offset:
@@ -448,7 +438,7 @@ class _SegmentReport:
         loss = self._drops.losses.get(segment.base_offset)
         if verdict.rule in {DeletionRule.LOG_START, DeletionRule.SIZE}:
             due_ms = self._now_ms
-        return ExplainedSegment(
+        return messages.ExplainedSegment(
             segment.base_offset,
             end,
             segment.size,
@@ -463,7 +453,7 @@ class _SegmentReport:
             behind=verdict.behind,
             age_since_ms=None if age is None else age.since_ms,
             age_source=None if age is None else str(age.source),
-            deletable_ms=None if due_ms is None or due_ms > INT64_MAX else due_ms,
+            deletable_ms=None if due_ms is None or due_ms > messages.INT64_MAX else due_ms,
             leaves_from_ms=leaves.from_ms,
             leaves_by_ms=leaves.by_ms,
             gone_from_ms=gone.from_ms,
@@ -471,7 +461,7 @@ class _SegmentReport:
             bytes_to_come=verdict.bytes_to_come,
             idle_roll_ms=self._log.roller.idle_roll_ms if is_active else None,
             warnings=[] if age is None or age.warning is None else [age.warning],
-            compaction=None if loss is None else SegmentCompaction(loss.records, loss.size),
+            compaction=None if loss is None else messages.SegmentCompaction(loss.records, loss.size),
         )
 
     def _leaves(self, verdict: Verdict) -> _Interval:

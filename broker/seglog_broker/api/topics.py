@@ -29,30 +29,8 @@ from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_files import empty_directory, inodes_of
-from seglog_protocol.errors import (
-    DiskFullError,
-    InvalidConfigError,
-    InvalidTopicError,
-    PolicyViolationError,
-    SeglogError,
-    without_frames,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.internal_topics import is_internal
-from seglog_protocol.messages import (
-    AlterTopicReply,
-    AlterTopicRequest,
-    ConfigEntry,
-    ConfigValue,
-    CreateTopicReply,
-    CreateTopicRequest,
-    DeleteTopicReply,
-    DeleteTopicRequest,
-    TopicDescription,
-    TopicsReply,
-    TopicsRequest,
-    pack_fields,
-    page_of,
-)
 
 log = structlog.get_logger()
 
@@ -92,10 +70,10 @@ class TopicService:
         """Have ``listener`` called with the name of each topic that is created, altered or deleted, and if it is."""
         self._note_change = listener
 
-    async def describe(self, request: TopicsRequest) -> tuple[TopicsReply, bytes]:
+    async def describe(self, request: messages.TopicsRequest) -> tuple[messages.TopicsReply, bytes]:
         """A page of topics, and its descriptions as the payload, a msgpack list."""
         known = self._directory.registry.topics
-        unknown: list[SeglogError] = []
+        unknown: list[errors.SeglogError] = []
         if request.names is not None:
             for name in request.names:
                 if name not in known:
@@ -119,8 +97,8 @@ class TopicService:
                 await self._reads.turn()
             measured = await self._measure(topic)
             if known.get(name) is topic:
-                described.append(pack_fields(self._describe(topic, measured, whole=request.config)))
-        return TopicsReply(more=len(names) > len(page), unknown=unknown), page_of(described)
+                described.append(messages.pack_fields(self._describe(topic, measured, whole=request.config)))
+        return messages.TopicsReply(more=len(names) > len(page), unknown=unknown), messages.page_of(described)
 
     async def _measure(self, topic: Topic) -> tuple[int, int]:
         """Segments and bytes of a topic, some of whose partitions are looked at in a turn of the loop."""
@@ -140,15 +118,17 @@ class TopicService:
             size += sum(partition_log.size for partition_log in logs)
         return segments, size
 
-    def _describe(self, topic: Topic, measured: tuple[int, int], *, whole: bool) -> TopicDescription:
+    def _describe(self, topic: Topic, measured: tuple[int, int], *, whole: bool) -> messages.TopicDescription:
         config = self._table.config_of(topic)
         entries = None
         if whole:
             entries = {
-                entry.key: ConfigEntry(entry.value, str(entry.origin.kind), entry.origin.where, entry.shortfall)
+                entry.key: messages.ConfigEntry(
+                    entry.value, str(entry.origin.kind), entry.origin.where, entry.shortfall
+                )
                 for entry in config.describe()
             }
-        return TopicDescription(
+        return messages.TopicDescription(
             topic.name,
             topic.id,
             topic.partitions,
@@ -160,17 +140,17 @@ class TopicService:
             notes=topic.notes,
         )
 
-    async def check_new(self, requests: Sequence[CreateTopicRequest]) -> list[SeglogError | None]:
+    async def check_new(self, requests: Sequence[messages.CreateTopicRequest]) -> list[errors.SeglogError | None]:
         """The errors with which ``create_all`` would refuse topics that cannot be, None for the others."""
         _, failed = await self._plan_all(requests, for_broker=False)
         return [failed.get(request.topic) for request in requests]
 
     async def _plan_all(
-        self, requests: Sequence[CreateTopicRequest], *, for_broker: bool
-    ) -> tuple[dict[str, tuple[Topic, list[str]]], dict[str, SeglogError]]:
+        self, requests: Sequence[messages.CreateTopicRequest], *, for_broker: bool
+    ) -> tuple[dict[str, tuple[Topic, list[str]]], dict[str, errors.SeglogError]]:
         """New topics, with warnings about their settings, and why others cannot be, by name."""
         planned: dict[str, tuple[Topic, list[str]]] = {}
-        failed: dict[str, SeglogError] = {}
+        failed: dict[str, errors.SeglogError] = {}
         names = TopicNames(() if for_broker else self._directory.registry.topics)
         for number, request in enumerate(requests, start=1):
             if number % EFFORT_A_TURN == 0:
@@ -179,8 +159,8 @@ class TopicService:
                 if not for_broker:
                     self._check_name(request.topic, names)
                 planned[request.topic] = self._plan(request)
-            except SeglogError as error:
-                failed[request.topic] = without_frames(error)
+            except errors.SeglogError as error:
+                failed[request.topic] = errors.without_frames(error)
             else:
                 names.add(request.topic)
         return planned, failed
@@ -188,26 +168,32 @@ class TopicService:
     def _check_name(self, name: str, names: TopicNames) -> None:
         """Raise InvalidTopicError for the name of an internal topic, or one that collides with another of ``names``."""
         if is_internal(name) and name not in self._directory.registry.topics:
-            raise InvalidTopicError(f"topic {name} is the broker's own: it is made when it is needed", topic=name)
+            raise errors.InvalidTopicError(
+                f"topic {name} is the broker's own: it is made when it is needed", topic=name
+            )
         other = names.colliding(name)
         if other is not None:
-            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}", topic=name, other=other)
+            raise errors.InvalidTopicError(
+                f"Topic '{name}' collides with existing topic: {other}", topic=name, other=other
+            )
 
-    def _plan(self, request: CreateTopicRequest) -> tuple[Topic, list[str]]:
+    def _plan(self, request: messages.CreateTopicRequest) -> tuple[Topic, list[str]]:
         config, warnings = self._config.current.validate_topic_config(request.config)
         count = self._config.current.num_partitions if request.partitions is None else request.partitions
         return self._directory.topics.new_topic(request.topic, count, config), warnings
 
-    async def create(self, request: CreateTopicRequest, *, for_broker: bool = False) -> CreateTopicReply:
+    async def create(
+        self, request: messages.CreateTopicRequest, *, for_broker: bool = False
+    ) -> messages.CreateTopicReply:
         """Create a topic; returns when it survives a power cut. An internal one is made for the broker alone."""
         [outcome] = await self.create_all([request], for_broker=for_broker)
-        if isinstance(outcome, SeglogError):
+        if isinstance(outcome, errors.SeglogError):
             raise outcome
         return outcome
 
     async def create_all(
-        self, requests: Sequence[CreateTopicRequest], *, for_broker: bool = False
-    ) -> list[CreateTopicReply | SeglogError]:
+        self, requests: Sequence[messages.CreateTopicRequest], *, for_broker: bool = False
+    ) -> list[messages.CreateTopicReply | errors.SeglogError]:
         """As ``create``, for several topics, whose files are made and synced together. None fails another.
 
         The outcomes are in the order of ``requests``, which have different names.
@@ -216,34 +202,36 @@ class TopicService:
             planned, failed = await self._plan_all(requests, for_broker=for_broker)
             if planned:
                 failed |= await self._create_planned([topic for topic, _ in planned.values()])
-        outcomes: list[CreateTopicReply | SeglogError] = []
+        outcomes: list[messages.CreateTopicReply | errors.SeglogError] = []
         for number, request in enumerate(requests, start=1):
             if number % EFFORT_A_TURN == 0:
                 await self._reads.turn()
             outcomes.append(failed.get(request.topic) or self._created(*planned[request.topic]))
         return outcomes
 
-    def _created(self, planned: Topic, warnings: list[str]) -> CreateTopicReply:
+    def _created(self, planned: Topic, warnings: list[str]) -> messages.CreateTopicReply:
         """The reply to a request whose topic was created, and what follows from that."""
         topic = self._directory.registry.topics.get(planned.name, planned)  # made at a second attempt, with another id
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         self._note_change(topic.name, False)
         dense = why_index_fills_first(self._table.config_of(topic))
-        return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
+        return messages.CreateTopicReply(
+            topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])]
+        )
 
-    async def _create_planned(self, topics: Sequence[Topic]) -> dict[str, SeglogError]:
+    async def _create_planned(self, topics: Sequence[Topic]) -> dict[str, errors.SeglogError]:
         """Create topics together or, where that fails, one by one. Returns name -> error. The caller holds the lock.
 
         Where there was no room for one of them, those with as many partitions or more are not tried.
         """
         try:
             await self._create_together(topics)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             if len(topics) == 1:
-                return {topics[0].name: without_frames(error)}
+                return {topics[0].name: errors.without_frames(error)}
         else:
             return {}
-        failed: dict[str, SeglogError] = {}
+        failed: dict[str, errors.SeglogError] = {}
         too_many = sys.maxsize  # partitions of one topic
         for number, topic in enumerate(topics, start=1):
             if number % EFFORT_A_TURN == 0:
@@ -253,16 +241,16 @@ class TopicService:
                 continue
             again = self._directory.topics.new_topic(topic.name, topic.partitions, topic.config)
             failed |= await self._create_planned([again])
-            if isinstance(failed.get(topic.name), DiskFullError):
+            if isinstance(failed.get(topic.name), errors.DiskFullError):
                 too_many = topic.partitions
         return failed
 
-    def _no_room(self, topic: Topic) -> DiskFullError:
+    def _no_room(self, topic: Topic) -> errors.DiskFullError:
         """The error for a topic that is not tried."""
         what = f"topic {topic.name} could not be created"
         try:
             self._directory.space.check_inodes(what, inodes_of(topic.partitions))
-        except DiskFullError as full:
+        except errors.DiskFullError as full:
             return full
         return self._directory.space.refusal(what)
 
@@ -271,7 +259,7 @@ class TopicService:
         limit = self._config.current.seglog_partitions_max
         there = sum(topic.partitions for topic in self._directory.registry.topics.values())
         if there + added > limit:
-            raise PolicyViolationError(
+            raise errors.PolicyViolationError(
                 f"there are {there} partitions, with {added} more they would be above seglog.partitions.max, {limit}",
                 limit=limit,
             )
@@ -291,18 +279,18 @@ class TopicService:
         creation = self._directory.topics.plan_creation(topics)
         await self._make(creation, partial(self._directory.topics.finish_creation, creation))
 
-    async def alter(self, request: AlterTopicRequest) -> AlterTopicReply:
+    async def alter(self, request: messages.AlterTopicRequest) -> messages.AlterTopicReply:
         """Change a topic's configuration and add partitions; returns when that is in force and survives a power cut.
 
         The registry is written first: after a crash a start finds either the new state or the old one.
         """
 
-        def changed(own: Mapping[str, str]) -> dict[str, ConfigValue]:
-            wanted: dict[str, ConfigValue] = {**own, **request.config}
+        def changed(own: Mapping[str, str]) -> dict[str, messages.ConfigValue]:
+            wanted: dict[str, messages.ConfigValue] = {**own, **request.config}
             for name in request.reset:
                 key = self._topic_key(name)
                 if key in request.config or name in request.config:
-                    raise InvalidConfigError(f"{name} cannot be both set and reset", key=name)
+                    raise errors.InvalidConfigError(f"{name} cannot be both set and reset", key=name)
                 wanted.pop(key, None)
             return wanted
 
@@ -311,11 +299,11 @@ class TopicService:
     async def alter_config(
         self,
         topic: str,
-        changed: Callable[[Mapping[str, str]], Mapping[str, ConfigValue]],
+        changed: Callable[[Mapping[str, str]], Mapping[str, messages.ConfigValue]],
         names: Collection[str],
         *,
         validate_only: bool = False,
-    ) -> AlterTopicReply:
+    ) -> messages.AlterTopicReply:
         """As ``alter``: ``changed`` makes of a topic's own settings those that it is to have, and may raise.
 
         No other alteration comes between. The reply has the warnings about ``names``. With ``validate_only`` nothing
@@ -326,12 +314,12 @@ class TopicService:
     async def _alter(
         self,
         name: str,
-        changed: Callable[[Mapping[str, str]], Mapping[str, ConfigValue]],
+        changed: Callable[[Mapping[str, str]], Mapping[str, messages.ConfigValue]],
         names: Collection[str],
         partitions: int | None = None,
         *,
         validate_only: bool = False,
-    ) -> AlterTopicReply:
+    ) -> messages.AlterTopicReply:
         async with self._lock:
             topic = self._table.topic(name)
             config, warnings = self._config.current.validate_topic_config(changed(topic.config))
@@ -341,7 +329,7 @@ class TopicService:
             else:
                 count = topic.partitions if partitions is None else partitions
                 if count != topic.partitions and is_internal(name):
-                    raise InvalidTopicError(
+                    raise errors.InvalidTopicError(
                         f"the number of partitions of topic {name} decides what is where in it, and stays", topic=name
                     )
                 altered = await self._carry_out(topic, self._directory.topics.plan_alteration(topic, count, config))
@@ -349,7 +337,7 @@ class TopicService:
         dense = why_index_fills_first(self._config.current.topic_config(altered.config))
         if dense is not None and any(key in dense for key in names):
             warned.append(dense)
-        return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), warned)
+        return messages.AlterTopicReply(altered.name, altered.partitions, dict(altered.config), warned)
 
     async def _carry_out(self, topic: Topic, alteration: TopicCreation) -> Topic:
         """Put a planned alteration in force; returns the altered topic. The caller holds the lock."""
@@ -373,7 +361,7 @@ class TopicService:
             if error is None:
                 error = await self._open_logs(creation, made)
             finished = finish(error)
-        except DiskFullError as full:
+        except errors.DiskFullError as full:
             raise self._directory.space.refusal_now(full.message) from full.__cause__
         else:
             self._table.serve(made)
@@ -416,14 +404,14 @@ class TopicService:
             self._config.current.validate_topic_config({name: ""})  # raises the error of an invalid value
         return name if key is None else key.name
 
-    async def delete(self, request: DeleteTopicRequest) -> DeleteTopicReply:
+    async def delete(self, request: messages.DeleteTopicRequest) -> messages.DeleteTopicReply:
         """Delete a topic: it is unknown from now on; its files are removed in the background. Readers can finish."""
         if not self._config.current.delete_topic_enable:
-            raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
+            raise errors.PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
         async with self._lock:
             topic = self._table.topic(request.topic)
             if is_internal(topic.name):
-                raise InvalidTopicError(
+                raise errors.InvalidTopicError(
                     f"topic {topic.name} is the broker's own and is not deleted: delete groups or their offsets",
                     topic=topic.name,
                 )
@@ -466,7 +454,7 @@ class TopicService:
             # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
             await self._checkpoints.write()
         await self._expiry.remove_now()
-        return DeleteTopicReply(topic.name)
+        return messages.DeleteTopicReply(topic.name)
 
     async def _release(self, keys: Sequence[tuple[str, int]]) -> None:
         """Take the partitions of a deleted topic out of all that knows them, some in a turn of the loop."""

@@ -22,19 +22,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import (
-    BUFFERS_PER_WRITE,
-    Buffer,
-    File,
-    FileStat,
-    FileSystem,
-    Hold,
-    Inodes,
-    Lock,
-    Map,
-    PendingSync,
-    outcome_of,
-)
+from seglog_broker.storage.io import filesystem
 from seglog_broker.testing.forgetful_disk import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -65,7 +53,7 @@ UNLIMITED_FREE_BYTES: Final = 1 << 40
 """The result of ``free_bytes`` without a limit."""
 
 
-class ForgetfulFileSystem(Script, FileSystem):
+class ForgetfulFileSystem(Script, filesystem.FileSystem):
     """A file system in memory. ``/`` exists; ``load`` adds files. See the module's description.
 
     ``now_ms`` is the modification time that files get, ``cached`` the result of ``is_cached`` for files not evicted.
@@ -139,14 +127,14 @@ class ForgetfulFileSystem(Script, FileSystem):
 
     # The FileSystem interface.
 
-    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> filesystem.File:
         """Open; an operation if it creates the file, a read if the file exists."""
         inode = self._found_or_created("open", path) if create else self._found("open", path)
         file = _ForgetfulFile(self, path, inode, writable=create or writable)
         self.handles[file] = path
         return file
 
-    def map(self, path: str, size: int) -> Map:
+    def map(self, path: str, size: int) -> filesystem.Map:
         """Map; what is read through the map is not recorded."""
         self.look("map", path, 0, size)
         inode = self._inode(path)
@@ -156,13 +144,13 @@ class ForgetfulFileSystem(Script, FileSystem):
         self.handles[mapped] = path
         return mapped
 
-    def stat(self, path: str) -> FileStat:
+    def stat(self, path: str) -> filesystem.FileStat:
         """File or directory; the size of a directory is 0."""
         self.look("stat", path)
         node = self._find(path)
         if isinstance(node, Directory):
-            return FileStat(0, node.mtime_ms, is_directory=True)
-        return FileStat(len(node.content), node.mtime_ms, is_directory=False)
+            return filesystem.FileStat(0, node.mtime_ms, is_directory=True)
+        return filesystem.FileStat(len(node.content), node.mtime_ms, is_directory=False)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """An operation; like all modification times, it survives every crash."""
@@ -232,19 +220,19 @@ class ForgetfulFileSystem(Script, FileSystem):
         self.begin("sync_directory", path)
         self.disk.sync(directory)
 
-    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+    def sync_files(self, files: Sequence[filesystem.File]) -> list[OSError | None]:
         """One after the other; each is an operation."""
-        return [outcome_of(file.fdatasync) for file in files]
+        return [filesystem.outcome_of(file.fdatasync) for file in files]
 
-    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
+    def begin_sync(self, files: Sequence[filesystem.File]) -> filesystem.PendingSync | None:
         """As ``sync_files``, whose outcome is collected later, with ``begins_syncs``; else None."""
         return _ForgetfulSync(self.sync_files(files)) if self.begins_syncs and files else None
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
         """One after the other; each is an operation."""
-        return [outcome_of(self.sync_directory, path) for path in paths]
+        return [filesystem.outcome_of(self.sync_directory, path) for path in paths]
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> filesystem.Lock:
         """Lock; an operation if it creates the file, a read if the file exists."""
         inode = self._found_or_created("lock", path)
         if inode in self._locked:
@@ -261,7 +249,7 @@ class ForgetfulFileSystem(Script, FileSystem):
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def hold(self, directory: str) -> Hold:
+    def hold(self, directory: str) -> filesystem.Hold:
         """A read; there are no child processes."""
         self._directory(directory)
         return _ForgetfulHold()
@@ -277,11 +265,11 @@ class ForgetfulFileSystem(Script, FileSystem):
         self._find(path)
         return UNLIMITED_FREE_BYTES if self.disk.capacity is None else self.disk.capacity
 
-    def inodes(self, path: str) -> Inodes | None:
+    def inodes(self, path: str) -> filesystem.Inodes | None:
         """What ``limit_free_inodes`` left; None without a limit."""
         self._find(path)
         limit = self.disk.inodes_max
-        return None if limit is None else Inodes(max(0, limit - self.disk.inodes_used), limit)
+        return None if limit is None else filesystem.Inodes(max(0, limit - self.disk.inodes_used), limit)
 
     def _take_inode(self, path: str) -> None:
         limit = self.disk.inodes_max
@@ -338,7 +326,7 @@ class ForgetfulFileSystem(Script, FileSystem):
         self.disk.change((NameChange(directory, name, directory.entries[name], None),), self.now_ms)
 
 
-class _ForgetfulFile(File):
+class _ForgetfulFile(filesystem.File):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, *, writable: bool) -> None:
         self._fs = fs
         self._path = path
@@ -361,11 +349,11 @@ class _ForgetfulFile(File):
         inode.evicted = False
         return data
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+    def pwritev(self, buffers: Sequence[filesystem.Buffer], position: int) -> int:
         fs, inode = self._fs, self._open_inode(to_write=True)
         if position < 0:
             raise os_error(errno.EINVAL, self._path)
-        data = b"".join(buffers[:BUFFERS_PER_WRITE])
+        data = b"".join(buffers[: filesystem.BUFFERS_PER_WRITE])
         fs.disk.write(inode, data[: fs.torn_bytes()], position, fs.now_ms)
         limit = fs.begin("pwritev", self._path, position, len(data))
         if limit is not None:
@@ -417,7 +405,7 @@ class _ForgetfulFile(File):
         return self._inode
 
 
-class _ForgetfulMap(Map):
+class _ForgetfulMap(filesystem.Map):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, size: int) -> None:
         self._fs = fs
         self._path = path
@@ -444,7 +432,7 @@ class _ForgetfulMap(Map):
             del self._fs.handles[self]
 
 
-class _ForgetfulLock(Lock):
+class _ForgetfulLock(filesystem.Lock):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, locked: set[Inode]) -> None:
         self._fs = fs
         self._path = path
@@ -460,7 +448,7 @@ class _ForgetfulLock(Lock):
             self._locked.discard(self._inode)
 
 
-class _ForgetfulSync(PendingSync):
+class _ForgetfulSync(filesystem.PendingSync):
     descriptor: int | None = None
 
     def __init__(self, outcomes: list[OSError | None]) -> None:
@@ -470,7 +458,7 @@ class _ForgetfulSync(PendingSync):
         return self._outcomes
 
 
-class _ForgetfulHold(Hold):
+class _ForgetfulHold(filesystem.Hold):
     descriptors: tuple[int, ...] = ()
 
     def release(self) -> None:

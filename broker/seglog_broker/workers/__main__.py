@@ -16,26 +16,15 @@ from typing import Final, NoReturn
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, PosixFileSystem
 from seglog_broker.storage.io.os_errors import why
+from seglog_broker.workers import messages
 from seglog_broker.workers.jobs import WORKERS
 from seglog_broker.workers.kinds import Tools, WorkerKind
-from seglog_broker.workers.messages import (
-    BUG,
-    MALFORMED_JOB,
-    Request,
-    WorkerError,
-    answer_line,
-    decoded,
-    failure_line,
-    parse_request,
-    payload_of,
-    progress_line,
-)
 
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _ABANDONED_STATUS: Final = 3
 
-Requests = SimpleQueue[tuple[Request, bytes] | ValueError]
+Requests = SimpleQueue[tuple[messages.Request, bytes] | ValueError]
 
 
 def main() -> NoReturn:
@@ -66,7 +55,7 @@ def _read_requests(requests: Requests) -> None:
     with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
         while line := stdin.readline():
             try:
-                request = parse_request(line)
+                request = messages.parse_request(line)
             except ValueError as error:
                 requests.put(error)
             else:
@@ -74,27 +63,27 @@ def _read_requests(requests: Requests) -> None:
     os._exit(_ABANDONED_STATUS)
 
 
-def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -> tuple[Buffer, ...]:
+def _reply(worker: WorkerKind, tools: Tools, request: messages.Request, payload: bytes) -> tuple[Buffer, ...]:
     """Do a job; returns the line with its answer, and the payload behind it, or the line with its failure."""
     try:
         kind = next((each for each in worker.jobs if each.name == request.kind), None)
         if kind is None:
             raise ValueError(f"the {worker.name} knows no job {request.kind!r}")  # noqa: TRY301
-        job = decoded(kind.job, request.job)
+        job = messages.decoded(kind.job, request.job)
     except ValueError as error:
         return (_malformed(error),)
     try:
-        answer = kind.run(tools, job, payload, lambda count: _write(progress_line(count)))
-        return answer_line(answer), payload_of(answer)
+        answer = kind.run(tools, job, payload, lambda count: _write(messages.progress_line(count)))
+        return messages.answer_line(answer), messages.payload_of(answer)
     except Exception as error:  # noqa: BLE001 - every failure is reported to the loop
-        failure = WorkerError.of(error)
-        if failure.kind == BUG:
+        failure = messages.WorkerError.of(error)
+        if failure.kind == messages.BUG:
             traceback.print_exc()
-        return (failure_line(failure),)
+        return (messages.failure_line(failure),)
 
 
 def _malformed(error: ValueError) -> bytes:
-    return failure_line(WorkerError(MALFORMED_JOB, why(error)))
+    return messages.failure_line(messages.WorkerError(messages.MALFORMED_JOB, why(error)))
 
 
 def _write(data: Buffer) -> None:

@@ -9,17 +9,8 @@ from typing import IO, Final, Self
 import trio
 
 from seglog_broker.storage.io.filesystem import Buffer
+from seglog_broker.workers import messages
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, WorkerKind
-from seglog_broker.workers.messages import (
-    DIED,
-    NO_ROOM,
-    STORAGE,
-    Announced,
-    Progressed,
-    WorkerError,
-    parse_reply,
-    request_line,
-)
 
 COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.workers")
 """The command that starts a worker, without its last argument: the worker's kind."""
@@ -74,14 +65,14 @@ class WorkerPool(Workers):
             process = self._idle.pop() if self._idle else await self._start()
             can_be_kept = False
             try:
-                await process.send(request_line(kind, job, len(payload)), payload)
-                while isinstance(reply := parse_reply(kind, await process.next_line()), Progressed):
+                await process.send(messages.request_line(kind, job, len(payload)), payload)
+                while isinstance(reply := messages.parse_reply(kind, await process.next_line()), messages.Progressed):
                     progress(reply.amount)
-                if isinstance(reply, Announced):
+                if isinstance(reply, messages.Announced):
                     reply = reply.with_payload(await process.next_bytes(reply.size))
                 can_be_kept = True
-            except WorkerError as error:
-                can_be_kept = error.kind in (STORAGE, NO_ROOM)
+            except messages.WorkerError as error:
+                can_be_kept = error.kind in (messages.STORAGE, messages.NO_ROOM)
                 raise
             finally:
                 if can_be_kept:
@@ -148,7 +139,7 @@ class _Process:
         if not data:
             await self.end()
             message = f"the {self._name} ended with status {self._process.returncode}. {self._end_of_stderr()}"
-            raise WorkerError(DIED, message.strip())
+            raise messages.WorkerError(messages.DIED, message.strip())
         return data
 
     def _end_of_stderr(self) -> str:

@@ -2,17 +2,9 @@
 
 from collections.abc import Callable, Collection
 
+from seglog_broker.storage.directory import kafka_signs
 from seglog_broker.storage.directory.adoption import reconcile, topic_ids
 from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
-from seglog_broker.storage.directory.kafka_signs import (
-    KafkaOffsets,
-    cut_by_kafka,
-    drop_stale_checksums,
-    is_being_deleted,
-    metadata_files,
-    signs_of_kafka,
-    state_after_kafka,
-)
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog_broker.storage.directory.partition_loader import LoadReport
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
@@ -38,14 +30,15 @@ def adopt_kafka_changes(
     ``found`` are the names in the log directory ``path``; ``directories``, those of them that are of partitions, gain
     the ones that Kafka had set aside. The changes go into ``report``. Repeating it after a crash is harmless.
     """
-    signs = signs_of_kafka(fs, path, found, registry)
+    signs = kafka_signs.signs_of_kafka(fs, path, found, registry)
     if not signs:
         return
     restored = _restore_set_aside(fs, path, directories, registry)
     whole = {
         name: key
         for name, key in directories.items()
-        if not is_being_deleted(fs, path, name, registry) and has_partition_files(fs.list_directory(f"{path}/{name}"))
+        if not kafka_signs.is_being_deleted(fs, path, name, registry)
+        and has_partition_files(fs.list_directory(f"{path}/{name}"))
     }
     metadata = read_kafka_metadata(fs, path)
     if metadata.problem is not None:
@@ -65,10 +58,10 @@ def adopt_kafka_changes(
     for name, (topic, partition, marker) in whole.items():
         key = topic, partition
         if not marker:
-            said = KafkaOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
+            said = kafka_signs.KafkaOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
             _drop_what_kafka_outdated(fs, path, name, said, report)
     registry.topics = out.topics
-    registry.kafka_metadata = metadata_files(fs, path)
+    registry.kafka_metadata = kafka_signs.metadata_files(fs, path)
     registry.save()
 
 
@@ -95,21 +88,23 @@ def _restore_set_aside(
     return restored
 
 
-def _drop_what_kafka_outdated(fs: FileSystem, path: str, name: str, said: KafkaOffsets, report: LoadReport) -> None:
+def _drop_what_kafka_outdated(
+    fs: FileSystem, path: str, name: str, said: kafka_signs.KafkaOffsets, report: LoadReport
+) -> None:
     """Remove checksums older than their segments, and facts in the partition's state that no longer hold."""
     directory = f"{path}/{name}"
-    dropped = drop_stale_checksums(fs, directory, said.cleaned_before)
+    dropped = kafka_signs.drop_stale_checksums(fs, directory, said.cleaned_before)
     if dropped:
         report.kafka_changes.append(f"{name}: {dropped} checksum files were older than their segments")
     try:
         state = PartitionState.read(fs, directory)
     except MalformedStateError:
         return  # loading the partition reports it
-    cut = cut_by_kafka(fs, directory, state)
+    cut = kafka_signs.cut_by_kafka(fs, directory, state)
     if cut is not None:
         report.problems.append(
             f"{name}: Kafka cut off offsets {cut[0]} to {cut[1] - 1}, and used them for other records"
         )
-    after = state_after_kafka(fs, directory, state, said)
+    after = kafka_signs.state_after_kafka(fs, directory, state, said)
     if after != state:
         after.save(fs, directory)

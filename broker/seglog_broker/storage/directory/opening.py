@@ -11,15 +11,7 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.topic_overrides import settings_in_force
-from seglog_broker.storage.directory.adoption import (
-    ADOPTED_NOTE,
-    REMADE_NOTE,
-    adopted_topic,
-    listed,
-    missing_partitions,
-    topic_ids,
-    with_missing,
-)
+from seglog_broker.storage.directory import adoption
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
 from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID, KafkaMetadata, read_kafka_metadata
@@ -157,11 +149,11 @@ def _refuse_where_partitions_are_missing(
     fs: FileSystem, path: str, config: BrokerConfig, directories: Directories
 ) -> None:
     """Refuse a part of Kafka's partitions, of several log.dirs or a cluster: the others would begin empty."""
-    ids = topic_ids(directories, lambda name: topic_id_in(fs, f"{path}/{name}"))
-    missing = missing_partitions(ids, expected_partitions(fs, path), directories.values())
+    ids = adoption.topic_ids(directories, lambda name: topic_id_in(fs, f"{path}/{name}"))
+    missing = adoption.missing_partitions(ids, expected_partitions(fs, path), directories.values())
     if missing and config.seglog_missing_partitions == "refuse":
         raise LogDirectoryError(
-            f"{path} was written by Kafka and lacks partitions that its files name: {listed(missing)}; put "
+            f"{path} was written by Kafka and lacks partitions that its files name: {adoption.listed(missing)}; put "
             "their directories here, from Kafka's other log.dirs or brokers, or have them begin without records "
             "with --set seglog.missing.partitions=empty",
             path=path,
@@ -287,8 +279,8 @@ class _Opening:
         if topic is None and not old:
             return
         if topic is None:
-            topic = topics.get(RENAMED_TOPIC) or adopted_topic(
-                RENAMED_TOPIC, dict(old.values()), self._new_id, REMADE_NOTE
+            topic = topics.get(RENAMED_TOPIC) or adoption.adopted_topic(
+                RENAMED_TOPIC, dict(old.values()), self._new_id, adoption.REMADE_NOTE
             )
         else:
             del topics[RESERVED_TOPIC]
@@ -316,7 +308,7 @@ class _Opening:
         for name, found in directories.items():
             if not found.marker:
                 self._refuse_unless_partition(name)
-        ids = topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
+        ids = adoption.topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
         metadata = KafkaMetadata() if is_own else read_kafka_metadata(self._fs, self._path)
         if metadata.problem is not None:
             self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
@@ -325,11 +317,13 @@ class _Opening:
             told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
             self._report.kafka_settings.append(f"{of}: {told}")
         for topic, partitions in ids.items():
-            note = REMADE_NOTE if is_own else ADOPTED_NOTE
-            self._registry.topics[topic] = adopted_topic(topic, partitions, self._new_id, note, metadata)
-        for topic, number in missing_partitions(ids, expected_partitions(self._fs, self._path), directories.values()):
+            note = adoption.REMADE_NOTE if is_own else adoption.ADOPTED_NOTE
+            self._registry.topics[topic] = adoption.adopted_topic(topic, partitions, self._new_id, note, metadata)
+        for topic, number in adoption.missing_partitions(
+            ids, expected_partitions(self._fs, self._path), directories.values()
+        ):
             if topic in ids:
-                self._registry.topics[topic] = with_missing(self._registry.topics[topic], number)
+                self._registry.topics[topic] = adoption.with_missing(self._registry.topics[topic], number)
         if not is_own:
             self._report.adopted = sorted(self._registry.topics)
         elif self._registry.topics:

@@ -10,20 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import (
-    Buffer,
-    File,
-    FileStat,
-    FileSystem,
-    Hold,
-    Inodes,
-    Lock,
-    Map,
-    PendingSync,
-    outcome_of,
-    parent,
-    read_file,
-)
+from seglog_broker.storage.io import filesystem
 
 COPY_BYTES_MAX: Final = 64 * 1024 * 1024
 """A larger file is not copied into memory: opening a log writes to no file of that size."""
@@ -39,36 +26,38 @@ class _Node:
     mtime_ms: int | None = None
 
 
-class Overlay(FileSystem):
+class Overlay(filesystem.FileSystem):
     """The file system of this module. Directories can be listed and synced, but not made or removed."""
 
-    def __init__(self, below: FileSystem) -> None:
+    def __init__(self, below: filesystem.FileSystem) -> None:
         self._below = below
         self._nodes: dict[str, _Node | None] = {}  # changed files by their path here; None: removed
 
     # --- Files --------------------------------------------------------------------------------------------------------
 
-    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> filesystem.File:
         """Open a file; every file can be written to, because writes go to memory."""
         del writable
         node = self._find(path)
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            node = self._nodes[path] = _Node(content=bytearray(), mtime_ms=self._below.stat(parent(path)).mtime_ms)
+            node = self._nodes[path] = _Node(
+                content=bytearray(), mtime_ms=self._below.stat(filesystem.parent(path)).mtime_ms
+            )
         self._nodes[path] = node
         below = None if node.content is not None else self._below.open(node.path)
         return _OverlayFile(self, path, node, below)
 
-    def map(self, path: str, size: int) -> Map:
+    def map(self, path: str, size: int) -> filesystem.Map:
         """A copy of the bytes, because truncating a mapped file would kill the process."""
         node = self._found(path)
         if size > self.size_of(node):
             raise ValueError(f"{path} is shorter than {size} bytes")
-        content = read_file(self._below, node.path) if node.content is None else node.content
+        content = filesystem.read_file(self._below, node.path) if node.content is None else node.content
         return _CopiedMap(bytes(content[:size]))
 
-    def stat(self, path: str) -> FileStat:
+    def stat(self, path: str) -> filesystem.FileStat:
         """Size and time as changed here, else those of the file below."""
         node = self._find(path)
         if node is None:
@@ -76,7 +65,7 @@ class Overlay(FileSystem):
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             return self._below.stat(path)  # a directory; or it raises FileNotFoundError
         mtime_ms = self._below.stat(node.path).mtime_ms if node.mtime_ms is None else node.mtime_ms
-        return FileStat(self.size_of(node), mtime_ms, is_directory=False)
+        return filesystem.FileStat(self.size_of(node), mtime_ms, is_directory=False)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set the time in memory only."""
@@ -98,11 +87,11 @@ class Overlay(FileSystem):
         self._found(path)
         self._nodes[path] = None
 
-    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+    def sync_files(self, files: Sequence[filesystem.File]) -> list[OSError | None]:
         """Sync the files below, one after the other."""
-        return [outcome_of(file.fdatasync) for file in files]
+        return [filesystem.outcome_of(file.fdatasync) for file in files]
 
-    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:  # noqa: ARG002 - nothing here reaches a disk
+    def begin_sync(self, files: Sequence[filesystem.File]) -> filesystem.PendingSync | None:  # noqa: ARG002 - nothing here reaches a disk
         """Not here."""
         return None
 
@@ -112,7 +101,7 @@ class Overlay(FileSystem):
         """Names, sorted, with the changes made here."""
         names = set(self._below.list_directory(path))
         for changed, node in self._nodes.items():
-            if parent(changed) == path:
+            if filesystem.parent(changed) == path:
                 name = changed.rpartition("/")[2]
                 (names.discard if node is None else names.add)(name)
         return sorted(names)
@@ -133,11 +122,11 @@ class Overlay(FileSystem):
         """Raises OSError (EROFS): directories cannot be removed here."""
         raise _refusal(path)
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> filesystem.Lock:
         """Raises OSError (EROFS): the broker that uses an overlay has locked the directory below."""
         raise _refusal(path)
 
-    def hold(self, directory: str) -> Hold:
+    def hold(self, directory: str) -> filesystem.Hold:
         """Raises OSError (EROFS), as ``lock`` does."""
         raise _refusal(directory)
 
@@ -149,7 +138,7 @@ class Overlay(FileSystem):
         """Bytes of the disk below."""
         return self._below.total_bytes(path)
 
-    def inodes(self, path: str) -> Inodes | None:
+    def inodes(self, path: str) -> filesystem.Inodes | None:
         """Inodes of the disk below."""
         return self._below.inodes(path)
 
@@ -168,7 +157,7 @@ class Overlay(FileSystem):
             size = self.size_of(node)
             if size > COPY_BYTES_MAX:
                 raise _refusal(node.path)
-            node.content = bytearray(read_file(self._below, node.path)[:size])
+            node.content = bytearray(filesystem.read_file(self._below, node.path)[:size])
         return node.content
 
     def cut(self, node: _Node, size: int) -> None:
@@ -194,8 +183,8 @@ class Overlay(FileSystem):
         return node
 
 
-class _OverlayFile(File):
-    def __init__(self, overlay: Overlay, path: str, node: _Node, below: File | None) -> None:
+class _OverlayFile(filesystem.File):
+    def __init__(self, overlay: Overlay, path: str, node: _Node, below: filesystem.File | None) -> None:
         self._overlay = overlay
         self._path = path
         self._node = node
@@ -217,7 +206,7 @@ class _OverlayFile(File):
             size = max(0, min(size, node.limit - position))
         return self._below.pread(size, position) if size else b""
 
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+    def pwritev(self, buffers: Sequence[filesystem.Buffer], position: int) -> int:
         content = self._overlay.copied(self._node)
         data = b"".join(buffers)
         content.extend(bytes(max(0, position - len(content))))
@@ -247,7 +236,7 @@ class _OverlayFile(File):
             self._below.close()
 
 
-class _CopiedMap(Map):
+class _CopiedMap(filesystem.Map):
     def __init__(self, data: bytes) -> None:
         self._data = data
 
