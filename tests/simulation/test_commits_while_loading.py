@@ -20,15 +20,7 @@ from seglog_broker.coordinators.groups.committed_offsets import Committer, Offse
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.server import TASKS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
-from seglog_protocol import errors
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    TruncatePartition,
-    TruncateRequest,
-)
+from seglog_protocol import errors, messages
 from tests.appends import append_request
 from tests.broker.coordinators.groups.service.running import NOW, open_broker
 from tests.logs import ManualClock, batch
@@ -136,7 +128,9 @@ class Simulation:
 
     async def _append(self, topic: str) -> None:
         data = batch(*(b"v" for _ in range(self.random.randrange(1, 6))))
-        request = AppendRequest([AppendPartition(topic, 0, len(data))], "os" if self.random.random() < 0.5 else "disk")
+        request = messages.AppendRequest(
+            [messages.AppendPartition(topic, 0, len(data))], "os" if self.random.random() < 0.5 else "disk"
+        )
         await append_request(self.broker, request, memoryview(bytearray(data))).wait()
 
     async def _commit(self, slot: Slot) -> None:
@@ -176,7 +170,7 @@ class Simulation:
         log = self.broker.directory.logs.get((topic, 0))
         if log is not None:
             offset = self.random.randint(0, log.log_end_offset)
-            await self.broker.truncate(TruncateRequest([TruncatePartition(topic, 0, offset)]))
+            await self.broker.truncate(messages.TruncateRequest([messages.TruncatePartition(topic, 0, offset)]))
 
     async def _drop(self, group: str) -> None:
         before = {topic: self.may_be[group, topic] for topic in TOPICS}
@@ -195,8 +189,8 @@ class Simulation:
         for group in GROUPS:
             self.may_be[group, topic] = self.may_be[group, topic] | {_NOTHING}
         if topic in self.broker.directory.registry.topics:
-            await self.broker.delete_topic(DeleteTopicRequest(topic))
-        await self.broker.create_topic(CreateTopicRequest(topic, 1))
+            await self.broker.delete_topic(messages.DeleteTopicRequest(topic))
+        await self.broker.create_topic(messages.CreateTopicRequest(topic, 1))
         self.ends[topic] = 0
         for group in GROUPS:
             self.may_be[group, topic] = {_NOTHING}

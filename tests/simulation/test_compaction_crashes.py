@@ -19,14 +19,7 @@ from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    ForgetfulFileSystem,
-    Operation,
-)
+from seglog_broker.testing import forgetful
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit, read_around, verify
 from tests.soundness import assert_directory_sound
@@ -48,7 +41,7 @@ def _config() -> BrokerConfig:
     return load_config(None, "", {}, ["log.dir=/data"])[0]
 
 
-def _open(fs: ForgetfulFileSystem, now: int = _NOW) -> tuple[LogDirectory, PartitionLog]:
+def _open(fs: forgetful.ForgetfulFileSystem, now: int = _NOW) -> tuple[LogDirectory, PartitionLog]:
     directory = open_log_directory(fs, ManualClock(now), _config(), "/data")
     assert directory.report.offline == {}
     assert directory.report.problems == []
@@ -72,7 +65,7 @@ def _fill(log: PartitionLog, written: Written, seed: int, count: int) -> None:
     log.flusher.flush()
 
 
-def _compact(fs: ForgetfulFileSystem, directory: LogDirectory, log: PartitionLog) -> None:
+def _compact(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory, log: PartitionLog) -> None:
     """The steps of the compaction task in their order, without the loop."""
     result = clean(
         fs,
@@ -104,7 +97,7 @@ def _latest(written: Written) -> Written:
     return {offset: written[offset] for offset in last.values()}
 
 
-def _check(found: ForgetfulFileSystem, written: Written) -> None:
+def _check(found: forgetful.ForgetfulFileSystem, written: Written) -> None:
     directory, log = _open(found)
     verify(found, log)
     assert log.state.damaged == []
@@ -135,14 +128,14 @@ def _check(found: ForgetfulFileSystem, written: Written) -> None:
 @pytest.mark.parametrize(
     ("policy", "every"),
     [
-        pytest.param(POWER_LOSS, 4, id="power loss, every fourth"),
-        pytest.param(POWER_LOSS, 1, id="power loss", marks=pytest.mark.slow),
-        pytest.param(PROCESS_KILL, 1, id="process kill", marks=pytest.mark.slow),
-        *(pytest.param(RANDOM(seed), 1, id=f"random {seed}", marks=pytest.mark.slow) for seed in range(4)),
+        pytest.param(forgetful.POWER_LOSS, 4, id="power loss, every fourth"),
+        pytest.param(forgetful.POWER_LOSS, 1, id="power loss", marks=pytest.mark.slow),
+        pytest.param(forgetful.PROCESS_KILL, 1, id="process kill", marks=pytest.mark.slow),
+        *(pytest.param(forgetful.RANDOM(seed), 1, id=f"random {seed}", marks=pytest.mark.slow) for seed in range(4)),
     ],
 )
-def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: CrashPolicy, every: int) -> None:
-    fs = ForgetfulFileSystem()
+def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: forgetful.CrashPolicy, every: int) -> None:
+    fs = forgetful.ForgetfulFileSystem()
     directory, log = _open(fs)
     written: Written = {}
     _fill(log, written, 1, 36)
@@ -150,7 +143,7 @@ def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: CrashPo
     _fill(log, written, 2, 36)
     points = 0
 
-    def crash_here(operation: Operation) -> None:
+    def crash_here(operation: forgetful.Operation) -> None:
         nonlocal points
         points += 1
         if points % every:
@@ -168,9 +161,9 @@ def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: CrashPo
     _check(fs.found_after(policy), written)
 
 
-def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
+def _swapped(lost: int | None) -> tuple[forgetful.ForgetfulFileSystem, Written]:
     """A disk after the renames of a swap; ``lost`` is the source whose new name was lost in a power cut."""
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     _, log = _open(fs)
     written: Written = {}
     for number in range(12):
@@ -190,7 +183,7 @@ def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
     swap = SegmentSwap(fs, log.directory, group.sources)
     swap.promote()
     log.cleaning.install_cleaned(swap, group.damaged)
-    found = fs.found_after(PROCESS_KILL)
+    found = fs.found_after(forgetful.PROCESS_KILL)
     for suffix in (".log", ".index", ".timeindex") if lost is not None else ():
         path = f"{log.directory}/{lost:020}{suffix}"
         found.rename(f"{path}.deleted", path)
@@ -203,13 +196,13 @@ def test_a_compacted_source_does_not_come_back_after_a_power_cut(
 ) -> None:
     """A source that kept its name in a power cut is not opened beside its replacement."""
     found, written = _swapped(lost)
-    crashed_again = found.found_after(PROCESS_KILL)
+    crashed_again = found.found_after(forgetful.PROCESS_KILL)
     _check(found, written)
     _check(crashed_again, written)
 
 
 def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() -> None:
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     _, log = _open(fs)
     for number in range(12):
         view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % number, b"v", ())])))
@@ -224,7 +217,7 @@ def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() ->
     log.cleaning.note_compacted(12)
     log.state.save(fs, log.directory)
     SegmentSwap(fs, log.directory, group.sources).promote()
-    found = fs.found_after(PROCESS_KILL)
+    found = fs.found_after(forgetful.PROCESS_KILL)
     _, log = _open(found)
     assert [segment.base_offset for segment in log.segments] == [0, 12]
     assert [record.offset for record in read_around(log)] == [offset for offset in range(12) if offset != 2]

@@ -18,21 +18,16 @@ from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    ForgetfulFileSystem,
-    SimulatedCrash,
-)
+from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import DIRECTORY, LogOnDisk, read_around, verify
 from tests.support import examples
 
 _DELETE_RETENTION_MS = 5000
-_POLICIES = st.one_of(st.just(PROCESS_KILL), st.just(POWER_LOSS), st.integers(0, 2**32).map(RANDOM))
+_POLICIES = st.one_of(
+    st.just(forgetful.PROCESS_KILL), st.just(forgetful.POWER_LOSS), st.integers(0, 2**32).map(forgetful.RANDOM)
+)
 
 Written = tuple[bytes, bytes | None]
 """Key and value."""
@@ -67,8 +62,8 @@ class CompactionModel(RuleBasedStateMachine):
         self.torn: set[int] = set()  # offsets; where their bytes lie changes with a compaction
 
     @property
-    def fs(self) -> ForgetfulFileSystem:
-        assert isinstance(self.disk.fs, ForgetfulFileSystem)
+    def fs(self) -> forgetful.ForgetfulFileSystem:
+        assert isinstance(self.disk.fs, forgetful.ForgetfulFileSystem)
         return self.disk.fs
 
     @rule(keys=st.lists(st.integers(0, 5), min_size=1, max_size=3), tombstones=st.lists(st.booleans(), min_size=3))
@@ -101,16 +96,16 @@ class CompactionModel(RuleBasedStateMachine):
         self._round(map_bytes)
 
     @rule(operations=st.integers(0, 60), policy=_POLICIES, map_bytes=st.sampled_from([400, 1 << 20]))
-    def crash_while_compacting(self, operations: int, policy: CrashPolicy, map_bytes: int) -> None:
+    def crash_while_compacting(self, operations: int, policy: forgetful.CrashPolicy, map_bytes: int) -> None:
         until = self.disk.log.cleaning.find_cleanable().until_offset
         self.fs.crash_after(self.fs.operations[-1].number + operations if self.fs.operations else operations)
-        with suppress(SimulatedCrash):
+        with suppress(forgetful.SimulatedCrash):
             self._round(map_bytes)
         self._crash(policy)
         assert self.end >= min(self.durable, until)
 
     @rule(policy=_POLICIES)
-    def crash(self, policy: CrashPolicy) -> None:
+    def crash(self, policy: forgetful.CrashPolicy) -> None:
         self._crash(policy)
 
     @rule()
@@ -170,7 +165,7 @@ class CompactionModel(RuleBasedStateMachine):
             write.run()
             self.disk.log.state_file.finish(written=True)
 
-    def _crash(self, policy: CrashPolicy) -> None:
+    def _crash(self, policy: forgetful.CrashPolicy) -> None:
         promised = self.durable
         self.disk.fs = self.fs.crash(policy)
         self.disk._open(clean=False, log_start=self.start, first_dirty_offset=self.checkpoint)

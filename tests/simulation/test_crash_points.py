@@ -23,14 +23,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import DeletionRule
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    ForgetfulFileSystem,
-    Operation,
-)
+from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
 from tests.logs import ManualClock, append_one, batch, read_around, verify
 from tests.soundness import assert_directory_sound
@@ -38,7 +31,7 @@ from tests.soundness import assert_directory_sound
 _TOPIC_CONFIG = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
 
 Key = tuple[str, int]
-Opened = Callable[[ForgetfulFileSystem], LogDirectory]
+Opened = Callable[[forgetful.ForgetfulFileSystem], LogDirectory]
 
 
 @dataclass
@@ -59,11 +52,11 @@ def config() -> BrokerConfig:
     return config
 
 
-def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> LogDirectory:
+def _open(fs: forgetful.ForgetfulFileSystem, clock: ManualClock | None = None) -> LogDirectory:
     return open_log_directory(fs, clock or ManualClock(), config(), "/data")
 
 
-def write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
+def write_checkpoints(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory) -> None:
     for path, content in directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
 
@@ -71,7 +64,7 @@ def write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
 class Scenario:
     """Two topics are created, written to across rolls and flushed now and then; one is deleted; the broker restarts."""
 
-    def __init__(self, fs: ForgetfulFileSystem) -> None:
+    def __init__(self, fs: forgetful.ForgetfulFileSystem) -> None:
         self.fs = fs
         self.promises = Promises()
 
@@ -226,7 +219,7 @@ class Shortening(Scenario):
         log.state_file.finish(written=True)
 
 
-def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[DeletedSegments]:
+def _drop_below_start(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory) -> list[DeletedSegments]:
     doomed = []
     for log in directory.logs.values():
         below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.retention.judge_segments())
@@ -242,7 +235,9 @@ def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[
     return doomed
 
 
-def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened: Opened | None = None) -> None:
+def check(
+    found: forgetful.ForgetfulFileSystem, promises: Promises, *, kept: bool, opened: Opened | None = None
+) -> None:
     """Open the files after a crash and compare them with the promises; ``kept``: all written bytes survived."""
     directory = (opened or _open)(found)
     assert directory.report.offline == {}
@@ -294,7 +289,7 @@ def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened:
     assert found.open_files == []
 
 
-def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
+def _check_no_stray_files(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory) -> None:
     own = {
         filenames.LOCK_FILE,
         filenames.META_PROPERTIES_FILE,
@@ -331,22 +326,25 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
 @pytest.mark.parametrize(
     ("policy", "kept", "every"),
     [
-        pytest.param(PROCESS_KILL, True, 4, id="process kill, every fourth"),
-        pytest.param(POWER_LOSS, False, 4, id="power loss, every fourth"),
-        pytest.param(PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.slow),
-        pytest.param(POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.slow),
-        *(pytest.param(RANDOM(seed), False, 1, id=f"random {seed}", marks=pytest.mark.slow) for seed in range(5)),
+        pytest.param(forgetful.PROCESS_KILL, True, 4, id="process kill, every fourth"),
+        pytest.param(forgetful.POWER_LOSS, False, 4, id="power loss, every fourth"),
+        pytest.param(forgetful.PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.slow),
+        pytest.param(forgetful.POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.slow),
+        *(
+            pytest.param(forgetful.RANDOM(seed), False, 1, id=f"random {seed}", marks=pytest.mark.slow)
+            for seed in range(5)
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
 def test_a_crash_before_any_operation_loses_nothing_promised(
-    kind: type[Scenario], policy: CrashPolicy, kept: bool, every: int
+    kind: type[Scenario], policy: forgetful.CrashPolicy, kept: bool, every: int
 ) -> None:
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     scenario = kind(fs)
     points = 0
 
-    def crash_here(operation: Operation) -> None:
+    def crash_here(operation: forgetful.Operation) -> None:
         nonlocal points
         points += 1
         if points % every:

@@ -42,17 +42,9 @@ from seglog_broker.testing.forgetful import (
 )
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendReply,
-    AppendRequest,
-    AppendResult,
-    CreateTopicRequest,
-    FetchPartition,
-    FetchRequest,
-)
 from tests.appends import append_request
 from tests.logs import ManualClock, read_around, verify
 
@@ -113,7 +105,7 @@ class Simulation:
         with self._noting_failures():
             broker = Broker.open(config, self.fs, ManualClock(), InterleavingOffload(Random(self.seed)))
             broker.directory.handles._limit = 1
-            await broker.create_topic(CreateTopicRequest("t", PARTITIONS, dict(_TOPIC_CONFIG)))
+            await broker.create_topic(messages.CreateTopicRequest("t", PARTITIONS, dict(_TOPIC_CONFIG)))
             self._topic_exists, self._broker = True, broker
             async with trio.open_nursery() as nursery:
                 async with trio.open_nursery() as producers:
@@ -153,8 +145,8 @@ class Simulation:
                 )
                 for partition, value in zip(partitions, values, strict=True)
             ]
-            request = AppendRequest(
-                [AppendPartition("t", p, len(b)) for p, b in zip(partitions, batches, strict=True)], "disk"
+            request = messages.AppendRequest(
+                [messages.AppendPartition("t", p, len(b)) for p, b in zip(partitions, batches, strict=True)], "disk"
             )
             reply = await self._send(broker, request, b"".join(batches), dice, waiting)
             for value, result in zip(values, reply.partitions, strict=True):
@@ -167,8 +159,8 @@ class Simulation:
 
     @staticmethod
     async def _send(
-        broker: Broker, request: AppendRequest, payload: bytes, dice: Random, waiting: trio.Nursery
-    ) -> AppendReply:
+        broker: Broker, request: messages.AppendRequest, payload: bytes, dice: Random, waiting: trio.Nursery
+    ) -> messages.AppendReply:
         """Send until a reply arrives; requests whose replies are lost go on in ``waiting``."""
         while dice.random() < ANSWERS_LOST:
             waiting.start_soon(append_request(broker, request, memoryview(bytearray(payload))).wait)
@@ -196,7 +188,9 @@ class Simulation:
         dice = Random(self.seed)
         while not self.failure:
             number = dice.randrange(PARTITIONS)
-            with await broker.fetch(FetchRequest([FetchPartition("t", number, 0)], max_wait_ms=0)) as answer:
+            with await broker.fetch(
+                messages.FetchRequest([messages.FetchPartition("t", number, 0)], max_wait_ms=0)
+            ) as answer:
                 for piece in answer.slices:
                     await trio.lowlevel.checkpoint()
                     await trio.lowlevel.checkpoint()
@@ -375,7 +369,11 @@ def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:
     wait_for = PendingAppends.wait_for
 
     def do_not_wait(
-        pending: PendingAppends, partition: Partition, end_offset: int, results: list[AppendResult], number: int
+        pending: PendingAppends,
+        partition: Partition,
+        end_offset: int,
+        results: list[messages.AppendResult],
+        number: int,
     ) -> None:
         wait_for(pending, partition, 0 if results[number].duplicate else end_offset, results, number)
 

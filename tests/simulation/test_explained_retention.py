@@ -23,18 +23,7 @@ from seglog_broker.server import TASKS
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    ExplainedSegment,
-    ExplainSegmentsReply,
-    ExplainSegmentsRequest,
-    LagPartition,
-    LagReply,
-    LagRequest,
-    decode_segments,
-)
+from seglog_protocol import messages
 from tests.appends import append_request
 from tests.logs import batch_of_size
 from tests.support import REPOSITORY
@@ -82,7 +71,7 @@ class Told(NamedTuple):
     """A prediction about a segment, and when it was made (minutes)."""
 
     at: float
-    segment: ExplainedSegment
+    segment: messages.ExplainedSegment
 
 
 class Running(NamedTuple):
@@ -94,17 +83,19 @@ class Running(NamedTuple):
     async def append(self) -> None:
         """Append a batch of 1,024 bytes with the current time."""
         encoded = batch_of_size(1024, self.broker.clock.now_ms())
-        request = AppendRequest([AppendPartition("commits", 0, len(encoded))], "os")
+        request = messages.AppendRequest([messages.AppendPartition("commits", 0, len(encoded))], "os")
         reply = await append_request(self.broker, request, memoryview(bytearray(encoded))).wait()
         assert reply.partitions[0].error is None
 
-    async def explain(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
+    async def explain(self) -> tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]:
         """Explain the whole partition; assert that the lag of the first and last offset of each segment agrees."""
         reply, segments = await self._ask()
         kept = [s for s in segments if s.state != "deleted" and s.base_offset < s.next_offset]
         places = [place for s in kept for place in (s.base_offset, s.next_offset - 1)]
-        lag, _ = await self.broker.answer(LagRequest([LagPartition("commits", 0, place) for place in places]))
-        assert isinstance(lag, LagReply)
+        lag, _ = await self.broker.answer(
+            messages.LagRequest([messages.LagPartition("commits", 0, place) for place in places])
+        )
+        assert isinstance(lag, messages.LagReply)
         if (await self._ask())[1] == segments:  # else appends or a check were at work in between
             for number, place in enumerate(lag.partitions):
                 segment = kept[number // 2]
@@ -113,10 +104,10 @@ class Running(NamedTuple):
                 assert (place.bytes_to_come, place.why) == (segment.bytes_to_come, segment.why)
         return reply, segments
 
-    async def _ask(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
-        reply, payload = await self.broker.answer(ExplainSegmentsRequest("commits", 0))
-        assert isinstance(reply, ExplainSegmentsReply)
-        return reply, decode_segments(payload)
+    async def _ask(self) -> tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]:
+        reply, payload = await self.broker.answer(messages.ExplainSegmentsRequest("commits", 0))
+        assert isinstance(reply, messages.ExplainSegmentsReply)
+        return reply, messages.decode_segments(payload)
 
 
 @asynccontextmanager
@@ -129,7 +120,7 @@ async def running(phase_ms: int, **topic: int) -> AsyncGenerator[Running, None]:
     config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
     fs = WatchedFileSystem()
     broker = Broker.open(config, fs, LoopClock(), InlineOffload())
-    await broker.create_topic(CreateTopicRequest("commits", 1, {**TOPIC, **topic}))
+    await broker.create_topic(messages.CreateTopicRequest("commits", 1, {**TOPIC, **topic}))
     async with trio.open_nursery() as nursery:
         for task in TASKS.values():
             nursery.start_soon(task, broker)
@@ -213,7 +204,7 @@ async def test_an_active_segment_expires_with_its_newest_record(
     autojump_clock: MockClock,
 ) -> None:
     """A slow producer's segment stays until its newest record is old, and is then rolled and deleted."""
-    said: dict[float, ExplainedSegment] = {}
+    said: dict[float, messages.ExplainedSegment] = {}
     async with running(phase_ms=60_000) as run:
         week_ms = 7 * 86_400_000
 

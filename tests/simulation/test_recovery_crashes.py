@@ -9,19 +9,12 @@ import pytest
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.log.recovery_job import recover_partition
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    ForgetfulFileSystem,
-    Operation,
-)
+from seglog_broker.testing import forgetful
 from tests.logs import ManualClock, append_one, batch
 from tests.simulation.test_crash_points import Promises, Scenario, Shortening, check, config, write_checkpoints
 
 
-def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
+def _opened_behind(fs: forgetful.ForgetfulFileSystem) -> LogDirectory:
     """Open the directory, and recover and serve its partitions as worker processes would."""
     directory = open_log_directory(fs, ManualClock(), config(), "/data", in_line_bytes=0)
     for key, job in list(directory.recovering.items()):
@@ -33,27 +26,27 @@ def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
 @pytest.mark.parametrize(
     ("policy", "kept", "every"),
     [
-        pytest.param(POWER_LOSS, False, 4, id="power loss, every fourth"),
-        pytest.param(PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.slow),
-        pytest.param(POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.slow),
-        pytest.param(RANDOM(7), False, 1, id="random", marks=pytest.mark.slow),
+        pytest.param(forgetful.POWER_LOSS, False, 4, id="power loss, every fourth"),
+        pytest.param(forgetful.PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.slow),
+        pytest.param(forgetful.POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.slow),
+        pytest.param(forgetful.RANDOM(7), False, 1, id="random", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
 def test_any_state_after_a_crash_is_also_recovered_while_the_broker_serves(
-    kind: type[Scenario], policy: CrashPolicy, kept: bool, every: int
+    kind: type[Scenario], policy: forgetful.CrashPolicy, kept: bool, every: int
 ) -> None:
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     scenario = kind(fs)
     points = recovered = 0
 
-    def crash_here(operation: Operation) -> None:
+    def crash_here(operation: forgetful.Operation) -> None:
         nonlocal points, recovered
         points += 1
         if points % every:
             return
 
-        def opened(found: ForgetfulFileSystem) -> LogDirectory:
+        def opened(found: forgetful.ForgetfulFileSystem) -> LogDirectory:
             nonlocal recovered
             directory = _opened_behind(found)
             recovered += not directory.report.clean
@@ -74,12 +67,12 @@ class _ComeFarEnoughError(Exception):
     """Ends the scenario at the wanted step."""
 
 
-def _left_by(kind: type[Scenario], after: int) -> tuple[ForgetfulFileSystem, Promises]:
+def _left_by(kind: type[Scenario], after: int) -> tuple[forgetful.ForgetfulFileSystem, Promises]:
     """The disk after a kill before operation ``after``, with unsynced bytes still unsynced."""
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     scenario = kind(fs)
 
-    def stop_here(operation: Operation) -> None:
+    def stop_here(operation: forgetful.Operation) -> None:
         if operation.number >= after:
             raise _ComeFarEnoughError
 
@@ -87,25 +80,29 @@ def _left_by(kind: type[Scenario], after: int) -> tuple[ForgetfulFileSystem, Pro
     with pytest.raises(_ComeFarEnoughError):
         scenario.run()
     fs.on_operation = None
-    return fs.found_after(PROCESS_KILL), scenario.promises
+    return fs.found_after(forgetful.PROCESS_KILL), scenario.promises
 
 
-@pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(3)], ids=["process kill", "power loss", "random"])
+@pytest.mark.parametrize(
+    "policy",
+    [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, forgetful.RANDOM(3)],
+    ids=["process kill", "power loss", "random"],
+)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("after", [120, 190])
 def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
-    after: int, every: int, policy: CrashPolicy
+    after: int, every: int, policy: forgetful.CrashPolicy
 ) -> None:
     fs, promises = _left_by(Scenario, after)
     points = 0
 
-    def crash_here(operation: Operation) -> None:
+    def crash_here(operation: forgetful.Operation) -> None:
         nonlocal points
         points += 1
         if points % every:
             return
         try:
-            check(fs.found_after(policy), promises, kept=policy is PROCESS_KILL, opened=_opened_behind)
+            check(fs.found_after(policy), promises, kept=policy is forgetful.PROCESS_KILL, opened=_opened_behind)
         except BaseException as error:
             error.add_note(f"at crash point {points}, before {operation}")
             raise
@@ -116,7 +113,7 @@ def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
     assert points > 30
     for key, log in directory.logs.items():
         promises.durable[key] = log.log_end_offset  # what is served is on the disk
-    check(fs.found_after(POWER_LOSS), promises, kept=False, opened=_opened_behind)
+    check(fs.found_after(forgetful.POWER_LOSS), promises, kept=False, opened=_opened_behind)
     directory.abandon()
 
 
@@ -129,7 +126,7 @@ def test_a_disk_ack_after_a_recovery_includes_the_recovered_records() -> None:
         append_one(log, view)
         log.flusher.flush()
         ends[key] = log.log_end_offset
-    found = _opened_behind(fs.found_after(POWER_LOSS))
+    found = _opened_behind(fs.found_after(forgetful.POWER_LOSS))
     assert {key: log.log_end_offset for key, log in found.logs.items()} == ends
     assert all(log.state.damaged == [] for log in found.logs.values())
     assert promises.topics

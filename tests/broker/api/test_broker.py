@@ -15,26 +15,10 @@ from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import errors
+from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.frames import HEADER_BYTES_MAX, decode_value, encode_value
-from seglog_protocol.messages import (
-    Ack,
-    AlterTopicRequest,
-    AppendPartition,
-    AppendReply,
-    AppendRequest,
-    AppendResult,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    FetchPartition,
-    FetchRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-    TopicsRequest,
-    reply_header,
-)
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
@@ -50,7 +34,7 @@ def open_broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
 
 async def with_topic(broker: Broker, **config: str | int) -> None:
     named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
-    await broker.create_topic(CreateTopicRequest("t", 2, named))
+    await broker.create_topic(messages.CreateTopicRequest("t", 2, named))
 
 
 @pytest.fixture
@@ -63,19 +47,23 @@ async def broker() -> AsyncIterator[Broker]:
     assert broker.fs.open_files == []
 
 
-async def append(broker: Broker, *batches: bytes, ack: Ack = "os", partition: int = 0) -> list[AppendResult]:
-    request = AppendRequest([AppendPartition("t", partition, len(encoded)) for encoded in batches], ack)
+async def append(
+    broker: Broker, *batches: bytes, ack: messages.Ack = "os", partition: int = 0
+) -> list[messages.AppendResult]:
+    request = messages.AppendRequest(
+        [messages.AppendPartition("t", partition, len(encoded)) for encoded in batches], ack
+    )
     pending = append_request(broker, request, memoryview(bytearray(b"".join(batches))))
-    reply: AppendReply = pending.reply or await pending.wait()
+    reply: messages.AppendReply = pending.reply or await pending.wait()
     return reply.partitions
 
 
-def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: Any) -> FetchRequest:
-    start = FetchPartition("t", 0, None if timestamp is not None else offset, timestamp)
-    return FetchRequest([start], **{"max_wait_ms": 0, **limits})
+def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: Any) -> messages.FetchRequest:
+    start = messages.FetchPartition("t", 0, None if timestamp is not None else offset, timestamp)
+    return messages.FetchRequest([start], **{"max_wait_ms": 0, **limits})
 
 
-async def values(broker: Broker, request: FetchRequest) -> list[bytes | None]:
+async def values(broker: Broker, request: messages.FetchRequest) -> list[bytes | None]:
     with await broker.fetch(request) as answer:
         assert answer.reply.partitions[0].error is None, answer.reply
         return [record.value for record in _records(answer)]
@@ -118,7 +106,9 @@ async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_f
     fs.operations.clear()
     log = "/data/t-0/00000000000000000000.log"
     pending = append_request(
-        broker, AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
+        broker,
+        messages.AppendRequest([messages.AppendPartition("t", 0, len(batch(b"v")))], "disk"),
+        memoryview(bytearray(batch(b"v"))),
     )
     assert pending.reply is None, "no answer before the disk has it"
     assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log)]
@@ -126,7 +116,9 @@ async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_f
     assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log), ("fdatasync", log)]
     week_ago = broker.clock.now_ms() - 604_800_000  # retention.ms, by default
     assert reply.partitions == [
-        AppendResult("t", 0, base_offset=0, timestamp=-1, ack="disk", duplicate=False, expired_before=week_ago),
+        messages.AppendResult(
+            "t", 0, base_offset=0, timestamp=-1, ack="disk", duplicate=False, expired_before=week_ago
+        ),
     ]
 
 
@@ -169,7 +161,11 @@ async def test_disk_acks_that_arrive_together_share_an_fsync(broker: Broker) -> 
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
     requests = [
-        append_request(broker, AppendRequest([AppendPartition("t", 0, len(one))], "disk"), memoryview(bytearray(one)))
+        append_request(
+            broker,
+            messages.AppendRequest([messages.AppendPartition("t", 0, len(one))], "disk"),
+            memoryview(bytearray(one)),
+        )
         for one in [batch(b"v")] * 50
     ]
     fs.operations.clear()
@@ -181,7 +177,9 @@ async def test_disk_acks_that_arrive_together_share_an_fsync(broker: Broker) -> 
 
 async def test_a_cancelled_waiter_leaves_the_batch_and_the_flush(broker: Broker) -> None:
     pending = append_request(
-        broker, AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
+        broker,
+        messages.AppendRequest([messages.AppendPartition("t", 0, len(batch(b"v")))], "disk"),
+        memoryview(bytearray(batch(b"v"))),
     )
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -244,7 +242,7 @@ async def test_a_full_disk_is_reported_to_the_operator_until_it_has_room_again(b
 async def test_however_many_problems_there_are_the_greeting_fits_a_header_and_counts_them(broker: Broker) -> None:
     broker.directory.report.problems += ["p" * 10_000] * 20_000
     hello = broker.hello()
-    assert len(encode_value(reply_header(1, hello))) < HEADER_BYTES_MAX / 2
+    assert len(encode_value(messages.reply_header(1, hello))) < HEADER_BYTES_MAX / 2
     assert hello.problems[-1] == "and 19,800 more problems, which the broker's log names"
 
 
@@ -317,7 +315,7 @@ async def test_a_waiting_fetch_learns_that_its_topic_is_gone(broker: Broker) -> 
 
         nursery.start_soon(consume)
         await trio.testing.wait_all_tasks_blocked()
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
 
 
 async def test_a_fetch_by_timestamp_needs_one_round_trip(broker: Broker) -> None:
@@ -334,7 +332,7 @@ async def test_a_fetch_by_timestamp_needs_one_round_trip(broker: Broker) -> None
 async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> None:
     await append(broker, batch(b"still readable"))
     with await broker.fetch(fetch_request()) as answer:
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
         assert [record.value for record in _records(answer)] == [b"still readable"]
 
 
@@ -342,13 +340,13 @@ async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> N
 
 
 async def ids(broker: Broker, *partitions: int | None) -> dict[str, str] | None:
-    request = OffsetsRequest([OffsetsPartition("t", partition) for partition in partitions])
+    request = messages.OffsetsRequest([messages.OffsetsPartition("t", partition) for partition in partitions])
     return (await broker.offsets(request)).topic_ids
 
 
 async def make_again(broker: Broker, count: int) -> None:
     """Another topic of the same name, with so many records in it."""
-    await broker.delete_topic(DeleteTopicRequest("t"))
+    await broker.delete_topic(messages.DeleteTopicRequest("t"))
     await with_topic(broker)
     await append(broker, *[batch(b"new %d" % number) for number in range(count)])
 
@@ -358,7 +356,9 @@ async def test_offsets_come_with_the_id_of_their_topic_for_any_partitions(broker
     assert await ids(broker, None) == await ids(broker, 1) == await ids(broker, 0, 1, 7) == there
     await make_again(broker, 0)
     assert await ids(broker, None) not in (there, {}, None)
-    unknown = await broker.offsets(OffsetsRequest([OffsetsPartition("T"), OffsetsPartition("t", 0)]))
+    unknown = await broker.offsets(
+        messages.OffsetsRequest([messages.OffsetsPartition("T"), messages.OffsetsPartition("t", 0)])
+    )
     assert unknown.topic_ids == await ids(broker, 0)
 
 
@@ -390,9 +390,13 @@ async def test_other_topics_of_such_a_fetch_are_read_and_removed_partitions_get_
 ) -> None:
     former = await ids(broker, None)
     await make_again(broker, 3)
-    await broker.create_topic(CreateTopicRequest("other", 1, {}))
-    asked = [FetchPartition("t", 9, timestamp=0), FetchPartition("other", 0, 0), FetchPartition("gone", 0, 0)]
-    with await broker.fetch(FetchRequest(asked, topic_ids={**(former or {}), "gone": "x"})) as answer:
+    await broker.create_topic(messages.CreateTopicRequest("other", 1, {}))
+    asked = [
+        messages.FetchPartition("t", 9, timestamp=0),
+        messages.FetchPartition("other", 0, 0),
+        messages.FetchPartition("gone", 0, 0),
+    ]
+    with await broker.fetch(messages.FetchRequest(asked, topic_ids={**(former or {}), "gone": "x"})) as answer:
         found = [type(result.error) for result in answer.reply.partitions]
     assert found == [errors.InconsistentTopicIdError, type(None), errors.UnknownTopicError]
 
@@ -410,7 +414,7 @@ async def test_a_shared_reply_for_the_new_topic_is_not_given_to_a_fetch_with_the
 async def test_a_topic_that_was_altered_is_the_same(broker: Broker) -> None:
     before = await ids(broker, None)
     await append(broker, batch(b"v"))
-    await broker.alter_topic(AlterTopicRequest("t", partitions=3))
+    await broker.alter_topic(messages.AlterTopicRequest("t", partitions=3))
     assert await values(broker, msgspec.structs.replace(fetch_request(), topic_ids=before)) == [b"v"]
 
 
@@ -490,16 +494,18 @@ async def test_a_bad_batch_gets_one_sentence_and_nothing_else_stops(
 async def test_batches_whose_records_are_looked_at_take_turns_and_are_not_gathered_with_others(broker: Broker) -> None:
     late = encode_batch([(NOW + 10**8, None, b"%d" % number, ()) for number in range(700)])
     good = memoryview(bytearray(GOOD))
-    assert broker.is_plain(AppendRequest([AppendPartition("t", 0, len(good))], "os"), good)
-    both = AppendRequest([AppendPartition("t", 0, len(good)), AppendPartition("t", 1, len(late))], "os")
+    assert broker.is_plain(messages.AppendRequest([messages.AppendPartition("t", 0, len(good))], "os"), good)
+    both = messages.AppendRequest(
+        [messages.AppendPartition("t", 0, len(good)), messages.AppendPartition("t", 1, len(late))], "os"
+    )
     assert not broker.is_plain(both, memoryview(bytearray(GOOD + late)))
-    requests = [AppendRequest([AppendPartition("t", 0, len(late))], "os") for _ in range(3)]
+    requests = [messages.AppendRequest([messages.AppendPartition("t", 0, len(late))], "os") for _ in range(3)]
     pending = broker.append(requests, [memoryview(bytearray(late)) for _ in requests])
     assert not pending.is_written
     await pending.write_rest()
     assert pending.replies is not None
     for reply in pending.replies:
-        assert isinstance(reply, AppendReply)
+        assert isinstance(reply, messages.AppendReply)
         assert len(getattr(reply.partitions[0].error, "records", ())) == 700
 
 
@@ -513,13 +519,13 @@ async def test_of_a_large_batch_as_well_each_record_of_the_future_is_named(
     await with_topic(broker, **config)
     records = [(NOW + 10**8 * (number in (3, 140)), b"key", bytes(200), ()) for number in range(150)]
     good, large, last = (encode_batch(some, codec=codec) for some in (records[:1], records, records[:2]))
-    parts = [AppendPartition("t", 0, len(data)) for data in (good, large, last)]
+    parts = [messages.AppendPartition("t", 0, len(data)) for data in (good, large, last)]
     payload = memoryview(bytearray(good + large + last))
-    pending = broker.append([AppendRequest(parts, "os")], [payload])
+    pending = broker.append([messages.AppendRequest(parts, "os")], [payload])
     await pending.write_rest()
     assert pending.replies is not None
     [reply] = pending.replies
-    assert isinstance(reply, AppendReply)
+    assert isinstance(reply, messages.AppendReply)
     assert [result.base_offset for result in reply.partitions] == [0, None, 1]
     error = reply.partitions[1].error
     assert isinstance(error, errors.InvalidTimestampError)
@@ -573,8 +579,10 @@ async def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 
 async def test_unknown_names_are_refused_with_the_nearest_name(broker: Broker) -> None:
-    await broker.create_topic(CreateTopicRequest("commits", 1, {}))
-    with await broker.fetch(FetchRequest([FetchPartition("comits", 0, 0), FetchPartition("t", 9, 0)])) as answer:
+    await broker.create_topic(messages.CreateTopicRequest("commits", 1, {}))
+    with await broker.fetch(
+        messages.FetchRequest([messages.FetchPartition("comits", 0, 0), messages.FetchPartition("t", 9, 0)])
+    ) as answer:
         unknown, beyond = (result.error for result in answer.reply.partitions)
     assert isinstance(unknown, errors.UnknownTopicError)
     assert unknown.nearest == "commits"
@@ -585,25 +593,27 @@ async def test_unknown_names_are_refused_with_the_nearest_name(broker: Broker) -
 
 async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker: Broker) -> None:
     with pytest.raises(errors.InvalidRequestError, match="have 10 bytes by the request"):
-        append_request(broker, AppendRequest([AppendPartition("t", 0, 10)], "os"), memoryview(bytearray(9)))
-    with await broker.fetch(FetchRequest([FetchPartition("t", 0)])) as answer:
+        append_request(
+            broker, messages.AppendRequest([messages.AppendPartition("t", 0, 10)], "os"), memoryview(bytearray(9))
+        )
+    with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0)])) as answer:
         assert isinstance(answer.reply.partitions[0].error, errors.InvalidRequestError)
 
 
 @pytest.mark.parametrize(
     ("request_", "kind"),
     [
-        (CreateTopicRequest("t", 1, {}), errors.TopicExistsError),
-        (CreateTopicRequest("no/slash", 1, {}), errors.InvalidTopicError),
-        (CreateTopicRequest("x" * 250, 1, {}), errors.InvalidTopicError),
-        (CreateTopicRequest("zero", 0, {}), errors.InvalidPartitionsError),
-        (CreateTopicRequest("many", 10_001, {}), errors.InvalidPartitionsError),
-        (CreateTopicRequest("config", 1, {"segment.byte": 1}), errors.InvalidConfigError),
-        (CreateTopicRequest("config", 1, {"segment.bytes": 1}), errors.InvalidConfigError),
+        (messages.CreateTopicRequest("t", 1, {}), errors.TopicExistsError),
+        (messages.CreateTopicRequest("no/slash", 1, {}), errors.InvalidTopicError),
+        (messages.CreateTopicRequest("x" * 250, 1, {}), errors.InvalidTopicError),
+        (messages.CreateTopicRequest("zero", 0, {}), errors.InvalidPartitionsError),
+        (messages.CreateTopicRequest("many", 10_001, {}), errors.InvalidPartitionsError),
+        (messages.CreateTopicRequest("config", 1, {"segment.byte": 1}), errors.InvalidConfigError),
+        (messages.CreateTopicRequest("config", 1, {"segment.bytes": 1}), errors.InvalidConfigError),
     ],
 )
 async def test_an_invalid_topic_is_refused(
-    broker: Broker, request_: CreateTopicRequest, kind: type[errors.SeglogError]
+    broker: Broker, request_: messages.CreateTopicRequest, kind: type[errors.SeglogError]
 ) -> None:
     with pytest.raises(kind):
         await broker.create_topic(request_)
@@ -616,17 +626,17 @@ async def test_a_topic_that_finds_no_room_leaves_no_trace(broker: Broker) -> Non
     before = set(fs.list_directory("/data"))
     fs.inject(Fault("make_directory", "wide-3", error=errno.ENOSPC))
     with pytest.raises(errors.StorageError):
-        await broker.create_topic(CreateTopicRequest("wide", 5, {}))
+        await broker.create_topic(messages.CreateTopicRequest("wide", 5, {}))
     assert set(fs.list_directory("/data")) == before
     fs.heal()
-    assert (await broker.create_topic(CreateTopicRequest("wide", 5, {}))).partitions == 5
+    assert (await broker.create_topic(messages.CreateTopicRequest("wide", 5, {}))).partitions == 5
 
 
 async def test_deletion_can_be_switched_off() -> None:
     broker = open_broker(ForgetfulFileSystem(), "delete.topic.enable=false")
     await with_topic(broker)
     with pytest.raises(errors.PolicyViolationError):
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
     broker.close()
 
 
@@ -635,16 +645,16 @@ async def test_deletion_can_be_switched_off() -> None:
 
 async def test_topics_are_listed_in_pages(broker: Broker) -> None:
     for name in ("a", "b", "c"):
-        await broker.create_topic(CreateTopicRequest(name, 1, {}))
+        await broker.create_topic(messages.CreateTopicRequest(name, 1, {}))
     seen: list[str] = []
     more, after = True, ""
     while more:
-        reply, payload = await broker.topics(TopicsRequest(after=after, limit=3))
+        reply, payload = await broker.topics(messages.TopicsRequest(after=after, limit=3))
         names = [topic["name"] for topic in decode_value(payload, "topics")]
         seen += names
         more, after = reply.more, names[-1]
     assert seen == ["a", "b", "c", "t"]
-    reply, payload = await broker.topics(TopicsRequest(names=["b", "x"], config=True))
+    reply, payload = await broker.topics(messages.TopicsRequest(names=["b", "x"], config=True))
     [described] = decode_value(payload, "topics")
     assert described["config"]["segment.bytes"] == {"value": "1073741824", "origin": "default", "where": ""}
     assert isinstance(reply.unknown[0], errors.UnknownTopicError)
@@ -653,7 +663,9 @@ async def test_topics_are_listed_in_pages(broker: Broker) -> None:
 async def test_offsets_of_all_partitions_name_ends_durability_and_epoch(broker: Broker) -> None:
     await append(broker, batch(b"v", timestamp=5000), ack="disk")
     await append(broker, batch(b"w", timestamp=6000), ack="os")
-    reply = await broker.offsets(OffsetsRequest([OffsetsPartition("t", timestamp=5500), OffsetsPartition("nope")]))
+    reply = await broker.offsets(
+        messages.OffsetsRequest([messages.OffsetsPartition("t", timestamp=5500), messages.OffsetsPartition("nope")])
+    )
     first, second, unknown = reply.partitions
     assert (first.earliest, first.latest, first.durable, first.leader_epoch) == (0, 2, 1, 0)
     assert (first.offset, first.timestamp) == (1, 6000)
@@ -775,9 +787,15 @@ async def test_offsets_are_answered_at_once_as_they_are_by_a_task(broker: Broker
     for timestamp in range(NOW - 9_000, NOW, 1_000):
         await append(broker, batch(b"v", timestamp=timestamp))
     asked = [
-        OffsetsRequest([OffsetsPartition("t", 0), OffsetsPartition("t", 1)]),
-        OffsetsRequest([OffsetsPartition("t", 0, NOW - moment) for moment in range(0, 10_000, 700)]),
-        OffsetsRequest([OffsetsPartition("T", 0), OffsetsPartition("t", 7), OffsetsPartition("t", 0, NOW - 5_500)]),
+        messages.OffsetsRequest([messages.OffsetsPartition("t", 0), messages.OffsetsPartition("t", 1)]),
+        messages.OffsetsRequest([messages.OffsetsPartition("t", 0, NOW - moment) for moment in range(0, 10_000, 700)]),
+        messages.OffsetsRequest(
+            [
+                messages.OffsetsPartition("T", 0),
+                messages.OffsetsPartition("t", 7),
+                messages.OffsetsPartition("t", 0, NOW - 5_500),
+            ]
+        ),
     ]
     for request in asked:
         at_once = broker.answer_now(request)
@@ -788,10 +806,10 @@ async def test_offsets_are_answered_at_once_as_they_are_by_a_task(broker: Broker
 
 async def test_what_may_take_long_is_not_answered_at_once(broker: Broker) -> None:
     await append(broker, batch(b"v", timestamp=NOW))
-    assert broker.answer_now(OffsetsRequest([OffsetsPartition("t")])) is None, "of a whole topic"
-    assert broker.answer_now(OffsetsRequest([OffsetsPartition("t", 0)] * 65)) is None
-    assert broker.answer_now(TopicsRequest()) is None
-    by_time = OffsetsRequest([OffsetsPartition("t", 0, NOW)])
+    assert broker.answer_now(messages.OffsetsRequest([messages.OffsetsPartition("t")])) is None, "of a whole topic"
+    assert broker.answer_now(messages.OffsetsRequest([messages.OffsetsPartition("t", 0)] * 65)) is None
+    assert broker.answer_now(messages.TopicsRequest()) is None
+    by_time = messages.OffsetsRequest([messages.OffsetsPartition("t", 0, NOW)])
     assert broker.answer_now(by_time) is not None
     assert isinstance(broker.fs, ForgetfulFileSystem)
     broker.fs.evict("/data/t-0/00000000000000000000.log")

@@ -16,16 +16,8 @@ from seglog_broker.api.describe_configs import (
     describe_loggers,
     describe_topic,
 )
-from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.config import BrokerConfig, kafka_configs, load_config
 from seglog_broker.config.broker_config import CONFIG_NAMES
-from seglog_broker.config.kafka_configs import (
-    Alteration,
-    ConfigEntry,
-    ConfigSource,
-    ConfigType,
-    Operation,
-    ResourceType,
-)
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
@@ -94,7 +86,7 @@ def config_of(*flags: str) -> BrokerConfig:
     return load_config(None, "", {}, flags)[0]
 
 
-def ours(name: str) -> list[ConfigEntry]:
+def ours(name: str) -> list[kafka_configs.ConfigEntry]:
     """What seglog says where ``name`` is Kafka's answer."""
     match name:
         case "topic":
@@ -108,9 +100,9 @@ def ours(name: str) -> list[ConfigEntry]:
         case "static_broker":
             return describe_broker(config_of(*STATIC), 1, [row[0] for row in answers()[name]])
         case "group":
-            return describe_defaults(ResourceType.GROUP, config_of())
+            return describe_defaults(kafka_configs.ResourceType.GROUP, config_of())
         case "client_metrics":
-            return describe_defaults(ResourceType.CLIENT_METRICS, config_of())
+            return describe_defaults(kafka_configs.ResourceType.CLIENT_METRICS, config_of())
     assert name == "root_logger"
     return describe_loggers(config_of())
 
@@ -125,7 +117,7 @@ def values(row: Sequence[Any]) -> list[Any]:
     return [row[1], row[3], row[5]]
 
 
-def row_of(entry: ConfigEntry) -> list[Any]:
+def row_of(entry: kafka_configs.ConfigEntry) -> list[Any]:
     """An entry as Kafka's are kept."""
     synonyms = [[name, value, int(source)] for name, value, source in entry.synonyms]
     kept = [entry.name, entry.value, entry.is_read_only, int(entry.source), entry.is_sensitive]
@@ -161,10 +153,14 @@ def test_every_key_of_the_broker_can_be_seen_with_its_value_type_and_documentati
     entries = {entry.name: entry for entry in describe_broker(config_of("seglog.fetch.max.wait.ms.max=7"), 1)}
     assert set(entries) >= CONFIG_NAMES
     entry = entries["seglog.fetch.max.wait.ms.max"]
-    assert (entry.value, entry.type, entry.source) == ("7", ConfigType.INT, ConfigSource.STATIC_BROKER_CONFIG)
+    assert (entry.value, entry.type, entry.source) == (
+        "7",
+        kafka_configs.ConfigType.INT,
+        kafka_configs.ConfigSource.STATIC_BROKER_CONFIG,
+    )
     assert [tuple(synonym) for synonym in entry.synonyms] == [
-        ("seglog.fetch.max.wait.ms.max", "7", ConfigSource.STATIC_BROKER_CONFIG),
-        ("seglog.fetch.max.wait.ms.max", "300000", ConfigSource.DEFAULT_CONFIG),
+        ("seglog.fetch.max.wait.ms.max", "7", kafka_configs.ConfigSource.STATIC_BROKER_CONFIG),
+        ("seglog.fetch.max.wait.ms.max", "300000", kafka_configs.ConfigSource.DEFAULT_CONFIG),
     ]
     assert "a fetch may wait" in entry.documentation
 
@@ -182,7 +178,7 @@ def test_the_broker_shows_its_number_its_directory_and_what_the_process_knows_be
         "num.partitions": "4",
     }
     assert found["advertised.listeners"].value == actual["advertised.listeners"]
-    assert found["advertised.listeners"].source is ConfigSource.STATIC_BROKER_CONFIG
+    assert found["advertised.listeners"].source is kafka_configs.ConfigSource.STATIC_BROKER_CONFIG
     assert found["offsets.topic.replication.factor"].value == "1", "one node"
 
 
@@ -233,29 +229,39 @@ async def broker() -> AsyncIterator[Broker]:
 
 
 def own_settings(broker: Broker) -> dict[str, str | None]:
-    entries = broker.configs.describe(ResourceType.TOPIC, "altered")
-    return {entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    entries = broker.configs.describe(kafka_configs.ResourceType.TOPIC, "altered")
+    return {
+        entry.name: entry.value for entry in entries if entry.source is kafka_configs.ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
 
 
-def names(entries: Iterable[ConfigEntry]) -> list[str]:
+def names(entries: Iterable[kafka_configs.ConfigEntry]) -> list[str]:
     return [entry.name for entry in entries]
 
 
 async def test_keys_are_asked_for_by_name_and_none_means_all(broker: Broker) -> None:
-    some = names(broker.configs.describe(ResourceType.TOPIC, "plain", ["segment.ms", "nope", "retention.ms"]))
+    some = names(
+        broker.configs.describe(kafka_configs.ResourceType.TOPIC, "plain", ["segment.ms", "nope", "retention.ms"])
+    )
     assert some == answers()["some_keys"] == ["retention.ms", "segment.ms"]
-    every = broker.configs.describe(ResourceType.TOPIC, "plain")
-    assert broker.configs.describe(ResourceType.TOPIC, "plain", []) == every
+    every = broker.configs.describe(kafka_configs.ResourceType.TOPIC, "plain")
+    assert broker.configs.describe(kafka_configs.ResourceType.TOPIC, "plain", []) == every
     assert answers()["no_keys"] == len(answers()["topic"])
-    for resource, name in ((ResourceType.BROKER, "1"), (ResourceType.GROUP, "g"), (ResourceType.CLIENT_METRICS, "m")):
+    for resource, name in (
+        (kafka_configs.ResourceType.BROKER, "1"),
+        (kafka_configs.ResourceType.GROUP, "g"),
+        (kafka_configs.ResourceType.CLIENT_METRICS, "m"),
+    ):
         [first, *_] = names(broker.configs.describe(resource, name))
         assert names(broker.configs.describe(resource, name, [first, "nope"])) == [first]
 
 
 async def test_settings_for_all_brokers_are_none_and_a_number_may_be_written_as_kafka_reads_it(broker: Broker) -> None:
-    assert names(broker.configs.describe(ResourceType.BROKER, "")) == []
+    assert names(broker.configs.describe(kafka_configs.ResourceType.BROKER, "")) == []
     assert [row[0] for row in answers()["all_brokers"]] == ["min.insync.replicas"], ELR
-    assert broker.configs.describe(ResourceType.BROKER, "+01") == broker.configs.describe(ResourceType.BROKER, "1")
+    assert broker.configs.describe(kafka_configs.ResourceType.BROKER, "+01") == broker.configs.describe(
+        kafka_configs.ResourceType.BROKER, "1"
+    )
 
 
 @pytest.mark.parametrize("case", range(len(NOT_DESCRIBED)), ids=[f"{kind} {name!r}" for kind, name in NOT_DESCRIBED])
@@ -267,8 +273,8 @@ async def test_what_kafka_does_not_describe_is_refused_with_its_error(broker: Br
     assert raised.value.kafka_code == code
 
 
-def alterations_of(case: Case) -> list[Alteration]:
-    return [Alteration(*change) for change in case.changes]
+def alterations_of(case: Case) -> list[kafka_configs.Alteration]:
+    return [kafka_configs.Alteration(*change) for change in case.changes]
 
 
 async def outcome(broker: Broker, case: Case, **how: bool) -> int:
@@ -288,8 +294,8 @@ async def test_an_alteration_ends_as_it_does_in_kafka_or_differs_with_a_reason(
     broker: Broker, kind: str, case: Case
 ) -> None:
     [kafka] = [answer for answer in answers()[kind] if answer["title"] == case.title]
-    before = [Alteration(name, Operation.SET, value) for name, value in case.before.items()]
-    await broker.configs.alter(ResourceType.TOPIC, "altered", before, replaces=True)
+    before = [kafka_configs.Alteration(name, kafka_configs.Operation.SET, value) for name, value in case.before.items()]
+    await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", before, replaces=True)
     assert own_settings(broker) == case.before
     expected = kafka["code"]
     if case.title in OTHER_OUTCOMES and kind == "incremental":
@@ -312,9 +318,12 @@ def test_the_list_of_other_outcomes_names_cases() -> None:
 
 async def test_an_alteration_is_in_force_at_once_and_after_a_power_cut(broker: Broker) -> None:
     await broker.configs.alter(
-        ResourceType.TOPIC,
+        kafka_configs.ResourceType.TOPIC,
         "altered",
-        [Alteration("cleanup.policy", Operation.APPEND, "compact"), Alteration("segment.ms", Operation.SET, "7000")],
+        [
+            kafka_configs.Alteration("cleanup.policy", kafka_configs.Operation.APPEND, "compact"),
+            kafka_configs.Alteration("segment.ms", kafka_configs.Operation.SET, "7000"),
+        ],
     )
     assert broker.partitions["altered", 0].log.config.segment_ms == 7000
     assert isinstance(broker.fs, ForgetfulFileSystem)
@@ -330,25 +339,25 @@ async def test_appends_to_a_list_at_the_same_time_lose_nothing(broker: Broker) -
     key = "leader.replication.throttled.replicas"
     async with trio.open_nursery() as nursery:
         for replica in ("0:1", "1:1", "2:1"):
-            change = [Alteration(key, Operation.APPEND, replica)]
-            nursery.start_soon(broker.configs.alter, ResourceType.TOPIC, "altered", change)
+            change = [kafka_configs.Alteration(key, kafka_configs.Operation.APPEND, replica)]
+            nursery.start_soon(broker.configs.alter, kafka_configs.ResourceType.TOPIC, "altered", change)
     assert sorted((own_settings(broker)[key] or "").split(",")) == ["0:1", "1:1", "2:1"]
 
 
 async def test_what_is_only_validated_writes_nothing(broker: Broker) -> None:
     assert isinstance(broker.fs, ForgetfulFileSystem)
     broker.fs.operations.clear()
-    change = [Alteration("retention.ms", Operation.SET, "5")]
-    await broker.configs.alter(ResourceType.TOPIC, "altered", change, validate_only=True)
+    change = [kafka_configs.Alteration("retention.ms", kafka_configs.Operation.SET, "5")]
+    await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", change, validate_only=True)
     assert broker.fs.operations == []
 
 
 async def test_a_setting_without_effect_is_logged_because_the_answer_cannot_say_so(broker: Broker) -> None:
-    change = [Alteration("preallocate", Operation.SET, "true")]
+    change = [kafka_configs.Alteration("preallocate", kafka_configs.Operation.SET, "true")]
     with capture_logs() as logged:
-        await broker.configs.alter(ResourceType.TOPIC, "altered", change, validate_only=True)
+        await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", change, validate_only=True)
         assert logged == []
-        await broker.configs.alter(ResourceType.TOPIC, "altered", change)
+        await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", change)
     [warning] = [entry for entry in logged if entry["event"] == "config_warning"]
     assert warning["topic"] == "altered"
     assert "preallocate" in warning["reason"]
@@ -356,22 +365,32 @@ async def test_a_setting_without_effect_is_logged_because_the_answer_cannot_say_
 
 async def test_everything_described_can_be_written_back(broker: Broker) -> None:
     """Clients that know only AlterConfigs read all settings, change one, and write all."""
-    entries = broker.configs.describe(ResourceType.TOPIC, "altered")
-    written = [Alteration(entry.name, Operation.SET, entry.value) for entry in entries if not entry.is_read_only]
-    await broker.configs.alter(ResourceType.TOPIC, "altered", written, replaces=True)
+    entries = broker.configs.describe(kafka_configs.ResourceType.TOPIC, "altered")
+    written = [
+        kafka_configs.Alteration(entry.name, kafka_configs.Operation.SET, entry.value)
+        for entry in entries
+        if not entry.is_read_only
+    ]
+    await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", written, replaces=True)
     assert own_settings(broker) == {entry.name: entry.value for entry in entries}
 
 
 async def test_the_other_name_of_a_key_sets_and_deletes_it(broker: Broker) -> None:
     name = "internal.segment.bytes"
-    await broker.configs.alter(ResourceType.TOPIC, "altered", [Alteration(name, Operation.SET, "4096")])
+    await broker.configs.alter(
+        kafka_configs.ResourceType.TOPIC,
+        "altered",
+        [kafka_configs.Alteration(name, kafka_configs.Operation.SET, "4096")],
+    )
     assert own_settings(broker) == {"segment.bytes": "4096"}
-    await broker.configs.alter(ResourceType.TOPIC, "altered", [Alteration(name, Operation.DELETE)])
+    await broker.configs.alter(
+        kafka_configs.ResourceType.TOPIC, "altered", [kafka_configs.Alteration(name, kafka_configs.Operation.DELETE)]
+    )
     assert own_settings(broker) == {}
 
 
 async def test_a_refusal_of_a_broker_key_says_where_it_can_be_changed(broker: Broker) -> None:
-    change = [Alteration("log.cleaner.backoff.ms", Operation.SET, "100")]
+    change = [kafka_configs.Alteration("log.cleaner.backoff.ms", kafka_configs.Operation.SET, "100")]
     with pytest.raises(errors.InvalidRequestError, match=r"configuration file.*SIGHUP") as raised:
-        await broker.configs.alter(ResourceType.BROKER, "1", change)
+        await broker.configs.alter(kafka_configs.ResourceType.BROKER, "1", change)
     assert raised.value.message.startswith("Cannot update these configs dynamically: [log.cleaner.backoff.ms]")

@@ -19,22 +19,8 @@ from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJ
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import errors
+from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import NewRecord, encode_batch
-from seglog_protocol.messages import (
-    INT64_MAX,
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    ExplainedSegment,
-    ExplainSegmentsReply,
-    ExplainSegmentsRequest,
-    TruncatePartition,
-    TruncateRequest,
-    decode_segments,
-)
 from tests.appends import append_request
 from tests.logs import ManualClock, batch_of_size
 
@@ -64,7 +50,7 @@ class Scene:
     async def create(self, **settings: Any) -> None:
         config = {"segment.bytes": SIZE, "retention.ms": 10 * MINUTE, "file.delete.delay.ms": MINUTE}
         more = {name.replace("_", "."): value for name, value in settings.items()}
-        await self.broker.create_topic(CreateTopicRequest("t", 2, config | more))
+        await self.broker.create_topic(messages.CreateTopicRequest("t", 2, config | more))
 
     @property
     def log(self) -> PartitionLog:
@@ -76,7 +62,7 @@ class Scene:
             self.append_batch(batch_of_size(SIZE, timestamp))
 
     def append_batch(self, encoded: bytes) -> None:
-        request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
+        request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "os")
         reply = append_request(self.broker, request, memoryview(bytearray(encoded))).reply
         assert reply is not None
         assert reply.partitions[0].error is None
@@ -84,12 +70,12 @@ class Scene:
     async def check(self) -> None:
         await self.broker.expiry.check(list(self.broker.partitions.values()), TaskBoundary("retention"))
 
-    async def explain(self, **paging: Any) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
-        reply, payload = await self.broker.answer(ExplainSegmentsRequest("t", 0, **paging))
-        assert isinstance(reply, ExplainSegmentsReply)
-        return reply, decode_segments(payload)
+    async def explain(self, **paging: Any) -> tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]:
+        reply, payload = await self.broker.answer(messages.ExplainSegmentsRequest("t", 0, **paging))
+        assert isinstance(reply, messages.ExplainSegmentsReply)
+        return reply, messages.decode_segments(payload)
 
-    async def segments(self) -> list[ExplainedSegment]:
+    async def segments(self) -> list[messages.ExplainedSegment]:
         return (await self.explain())[1]
 
 
@@ -194,7 +180,7 @@ async def test_pages_together_are_the_whole(autojump_clock: MockClock) -> None:
     whole = await scene.segments()
     assert [s.state for s in whole] == [*["deleted"] * 5, *["closed"] * 6, "active"]
     for limit in range(1, 14):
-        told: list[ExplainedSegment] = []
+        told: list[messages.ExplainedSegment] = []
         more = True
         while more:
             after = {"after": told[-1].base_offset} if told else {}
@@ -211,8 +197,8 @@ async def test_segments_below_the_log_start_are_due_with_any_cleanup_policy() ->
     scene = Scene()
     await scene.create(retention_ms=-1)
     scene.append(NOW, NOW, NOW)
-    await scene.broker.truncate(TruncateRequest([TruncatePartition("t", 0, 1)]))
-    await scene.broker.alter_topic(AlterTopicRequest("t", {"cleanup.policy": ""}))
+    await scene.broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)]))
+    await scene.broker.alter_topic(messages.AlterTopicRequest("t", {"cleanup.policy": ""}))
     reply, [below, kept, _] = await scene.explain()
     assert (reply.earliest, reply.earliest_reason) == (1, "truncated")
     assert (below.rule, below.deletable_ms, below.leaves_by_ms) == ("log start", NOW, NOW + FIRST)
@@ -380,7 +366,7 @@ async def test_a_compacted_partition_tells_how_compaction_stands() -> None:
         assert reply.doubts == ["it is being compacted: nothing leaves the log before that is done"]
         assert reply.compaction is not None
         assert reply.compaction.why_not_now is None
-    await scene.broker.alter_topic(AlterTopicRequest("t", {"cleanup.policy": "delete"}))
+    await scene.broker.alter_topic(messages.AlterTopicRequest("t", {"cleanup.policy": "delete"}))
     assert (await scene.explain())[0].compaction is None
 
 
@@ -430,7 +416,7 @@ async def test_a_page_is_whole_though_segments_leave_the_log_while_others_before
             turns += 1
             if (turns in {15, 20} or turns % every == 0) and scene.log.log_start_offset < 800:
                 before = scene.log.log_start_offset + 10
-                await scene.broker.answer(TruncateRequest([TruncatePartition("t", 0, before)]))
+                await scene.broker.answer(messages.TruncateRequest([messages.TruncatePartition("t", 0, before)]))
                 await scene.check()
             if turns == 3:
                 scene.append(NOW)
@@ -451,7 +437,7 @@ async def test_a_page_is_whole_though_segments_leave_the_log_while_others_before
 async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown() -> None:
     offload = Meddling()
     scene = await cold_scene(offload)
-    offload.meddle = lambda: scene.broker.delete_topic(DeleteTopicRequest("t"))
+    offload.meddle = lambda: scene.broker.delete_topic(messages.DeleteTopicRequest("t"))
     with pytest.raises(errors.UnknownTopicError, match="was deleted"):
         await scene.explain()
 
@@ -466,7 +452,7 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown()
 )
 async def test_a_setting_as_large_as_can_be_means_never(setting: str, told: tuple[bool, bool, bool]) -> None:
     scene = Scene()
-    await scene.create(**{setting: INT64_MAX})
+    await scene.create(**{setting: messages.INT64_MAX})
     scene.append(NOW)
     [active] = await scene.segments()
     moments = (active.deletable_ms, active.leaves_by_ms, active.gone_by_ms)
@@ -475,17 +461,22 @@ async def test_a_setting_as_large_as_can_be_means_never(setting: str, told: tupl
 
 
 async def test_a_check_that_never_comes_has_the_largest_possible_time(autojump_clock: MockClock) -> None:
-    scene = Scene(flags=[f"log.retention.check.interval.ms={INT64_MAX}", f"log.initial.task.delay.ms={INT64_MAX}"])
+    scene = Scene(
+        flags=[
+            f"log.retention.check.interval.ms={messages.INT64_MAX}",
+            f"log.initial.task.delay.ms={messages.INT64_MAX}",
+        ]
+    )
     await scene.create()
     scene.append(NOW - 11 * MINUTE)
     reply, [active] = await scene.explain()
-    assert (reply.next_check_ms, active.rule, active.leaves_by_ms) == (INT64_MAX, "time", None)
+    assert (reply.next_check_ms, active.rule, active.leaves_by_ms) == (messages.INT64_MAX, "time", None)
 
 
 async def test_unknown_topics_and_partitions_are_refused_as_everywhere() -> None:
     scene = Scene()
     await scene.create()
     with pytest.raises(errors.UnknownTopicError):
-        await scene.broker.answer(ExplainSegmentsRequest("nope", 0))
+        await scene.broker.answer(messages.ExplainSegmentsRequest("nope", 0))
     with pytest.raises(errors.UnknownPartitionError):
-        await scene.broker.answer(ExplainSegmentsRequest("t", 7))
+        await scene.broker.answer(messages.ExplainSegmentsRequest("t", 7))

@@ -13,39 +13,10 @@ from seglog_broker.api.topics import DELETED_A_TURN
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    Fault,
-    ForgetfulFileSystem,
-    Operation,
-)
+from seglog_broker.testing import forgetful
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import errors
+from seglog_protocol import errors, messages
 from seglog_protocol.frames import decode_value
-from seglog_protocol.messages import (
-    AlterTopicReply,
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    AppendResult,
-    CreateTopicReply,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    ExplainReply,
-    ExplainRequest,
-    FetchPartition,
-    FetchRequest,
-    FetchResult,
-    OffsetsPartition,
-    OffsetsRequest,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateRequest,
-    TruncateResult,
-)
 from tests.appends import append_request
 from tests.logs import ManualClock, append_one, batch, read_all, verify
 
@@ -58,37 +29,39 @@ def config_of(*flags: str) -> BrokerConfig:
     return config
 
 
-def open_broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
+def open_broker(fs: forgetful.ForgetfulFileSystem, *flags: str) -> Broker:
     return Broker.open(config_of(*flags), fs, ManualClock(NOW), InlineOffload())
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     """A broker with a topic ``t`` of two partitions."""
-    broker = open_broker(ForgetfulFileSystem())
-    await broker.create_topic(CreateTopicRequest("t", 2, {**OLD}))
+    broker = open_broker(forgetful.ForgetfulFileSystem())
+    await broker.create_topic(messages.CreateTopicRequest("t", 2, {**OLD}))
     yield broker
     broker.close()
     assert fs_of(broker).open_files == []
 
 
-def fs_of(broker: Broker) -> ForgetfulFileSystem:
-    assert isinstance(broker.fs, ForgetfulFileSystem)
+def fs_of(broker: Broker) -> forgetful.ForgetfulFileSystem:
+    assert isinstance(broker.fs, forgetful.ForgetfulFileSystem)
     return broker.fs
 
 
-async def alter(broker: Broker, **fields: Any) -> AlterTopicReply:
-    return await broker.alter_topic(AlterTopicRequest("t", **fields))
+async def alter(broker: Broker, **fields: Any) -> messages.AlterTopicReply:
+    return await broker.alter_topic(messages.AlterTopicRequest("t", **fields))
 
 
-async def append(broker: Broker, *values: bytes, partition: int = 0, **how: Any) -> list[AppendResult]:
+async def append(broker: Broker, *values: bytes, partition: int = 0, **how: Any) -> list[messages.AppendResult]:
     batches = [batch(value, **how) for value in values]
-    request = AppendRequest([AppendPartition("t", partition, len(encoded)) for encoded in batches], "disk")
+    request = messages.AppendRequest(
+        [messages.AppendPartition("t", partition, len(encoded)) for encoded in batches], "disk"
+    )
     return (await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()).partitions
 
 
-async def fetch(broker: Broker, offset: int, partition: int = 0) -> FetchResult:
-    request = FetchRequest([FetchPartition("t", partition, offset)], max_wait_ms=0)
+async def fetch(broker: Broker, offset: int, partition: int = 0) -> messages.FetchResult:
+    request = messages.FetchRequest([messages.FetchPartition("t", partition, offset)], max_wait_ms=0)
     with await broker.fetch(request) as answer:
         return answer.reply.partitions[0]
 
@@ -98,7 +71,7 @@ def stored(broker: Broker, partition: int = 0) -> list[bytes | None]:
 
 
 async def described(broker: Broker) -> dict[str, Any]:
-    _, payload = await broker.topics(TopicsRequest(["t"], config=True))
+    _, payload = await broker.topics(messages.TopicsRequest(["t"], config=True))
     [topic] = decode_value(payload, "topics")
     assert isinstance(topic, dict)
     return topic
@@ -109,15 +82,15 @@ async def described(broker: Broker) -> dict[str, Any]:
 
 async def test_of_topics_created_together_each_has_its_own_outcome(broker: Broker) -> None:
     asked = [
-        CreateTopicRequest("a", 2),
-        CreateTopicRequest("no/name", 1),
-        CreateTopicRequest("t", 1),
-        CreateTopicRequest("b", 1, {"retention.ms": "5000"}),
-        CreateTopicRequest("c", 1, {"retention.mss": "5000"}),
+        messages.CreateTopicRequest("a", 2),
+        messages.CreateTopicRequest("no/name", 1),
+        messages.CreateTopicRequest("t", 1),
+        messages.CreateTopicRequest("b", 1, {"retention.ms": "5000"}),
+        messages.CreateTopicRequest("c", 1, {"retention.mss": "5000"}),
     ]
     a, invalid, there, b, unknown = await broker.create_topics(asked)
-    assert isinstance(a, CreateTopicReply)
-    assert isinstance(b, CreateTopicReply)
+    assert isinstance(a, messages.CreateTopicReply)
+    assert isinstance(b, messages.CreateTopicReply)
     assert (a.partitions, b.partitions) == (2, 1)
     assert isinstance(invalid, errors.InvalidTopicError)
     assert isinstance(there, errors.TopicExistsError)
@@ -129,17 +102,21 @@ async def test_of_topics_created_together_each_has_its_own_outcome(broker: Broke
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(broker: Broker, error: int) -> None:
     fs = fs_of(broker)
-    fs.inject(Fault("make_directory", lambda path: "/bad-0" in path, error=error, sticky=True))
-    first, bad, last = await broker.create_topics([CreateTopicRequest(name, 2) for name in ("first", "bad", "last")])
+    fs.inject(forgetful.Fault("make_directory", lambda path: "/bad-0" in path, error=error, sticky=True))
+    first, bad, last = await broker.create_topics(
+        [messages.CreateTopicRequest(name, 2) for name in ("first", "bad", "last")]
+    )
     fs.heal()
-    assert isinstance(first, CreateTopicReply)
+    assert isinstance(first, messages.CreateTopicReply)
     assert isinstance(bad, errors.StorageError)
     assert "topic bad could not be created" in bad.message
     is_full = error == errno.ENOSPC
-    assert isinstance(last, errors.StorageError if is_full else CreateTopicReply), "a full disk is not tried again"
+    assert isinstance(last, errors.StorageError if is_full else messages.CreateTopicReply), (
+        "a full disk is not tried again"
+    )
     made = {"t", "first"} if is_full else {"t", "first", "last"}
     assert {topic for topic, _ in broker.partitions} == made
-    for policy in (PROCESS_KILL, POWER_LOSS):
+    for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
         found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
         assert (found.report.offline, found.report.problems) == ({}, [])
         assert set(found.registry.topics) == made
@@ -148,33 +125,33 @@ async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(
 
 
 async def test_partitions_beyond_the_limit_are_refused_and_deleted_ones_make_room() -> None:
-    broker = open_broker(ForgetfulFileSystem(), "seglog.partitions.max=5")
+    broker = open_broker(forgetful.ForgetfulFileSystem(), "seglog.partitions.max=5")
     full, fits, over = await broker.create_topics(
-        [CreateTopicRequest(name, count) for name, count in (("a", 6), ("b", 4), ("c", 2))]
+        [messages.CreateTopicRequest(name, count) for name, count in (("a", 6), ("b", 4), ("c", 2))]
     )
     assert isinstance(full, errors.PolicyViolationError)
-    assert isinstance(fits, CreateTopicReply)
+    assert isinstance(fits, messages.CreateTopicReply)
     assert isinstance(over, errors.PolicyViolationError)
     with pytest.raises(
         errors.PolicyViolationError, match=r"there are 4 partitions, with 2 more .* seglog\.partitions\.max, 5"
     ):
-        await broker.alter_topic(AlterTopicRequest("b", partitions=6))
-    await broker.alter_topic(AlterTopicRequest("b", partitions=5))
-    await broker.delete_topic(DeleteTopicRequest("b"))
-    await broker.create_topic(CreateTopicRequest("c", 5))
+        await broker.alter_topic(messages.AlterTopicRequest("b", partitions=6))
+    await broker.alter_topic(messages.AlterTopicRequest("b", partitions=5))
+    await broker.delete_topic(messages.DeleteTopicRequest("b"))
+    await broker.create_topic(messages.CreateTopicRequest("c", 5))
     broker.close()
 
 
 async def test_names_that_differ_in_dots_and_underscores_only_collide_in_both_directions(broker: Broker) -> None:
     """Metrics cannot tell them apart. A directory that has both, as an earlier version made it, is served."""
-    await broker.create_topic(CreateTopicRequest("a.b"))
+    await broker.create_topic(messages.CreateTopicRequest("a.b"))
     with pytest.raises(errors.InvalidTopicError) as caught:
-        await broker.create_topic(CreateTopicRequest("a_b"))
+        await broker.create_topic(messages.CreateTopicRequest("a_b"))
     assert (caught.value.topic, caught.value.other) == ("a_b", "a.b")
     with pytest.raises(errors.TopicExistsError):
-        await broker.create_topic(CreateTopicRequest("a.b"))
-    first, second = await broker.create_topics([CreateTopicRequest("c_d"), CreateTopicRequest("c.d")])
-    assert isinstance(first, CreateTopicReply)
+        await broker.create_topic(messages.CreateTopicRequest("a.b"))
+    first, second = await broker.create_topics([messages.CreateTopicRequest("c_d"), messages.CreateTopicRequest("c.d")])
+    assert isinstance(first, messages.CreateTopicReply)
     assert isinstance(second, errors.InvalidTopicError)
     assert second.other == "c_d"
     broker.directory.topics.create_topic("a_b", 1, {})
@@ -190,14 +167,19 @@ async def test_a_topic_for_which_there_are_too_few_inodes_is_refused_with_their_
     fs = fs_of(broker)
     fs.limit_free_inodes(100)
     assert broker.read_metrics().metrics["disk_free_inodes"] == 100
-    big, small = await broker.create_topics([CreateTopicRequest("big", 20), CreateTopicRequest("small", 1)])
+    big, small = await broker.create_topics(
+        [messages.CreateTopicRequest("big", 20), messages.CreateTopicRequest("small", 1)]
+    )
     assert isinstance(big, errors.DiskFullError)
     assert "topic big could not be created: its files need 144 inodes, and the file system of /data has" in big.message
-    assert isinstance(small, CreateTopicReply), "it has a verdict of its own"
+    assert isinstance(small, messages.CreateTopicReply), "it has a verdict of its own"
     big, bigger, small, more = await broker.create_topics(
-        [CreateTopicRequest(name, count) for name, count in [("big", 20), ("bigger", 40), ("small2", 1), ("more", 20)]]
+        [
+            messages.CreateTopicRequest(name, count)
+            for name, count in [("big", 20), ("bigger", 40), ("small2", 1), ("more", 20)]
+        ]
     )
-    assert isinstance(small, CreateTopicReply)
+    assert isinstance(small, messages.CreateTopicReply)
     for name, refused in [("big", big), ("bigger", bigger), ("more", more)]:
         assert isinstance(refused, errors.DiskFullError)
         assert refused.message.startswith(f"topic {name} could not be created: its files need ")
@@ -205,17 +187,17 @@ async def test_a_topic_for_which_there_are_too_few_inodes_is_refused_with_their_
         await alter(broker, partitions=22)
     assert {topic for topic, _ in broker.partitions} == {"t", "small", "small2"}
     fs.limit_free_inodes(None)
-    await broker.create_topic(CreateTopicRequest("big", 20))
+    await broker.create_topic(messages.CreateTopicRequest("big", 20))
 
 
 async def test_a_topic_of_many_partitions_is_deleted_while_others_are_served(broker: Broker) -> None:
     count = 3 * DELETED_A_TURN
-    await broker.create_topic(CreateTopicRequest("many", count))
+    await broker.create_topic(messages.CreateTopicRequest("many", count))
     turns = 0
     async with trio.open_nursery() as nursery:
 
         async def delete() -> None:
-            await broker.delete_topic(DeleteTopicRequest("many"))
+            await broker.delete_topic(messages.DeleteTopicRequest("many"))
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(delete)
@@ -233,7 +215,7 @@ async def test_a_topic_of_many_partitions_is_deleted_while_others_are_served(bro
 
 
 async def test_a_value_is_set_others_stay_and_the_reply_names_all_that_is_set(broker: Broker) -> None:
-    assert await alter(broker, config={"max.message.bytes": 3000}) == AlterTopicReply(
+    assert await alter(broker, config={"max.message.bytes": 3000}) == messages.AlterTopicReply(
         "t", 2, {"max.message.bytes": "3000", **OLD}
     )
     config = (await described(broker))["config"]
@@ -250,7 +232,7 @@ async def test_a_value_is_reset_to_the_brokers_default(broker: Broker) -> None:
 
 async def test_an_alteration_is_there_after_a_stop_and_after_a_power_cut(broker: Broker) -> None:
     await alter(broker, config={"max.message.bytes": 5000}, reset=["retention.ms"])
-    after = open_broker(fs_of(broker).found_after(POWER_LOSS))
+    after = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
     assert after.directory.registry.topics["t"].config == {"max.message.bytes": "5000", "segment.bytes": "4096"}
     assert after.partitions["t", 0].log.config.max_message_bytes == 5000
     after.close()
@@ -321,9 +303,9 @@ async def test_an_impossible_alteration_is_refused_as_a_whole_and_nothing_is_wri
 
 
 async def test_an_unknown_topic_is_refused_with_the_nearest_name(broker: Broker) -> None:
-    await broker.create_topic(CreateTopicRequest("commits", 1))
+    await broker.create_topic(messages.CreateTopicRequest("commits", 1))
     with pytest.raises(errors.UnknownTopicError) as raised:
-        await broker.alter_topic(AlterTopicRequest("comits", {"segment.bytes": 4096}))
+        await broker.alter_topic(messages.AlterTopicRequest("comits", {"segment.bytes": 4096}))
     assert raised.value.nearest == "commits"
     assert set(broker.directory.registry.topics) == {"t", "commits"}
 
@@ -351,14 +333,17 @@ async def test_added_partitions_are_served_with_the_new_configuration(broker: Br
     assert stored(broker, 0) == [b"before"]
     [refused] = await append(broker, b"x" * 500, partition=2)
     assert isinstance(refused.error, errors.MessageTooLargeError)
-    assert [r.partition for r in (await broker.offsets(OffsetsRequest([OffsetsPartition("t")]))).partitions] == [
+    assert [
+        r.partition
+        for r in (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t")]))).partitions
+    ] == [
         0,
         1,
         2,
         3,
     ]
     assert broker.hello().partitions == 4
-    found = open_broker(fs_of(broker).found_after(POWER_LOSS))
+    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
     assert stored(found, 3) == [b"in a new one"]
     found.close()
 
@@ -373,7 +358,7 @@ async def test_the_same_number_of_partitions_is_no_change(broker: Broker) -> Non
 NEW = {"max.message.bytes": "5000", "segment.bytes": "4096"}
 
 
-def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
+def assert_old_or_new(found: forgetful.ForgetfulFileSystem, finished: bool) -> bool:
     """Start after a crash; assert that the state is the whole old or the whole new one. Returns whether it is new."""
     directory = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
     report = directory.report
@@ -403,17 +388,17 @@ def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
 
 @pytest.mark.parametrize(
     "policy",
-    [PROCESS_KILL, POWER_LOSS, *(RANDOM(seed) for seed in range(5))],
+    [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *(forgetful.RANDOM(seed) for seed in range(5))],
     ids=["process kill", "power loss", *(f"random {seed}" for seed in range(5))],
 )
 async def test_a_crash_before_any_operation_leaves_the_old_state_or_the_new_one_whole(
-    broker: Broker, policy: CrashPolicy
+    broker: Broker, policy: forgetful.CrashPolicy
 ) -> None:
     fs = fs_of(broker)
     await append(broker, b"acked at disk")
     states = []
 
-    def crash_here(operation: Operation) -> None:
+    def crash_here(operation: forgetful.Operation) -> None:
         try:
             states.append(assert_old_or_new(fs.found_after(policy), finished=False))
         except BaseException as error:
@@ -426,7 +411,7 @@ async def test_a_crash_before_any_operation_leaves_the_old_state_or_the_new_one_
     assert assert_old_or_new(fs.found_after(policy), finished=True)
     assert len(states) > 15
     assert set(states) == {False, True}
-    if policy in (PROCESS_KILL, POWER_LOSS):
+    if policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
         assert states == sorted(states), "once there, it stays"
 
 
@@ -448,14 +433,14 @@ async def test_a_full_disk_at_any_step_leaves_everything_as_it_was(broker: Broke
     fs = fs_of(broker)
     await append(broker, b"acked at disk")
     before = await described(broker)
-    fs.inject(Fault(operation, path, error=errno.ENOSPC))
+    fs.inject(forgetful.Fault(operation, path, error=errno.ENOSPC))
     with pytest.raises(errors.StorageError, match="topic t could not be altered"):
         await alter(broker, partitions=4, config={"max.message.bytes": 5000}, reset=["retention.ms"])
     fs.heal()
     assert (await described(broker)) == before
     assert set(broker.partitions) == {("t", 0), ("t", 1)}
     assert [r.error for r in await append(broker, b"x" * 2000, partition=1)] == [None], "the old limits hold"
-    for policy in (PROCESS_KILL, POWER_LOSS):
+    for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
         found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
         report = found.report
         assert (report.offline, report.problems) == ({}, [])
@@ -482,8 +467,8 @@ async def test_a_disk_without_a_byte_left_refuses_an_alteration_and_serves_on(br
 # --- truncate ---------------------------------------------------------------------------------------------------------
 
 
-async def truncate(broker: Broker, offset: int | None, partition: int = 0, topic: str = "t") -> TruncateResult:
-    request = TruncateRequest([TruncatePartition(topic, partition, offset)])
+async def truncate(broker: Broker, offset: int | None, partition: int = 0, topic: str = "t") -> messages.TruncateResult:
+    request = messages.TruncateRequest([messages.TruncatePartition(topic, partition, offset)])
     [result] = (await broker.truncate(request)).partitions
     return result
 
@@ -494,13 +479,13 @@ async def ten_records(broker: Broker) -> None:
 
 async def test_records_below_an_offset_go_and_a_fetch_of_one_says_why(broker: Broker) -> None:
     await ten_records(broker)
-    assert await truncate(broker, 4) == TruncateResult("t", 0, earliest=4)
+    assert await truncate(broker, 4) == messages.TruncateResult("t", 0, earliest=4)
     assert stored(broker) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     error = (await fetch(broker, 3)).error
     assert isinstance(error, errors.OffsetOutOfRangeError)
     assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "truncated")
     assert (await fetch(broker, 4)).error is None
-    [ends] = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0)]))).partitions
+    [ends] = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0)]))).partitions
     assert (ends.earliest, ends.latest) == (4, 10)
 
 
@@ -517,7 +502,7 @@ async def test_a_truncation_that_moves_nothing_is_not_logged(broker: Broker) -> 
     await append(broker, b"a", b"b")
     with capture_logs() as logged:
         for offset in (0, 1, 1, 0):
-            await broker.truncate(TruncateRequest([TruncatePartition("t", 0, offset)]))
+            await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, offset)]))
     assert [entry["offset"] for entry in logged if entry["event"] == "log_start_moved"] == [1]
 
 
@@ -531,7 +516,7 @@ async def test_an_offset_at_or_below_the_start_changes_nothing(broker: Broker) -
     await ten_records(broker)
     await truncate(broker, 4)
     for offset in (0, 3, 4):
-        assert await truncate(broker, offset) == TruncateResult("t", 0, earliest=4)
+        assert await truncate(broker, offset) == messages.TruncateResult("t", 0, earliest=4)
     assert len(stored(broker)) == 6
 
 
@@ -557,7 +542,9 @@ async def test_a_compacted_topic_refuses_unless_its_policy_has_delete_as_well(br
 async def test_each_partition_has_its_own_result(broker: Broker) -> None:
     await ten_records(broker)
     asked = [("t", 0, 4), ("t", 1, 4), ("t", 2, 0), ("nope", 0, 0), ("t", 0, 6)]
-    results = (await broker.truncate(TruncateRequest([TruncatePartition(*item) for item in asked]))).partitions
+    results = (
+        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition(*item) for item in asked]))
+    ).partitions
     assert [(result.topic, result.partition) for result in results] == [(topic, number) for topic, number, _ in asked]
     assert [result.earliest for result in results] == [4, None, None, None, 6]
     assert [type(result.error) for result in results[1:4]] == [
@@ -570,7 +557,7 @@ async def test_each_partition_has_its_own_result(broker: Broker) -> None:
 async def test_an_acknowledged_truncation_survives_a_power_cut(broker: Broker) -> None:
     await ten_records(broker)
     await truncate(broker, 4)
-    found = open_broker(fs_of(broker).found_after(POWER_LOSS))
+    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
     assert found.partitions["t", 0].log.log_start_offset == 4
     assert stored(found) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     error = (await fetch(found, 3)).error
@@ -581,11 +568,11 @@ async def test_an_acknowledged_truncation_survives_a_power_cut(broker: Broker) -
 
 async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut(broker: Broker) -> None:
     """A power cut takes the records, but offsets below the log start are still never given again."""
-    request = AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "os")
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(batch(b"v")))], "os")
     for _ in range(3):
         append_request(broker, request, memoryview(bytearray(batch(b"v"))))
     await truncate(broker, None)
-    found = open_broker(fs_of(broker).found_after(POWER_LOSS))
+    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
     log = found.partitions["t", 0].log
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
     [result] = await append(found, b"next")
@@ -598,8 +585,8 @@ async def test_a_crash_before_any_operation_of_a_truncation_leaves_the_old_start
     fs = fs_of(broker)
     starts = []
 
-    def crash_here(_operation: Operation) -> None:
-        for policy in (PROCESS_KILL, POWER_LOSS):
+    def crash_here(_operation: forgetful.Operation) -> None:
+        for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
             found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
             report = found.report
             assert (report.offline, report.problems) == ({}, [])
@@ -618,12 +605,12 @@ async def test_a_crash_before_any_operation_of_a_truncation_leaves_the_old_start
 async def test_a_log_start_that_cannot_be_written_is_an_error_and_can_be_retried(broker: Broker, error: int) -> None:
     await ten_records(broker)
     fs = fs_of(broker)
-    fs.inject(Fault("pwritev", "log-start-offset-checkpoint.tmp", error=error, sticky=True))
+    fs.inject(forgetful.Fault("pwritev", "log-start-offset-checkpoint.tmp", error=error, sticky=True))
     with pytest.raises(errors.StorageError, match="ask again"):
         await truncate(broker, 4)
     fs.heal()
     assert (await truncate(broker, 4)).earliest == 4
-    found = open_broker(fs.found_after(POWER_LOSS))
+    found = open_broker(fs.found_after(forgetful.POWER_LOSS))
     assert found.partitions["t", 0].log.log_start_offset == 4
     found.close()
 
@@ -632,12 +619,12 @@ async def test_trouble_with_the_files_of_one_partition_is_that_partitions_error(
     for partition in (0, 1):
         await append(broker, b"a", b"b", partition=partition)
     fs = fs_of(broker)
-    fs.inject(Fault("pwritev", "t-0/leader-epoch-checkpoint.tmp", error=errno.EIO))
-    request = TruncateRequest([TruncatePartition("t", 0, 1), TruncatePartition("t", 1, 1)])
+    fs.inject(forgetful.Fault("pwritev", "t-0/leader-epoch-checkpoint.tmp", error=errno.EIO))
+    request = messages.TruncateRequest([messages.TruncatePartition("t", 0, 1), messages.TruncatePartition("t", 1, 1)])
     first, second = (await broker.truncate(request)).partitions
     assert isinstance(first.error, errors.StorageError)
     assert first.error.facts["partition"] == 0
-    assert second == TruncateResult("t", 1, earliest=1)
+    assert second == messages.TruncateResult("t", 1, earliest=1)
 
 
 async def test_damage_below_the_log_start_is_no_longer_reported(broker: Broker) -> None:
@@ -658,8 +645,10 @@ async def test_damage_below_the_log_start_is_no_longer_reported(broker: Broker) 
 # --- explain ----------------------------------------------------------------------------------------------------------
 
 
-def explain(broker: Broker, offset: int | None = None, timestamp: int | None = None, number: int = 0) -> ExplainReply:
-    return broker.explain(ExplainRequest("t", number, offset, timestamp))
+def explain(
+    broker: Broker, offset: int | None = None, timestamp: int | None = None, number: int = 0
+) -> messages.ExplainReply:
+    return broker.explain(messages.ExplainRequest("t", number, offset, timestamp))
 
 
 async def test_an_explanation_has_paths_relative_to_the_log_directory(broker: Broker) -> None:
@@ -686,7 +675,7 @@ async def test_an_explanation_is_refused_for_the_reasons_a_fetch_is(broker: Brok
     with pytest.raises(errors.UnknownPartitionError):
         explain(broker, 0, number=7)
     with pytest.raises(errors.UnknownTopicError):
-        broker.explain(ExplainRequest("nope", 0, 0))
+        broker.explain(messages.ExplainRequest("nope", 0, 0))
     for both_or_none in ({}, {"offset": 0, "timestamp": 0}):
         with pytest.raises(errors.InvalidRequestError, match="either to an offset or to a timestamp"):
             explain(broker, **both_or_none)

@@ -30,32 +30,10 @@ from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRequestError, OutOfResourcesError
 from seglog_protocol.frames import decode_value
-from seglog_protocol.messages import (
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    ConfigValue,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    ExplainSegmentsRequest,
-    FetchPartition,
-    FetchRequest,
-    FlushPartition,
-    FlushRequest,
-    LagPartition,
-    LagReply,
-    LagRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-    Request,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateRequest,
-    decode_segments,
-)
 from tests.appends import append_request
 from tests.logs import ManualClock
 
@@ -67,7 +45,7 @@ async def open_broker(topics: int = 1) -> Broker:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
     for number in range(topics):
-        await broker.create_topic(CreateTopicRequest(f"t{number or ''}", 2))
+        await broker.create_topic(messages.CreateTopicRequest(f"t{number or ''}", 2))
     return broker
 
 
@@ -107,13 +85,13 @@ class Counter:
             await trio.lowlevel.checkpoint()
 
 
-def requests(topic: str) -> list[Request]:
+def requests(topic: str) -> list[messages.Request]:
     return [
-        OffsetsRequest([OffsetsPartition(topic, 0, 5)] * MANY),
-        OffsetsRequest([OffsetsPartition(topic)] * (MANY // 2)),
-        FlushRequest([FlushPartition(topic, 0)] * MANY),
-        TruncateRequest([TruncatePartition(topic, 0, 0)] * MANY),
-        TopicsRequest(["t", *(f"{topic}-{number}" for number in range(MANY))]),
+        messages.OffsetsRequest([messages.OffsetsPartition(topic, 0, 5)] * MANY),
+        messages.OffsetsRequest([messages.OffsetsPartition(topic)] * (MANY // 2)),
+        messages.FlushRequest([messages.FlushPartition(topic, 0)] * MANY),
+        messages.TruncateRequest([messages.TruncatePartition(topic, 0, 0)] * MANY),
+        messages.TopicsRequest(["t", *(f"{topic}-{number}" for number in range(MANY))]),
     ]
 
 
@@ -133,9 +111,11 @@ async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkey
 async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await open_broker()
     await append_request(
-        broker, AppendRequest([AppendPartition("t", 0, len(BATCH))], "os"), memoryview(bytearray(BATCH))
+        broker,
+        messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os"),
+        memoryview(bytearray(BATCH)),
     ).wait()
-    request = FetchRequest([FetchPartition(topic, 0, 0)] * MANY, max_wait_ms=0)
+    request = messages.FetchRequest([messages.FetchPartition(topic, 0, 0)] * MANY, max_wait_ms=0)
     assert broker.fetch_now(request) is None, "not at once"
     counter = Counter(broker, monkeypatch)
 
@@ -153,7 +133,7 @@ async def test_fetches_that_wait_watch_so_many_partitions_in_all_and_one_more_is
     count: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     broker = await open_broker()
-    request = FetchRequest([FetchPartition("t", 0, 0)] * count, max_wait_ms=1_000)
+    request = messages.FetchRequest([messages.FetchPartition("t", 0, 0)] * count, max_wait_ms=1_000)
 
     async def poll() -> None:
         with await broker.fetch(request) as answer:
@@ -177,7 +157,9 @@ async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_t
     """None misses records that come while it looks: an append in each of its turns wakes it again."""
     broker = await open_broker()
     monkeypatch.setattr(fetch_service, "WATCHED_A_TURN", 100)
-    request = FetchRequest([FetchPartition("t", 1, 0)] * MANY + [FetchPartition("t", 0, 0)], max_wait_ms=300_000)
+    request = messages.FetchRequest(
+        [messages.FetchPartition("t", 1, 0)] * MANY + [messages.FetchPartition("t", 0, 0)], max_wait_ms=300_000
+    )
     counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "find_readable")
     found: list[int] = []
@@ -193,7 +175,9 @@ async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_t
             for _ in range(5):
                 await trio.lowlevel.checkpoint()  # they look at partition 1 still
             data = memoryview(bytearray(BATCH))
-            await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), data).wait()
+            await append_request(
+                broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), data
+            ).wait()
 
     began = trio.current_time()
     await counter.during(work)
@@ -206,9 +190,9 @@ async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_t
 @pytest.mark.parametrize(("count", "at_once"), [(1, True), (EFFORT_A_TURN, True), (EFFORT_A_TURN + 1, False)])
 async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool) -> None:
     broker = await open_broker()
-    request = AppendRequest([AppendPartition("t", 0, len(BATCH))], "os")
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os")
     await append_request(broker, request, memoryview(bytearray(BATCH))).wait()
-    answer = broker.fetch_now(FetchRequest([FetchPartition("t", 0, 0)] * count, max_wait_ms=0))
+    answer = broker.fetch_now(messages.FetchRequest([messages.FetchPartition("t", 0, 0)] * count, max_wait_ms=0))
     assert (answer is not None) == at_once
     if answer is not None:
         with answer:
@@ -222,8 +206,10 @@ async def test_an_append_of_many_batches_is_made_in_turns(
 ) -> None:
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
-    places = [AppendPartition(topic, first + number % 2, len(BATCH)) for number in range(MANY)]  # each looked up anew
-    request = AppendRequest(places, "os")
+    places = [
+        messages.AppendPartition(topic, first + number % 2, len(BATCH)) for number in range(MANY)
+    ]  # each looked up anew
+    request = messages.AppendRequest(places, "os")
     await counter.during(append_request(broker, request, memoryview(bytearray(BATCH * MANY))).write_rest)
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all == MANY if topic == "t" else counter.all >= MANY
@@ -250,7 +236,7 @@ async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkey
 async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_reply_holds() -> None:
     broker = await open_broker()
     with pytest.raises(InvalidRequestError, match="several requests"):
-        await broker.offsets(OffsetsRequest([OffsetsPartition("t")] * (RESULTS_MAX // 2 + 1)))
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t")] * (RESULTS_MAX // 2 + 1)))
     broker.close()
 
 
@@ -262,7 +248,9 @@ async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more
     found: list[str] = []
     more = True
     while more:
-        reply, payload = await broker.topics(TopicsRequest(after=found[-1] if found else "", config=True, limit=10_000))
+        reply, payload = await broker.topics(
+            messages.TopicsRequest(after=found[-1] if found else "", config=True, limit=10_000)
+        )
         page = [topic["name"] for topic in decode_value(payload, "topics")]
         assert len(page) <= 3
         found, more = found + page, reply.more
@@ -276,16 +264,16 @@ async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitio
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
     counter.count(partition_logs, "load")
-    await counter.during(lambda: broker.create_topic(CreateTopicRequest("wide", 200)))
+    await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 200)))
     assert counter.most <= 2 * LOGS_A_TURN
     assert counter.all == 200
     altering = Counter(broker, monkeypatch)
     altering.count(partition_logs, "load")
-    await altering.during(lambda: broker.alter_topic(AlterTopicRequest("wide", partitions=300)))
+    await altering.during(lambda: broker.alter_topic(messages.AlterTopicRequest("wide", partitions=300)))
     assert altering.most <= 2 * LOGS_A_TURN
     assert altering.all == 100
     assert sum(topic == "wide" for topic, _ in broker.partitions) == 300
-    await broker.delete_topic(DeleteTopicRequest("wide"))
+    await broker.delete_topic(messages.DeleteTopicRequest("wide"))
     assert broker.fs.exists("/data/t-0")
     assert not broker.fs.exists("/data/wide-299")
     assert not broker.close()
@@ -295,10 +283,10 @@ async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turn
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = await open_broker()
-    await broker.create_topic(CreateTopicRequest("wide", 300))
+    await broker.create_topic(messages.CreateTopicRequest("wide", 300))
     counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "find_readable")
-    await counter.during(lambda: broker.answer(TopicsRequest(["wide"], config=True)))
+    await counter.during(lambda: broker.answer(messages.TopicsRequest(["wide"], config=True)))
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all >= 300
     monkeypatch.setattr(offset_checkpoints, "LOGS_A_TURN", 20)
@@ -319,14 +307,16 @@ async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_
 ) -> None:
     broker = await open_broker()
     data = memoryview(bytearray(BATCH))
-    await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), data).wait()
+    await append_request(
+        broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), data
+    ).wait()
     saved: list[Any] = []
 
     async def write(partitions: Any) -> None:
         saved.extend(partitions)
 
     monkeypatch.setattr(broker.checkpoints, "write_log_starts", write)
-    await broker.answer(TruncateRequest([TruncatePartition("t", 0, 1)] * MANY))
+    await broker.answer(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)] * MANY))
     assert len(saved) <= 1
     broker.close()
 
@@ -335,15 +325,15 @@ async def test_retention_looks_at_many_logs_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = await open_broker()
-    await broker.create_topic(CreateTopicRequest("wide", 500))
+    await broker.create_topic(messages.CreateTopicRequest("wide", 500))
     counter = Counter(broker, monkeypatch)
     counter.count(LogRetention, "judge_segments")
     await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all == 502
     for number in range(100):
-        item = AppendPartition("wide", number, len(BATCH))
-        await append_request(broker, AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
+        item = messages.AppendPartition("wide", number, len(BATCH))
+        await append_request(broker, messages.AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
     dropping = Counter(broker, monkeypatch)
     dropping.count(LogTruncation, "drop_oldest")
     await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
@@ -352,15 +342,15 @@ async def test_retention_looks_at_many_logs_in_turns(
     assert not broker.close()
 
 
-async def many_segments(count: int, **settings: ConfigValue) -> Broker:
+async def many_segments(count: int, **settings: messages.ConfigValue) -> Broker:
     """A broker that was just started, with so many segments in one partition."""
     broker = await open_broker()
-    config: dict[str, ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
+    config: dict[str, messages.ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
     config |= {name.replace("_", "."): value for name, value in settings.items()}
-    await broker.create_topic(CreateTopicRequest("long", 1, config))
+    await broker.create_topic(messages.CreateTopicRequest("long", 1, config))
     large = encode_batch([(1, b"k", bytes(600), ())])
     for _ in range(count):
-        request = AppendRequest([AppendPartition("long", 0, len(large))], "os")
+        request = messages.AppendRequest([messages.AppendPartition("long", 0, len(large))], "os")
         await append_request(broker, request, memoryview(bytearray(large))).wait()
     assert not broker.close()
     broker = Broker.open(broker.config, broker.fs, ManualClock(), InlineOffload())
@@ -376,12 +366,12 @@ async def test_very_many_segments_are_explained_in_turns(by: str, work: str, mon
     counter.count(RetentionJudge if work == "judge" else SegmentList, work)
 
     async def explain() -> None:
-        _, payload = await broker.answer(ExplainSegmentsRequest("long", 0, after=989))
-        assert [segment.base_offset for segment in decode_segments(payload)] == list(range(990, 1_000))
+        _, payload = await broker.answer(messages.ExplainSegmentsRequest("long", 0, after=989))
+        assert [segment.base_offset for segment in messages.decode_segments(payload)] == list(range(990, 1_000))
 
     async def lag() -> None:
-        reply, _ = await broker.answer(LagRequest([LagPartition("long", 0, 990)]))
-        assert isinstance(reply, LagReply)
+        reply, _ = await broker.answer(messages.LagRequest([messages.LagPartition("long", 0, 990)]))
+        assert isinstance(reply, messages.LagReply)
         assert reply.partitions[0].segment == 990
 
     await counter.during(explain if by == "explain" else lag)
@@ -393,13 +383,13 @@ async def test_very_many_segments_are_explained_in_turns(by: str, work: str, mon
 @pytest.mark.parametrize("lag", ["min", "max"])
 @pytest.mark.parametrize("by", ["explain", "compaction"])
 async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lags: dict[str, ConfigValue] = {f"{lag}_compaction_lag_ms": ManualClock().now_ms() - 1}
+    lags: dict[str, messages.ConfigValue] = {f"{lag}_compaction_lag_ms": ManualClock().now_ms() - 1}
     broker = await many_segments(1_000, cleanup_policy="compact", **lags)
     log = broker.partitions["long", 0].log
     counter = Counter(broker, monkeypatch)
     counter.count(*(SegmentIndexes, "_ensure_time_index") if lag == "min" else (SegmentLog, "batches"))
     if by == "explain":
-        await counter.during(lambda: broker.answer(ExplainSegmentsRequest("long", 0, after=10, limit=10)))
+        await counter.during(lambda: broker.answer(messages.ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
         await counter.during(lambda: broker.reads.retry_after_cold_read(log.cleaning.find_cleanable))
     assert counter.most <= 2 * LOOKS_A_TURN
@@ -418,11 +408,15 @@ async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
     counter.count(SegmentIndexes, "_ensure_time_index")
 
     async def fetch() -> None:
-        with await broker.fetch(FetchRequest([FetchPartition("long", 0, timestamp=2)], max_wait_ms=0)) as answer:
+        with await broker.fetch(
+            messages.FetchRequest([messages.FetchPartition("long", 0, timestamp=2)], max_wait_ms=0)
+        ) as answer:
             assert answer.reply.partitions[0].offset == 500
 
     async def offsets() -> None:
-        assert (await broker.offsets(OffsetsRequest([OffsetsPartition("long", 0, 2)]))).partitions[0].offset is None
+        assert (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("long", 0, 2)]))).partitions[
+            0
+        ].offset is None
 
     await counter.during(fetch if by == "fetch" else offsets)
     assert counter.most <= 2 * EFFORT_A_TURN

@@ -19,19 +19,9 @@ from seglog_broker.storage.segment import segment as segment_module
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import batch_scan, header_scan
+from seglog_protocol import batch_scan, header_scan, messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    ExplainRequest,
-    FetchPartition,
-    FetchRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-)
 from seglog_protocol.record_batch import BatchHeader, parse_header
 from tests.appends import append_request
 from tests.logs import ManualClock
@@ -49,12 +39,14 @@ async def filled(topic: dict[str, int], *, closed: bool = True, timestamp: Calla
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
     retained = {"retention.ms": -1, **topic}
-    await broker.create_topic(CreateTopicRequest("t", 1, retained))  # type: ignore[arg-type]
+    await broker.create_topic(messages.CreateTopicRequest("t", 1, retained))  # type: ignore[arg-type]
     one = encode_batch([(TIME, b"", b"", ())])
     log = broker.partitions["t", 0].log
     for number in range(BATCHES):
         data = bytearray(encode_batch([(timestamp(number), b"", b"", ())]) if timestamp(number) != TIME else one)
-        await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
+        await append_request(
+            broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), memoryview(data)
+        ).wait()
     if closed:
         log.roller.roll(log.log_end_offset, RollReason.SIZE)
     assert not broker.close()
@@ -152,7 +144,9 @@ async def test_a_look_up_by_offset(
     broker = started(broker)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work.watch)
-        with await broker.fetch(FetchRequest([FetchPartition("t", 0, offset, max_bytes=100)], max_wait_ms=0)) as answer:
+        with await broker.fetch(
+            messages.FetchRequest([messages.FetchPartition("t", 0, offset, max_bytes=100)], max_wait_ms=0)
+        ) as answer:
             result = answer.reply.partitions[0]
         nursery.cancel_scope.cancel()
     bounded(work)
@@ -195,13 +189,19 @@ async def test_a_look_up_by_time(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work.watch)
         if by == "fetch":
-            request = FetchRequest([FetchPartition("t", 0, timestamp=wanted, max_bytes=100)], max_wait_ms=0)
+            request = messages.FetchRequest(
+                [messages.FetchPartition("t", 0, timestamp=wanted, max_bytes=100)], max_wait_ms=0
+            )
             with await broker.fetch(request) as answer:
                 found = answer.reply.partitions[0].offset
         elif by == "offsets":
-            found = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, wanted)]))).partitions[0].offset
+            found = (
+                (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, wanted)])))
+                .partitions[0]
+                .offset
+            )
         else:
-            reply, _ = await broker.answer(ExplainRequest("t", 0, timestamp=wanted))
+            reply, _ = await broker.answer(messages.ExplainRequest("t", 0, timestamp=wanted))
             found = reply.record_offset  # type: ignore[attr-defined]
         nursery.cancel_scope.cancel()
     assert found == 1_600
@@ -218,9 +218,13 @@ async def test_batches_whose_headers_promise_what_their_records_have_not(work: W
     lie(lying, TIME + 10**9)
     for _ in range(200):
         data = bytearray(lying)
-        await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
+        await append_request(
+            broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), memoryview(data)
+        ).wait()
     last = bytearray(encode_batch([(TIME + 10**9, b"", b"", ())]))
-    await append_request(broker, AppendRequest([AppendPartition("t", 0, len(last))], "os"), memoryview(last)).wait()
+    await append_request(
+        broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(last))], "os"), memoryview(last)
+    ).wait()
     opened, most = 0, 0
     first_at = segment_module.first_at
 
@@ -240,7 +244,7 @@ async def test_batches_whose_headers_promise_what_their_records_have_not(work: W
         patch.setattr(segment_module, "first_at", counted)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turns)
-            reply = await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, TIME + 5)]))
+            reply = await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, TIME + 5)]))
             nursery.cancel_scope.cancel()
     assert reply.partitions[0].offset == log.log_end_offset - 1
     assert 0 < most <= 8

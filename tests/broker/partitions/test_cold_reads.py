@@ -10,18 +10,7 @@ from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    ExplainRequest,
-    ExplainSegmentsRequest,
-    FetchPartition,
-    FetchRequest,
-    OffsetsPartition,
-    OffsetsReply,
-    OffsetsRequest,
-)
+from seglog_protocol import messages
 from tests.appends import append_request
 from tests.logs import ManualClock, batch
 
@@ -48,10 +37,12 @@ async def _filled(fs: ForgetfulFileSystem, offload: Watching) -> Broker:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, fs, ManualClock(), offload)
     topic = {"segment.bytes": 4096, "index.interval.bytes": 300}
-    await broker.create_topic(CreateTopicRequest("t", 1, topic))  # type: ignore[arg-type]
+    await broker.create_topic(messages.CreateTopicRequest("t", 1, topic))  # type: ignore[arg-type]
     for number in range(600):
         encoded = bytearray(batch(b"value %d" % number, timestamp=1000 + number))
-        append_request(broker, AppendRequest([AppendPartition("t", 0, len(encoded))], "os"), memoryview(encoded))
+        append_request(
+            broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "os"), memoryview(encoded)
+        )
     assert len(broker.partitions["t", 0].log.segments) > 10
     broker.close()
     broker = Broker.open(config, fs, ManualClock(), offload)
@@ -93,14 +84,14 @@ def cold_reads_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     "request_",
     [
-        FetchRequest([FetchPartition("t", 0, offset=300)]),
-        FetchRequest([FetchPartition("t", 0, offset=300, max_bytes=1000)]),
-        FetchRequest([FetchPartition("t", 0, timestamp=1_300)]),
+        messages.FetchRequest([messages.FetchPartition("t", 0, offset=300)]),
+        messages.FetchRequest([messages.FetchPartition("t", 0, offset=300, max_bytes=1000)]),
+        messages.FetchRequest([messages.FetchPartition("t", 0, timestamp=1_300)]),
     ],
     ids=["by offset", "up to a boundary inside a segment", "by time"],
 )
 async def test_a_fetch_waits_for_cold_bytes_in_a_thread(
-    cold_reads_on_the_loop: list[str], request_: FetchRequest
+    cold_reads_on_the_loop: list[str], request_: messages.FetchRequest
 ) -> None:
     offload = Watching()
     broker = await _filled(ForgetfulFileSystem(), offload)
@@ -120,11 +111,11 @@ async def test_a_fetch_waits_for_cold_bytes_in_a_thread(
 async def test_offsets_at_a_time_and_explanations_wait_in_a_thread_too(cold_reads_on_the_loop: list[str]) -> None:
     offload = Watching()
     broker = await _filled(ForgetfulFileSystem(), offload)
-    reply, _ = await broker.answer(OffsetsRequest([OffsetsPartition("t", 0, timestamp=1_555)]))
-    assert isinstance(reply, OffsetsReply)
+    reply, _ = await broker.answer(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, timestamp=1_555)]))
+    assert isinstance(reply, messages.OffsetsReply)
     assert reply.partitions[0].offset == 555
-    await broker.answer(ExplainRequest("t", 0, offset=123))
-    await broker.answer(ExplainSegmentsRequest("t", 0))
+    await broker.answer(messages.ExplainRequest("t", 0, offset=123))
+    await broker.answer(messages.ExplainSegmentsRequest("t", 0))
     assert offload.cold_reads > 0
     assert cold_reads_on_the_loop == []
     broker.close()
@@ -134,7 +125,7 @@ async def test_requests_are_served_where_the_system_cannot_say_what_is_in_memory
     fs = ForgetfulFileSystem(cached=False)  # as on macOS
     offload = Watching()
     broker = await _filled(fs, offload)
-    with await broker.fetch(FetchRequest([FetchPartition("t", 0, offset=300)])) as answer:
+    with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0, offset=300)])) as answer:
         assert answer.slices[0].size > 0
     assert offload.cold_reads == 1
     broker.close()

@@ -21,6 +21,7 @@ from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     PartitionReadOnlyError,
@@ -28,16 +29,6 @@ from seglog_protocol.errors import (
     StorageError,
     UnknownPartitionError,
     UnknownTopicError,
-)
-from seglog_protocol.messages import (
-    Ack,
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    FlushPartition,
-    FlushRequest,
-    FlushResult,
 )
 from tests.appends import OneAppend, append_request
 from tests.logs import ManualClock, batch, batch_of_size
@@ -94,7 +85,7 @@ class Running:
         return Broker.open(config, fs or self.fs, ManualClock(), self.offload)
 
     async def __aenter__(self) -> Self:
-        await self.broker.create_topic(CreateTopicRequest("t", PARTITIONS, self.config))
+        await self.broker.create_topic(messages.CreateTopicRequest("t", PARTITIONS, self.config))
         self.fs.operations.clear()
         return self
 
@@ -103,10 +94,12 @@ class Running:
         self.broker.close()
         assert self.fs.open_files == []
 
-    def append(self, *partitions: int, data: bytes | None = None, ack: Ack = "disk") -> OneAppend:
+    def append(self, *partitions: int, data: bytes | None = None, ack: messages.Ack = "disk") -> OneAppend:
         """Append with one request."""
         encoded = data or batch(b"v")
-        request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in partitions], ack)
+        request = messages.AppendRequest(
+            [messages.AppendPartition("t", number, len(encoded)) for number in partitions], ack
+        )
         return append_request(self.broker, request, memoryview(bytearray(encoded * len(partitions))))
 
     def roll(self, partition: int) -> None:
@@ -114,9 +107,9 @@ class Running:
         while len(log.segments) == 1:
             self.append(partition, data=batch_of_size(512))
 
-    async def flush(self, *partitions: int, topic: str = "t") -> list[FlushResult]:
-        asked = [FlushPartition(topic, number) for number in partitions]
-        return (await self.broker.flush(FlushRequest(asked))).partitions
+    async def flush(self, *partitions: int, topic: str = "t") -> list[messages.FlushResult]:
+        asked = [messages.FlushPartition(topic, number) for number in partitions]
+        return (await self.broker.flush(messages.FlushRequest(asked))).partitions
 
     @property
     def synced(self) -> list[str]:
@@ -239,7 +232,7 @@ async def test_a_flush_is_answered_when_all_earlier_records_survive_a_power_cut_
         ends = {number: running.broker.partitions["t", number].log.log_end_offset for number in range(PARTITIONS)}
         running.fs.operations.clear()
         results = await running.flush(*range(PARTITIONS))
-        assert results == [FlushResult("t", number, durable=ends[number]) for number in range(PARTITIONS)]
+        assert results == [messages.FlushResult("t", number, durable=ends[number]) for number in range(PARTITIONS)]
         assert running.offload.rounds == 1
         assert not any(op.name == "pwritev" and op.path.endswith(".log") for op in running.fs.operations)
         found = running.open(running.fs.found_after(POWER_LOSS))
@@ -255,7 +248,7 @@ async def test_a_flush_shares_the_next_round_and_waits_for_no_later_append() -> 
         running.offload.is_holding = True
         nursery.start_soon(running.append(0).wait)
         await wait_all_tasks_blocked()
-        results: list[FlushResult] = []
+        results: list[messages.FlushResult] = []
 
         async def flush() -> None:
             results.extend(await running.flush(1))
@@ -268,7 +261,7 @@ async def test_a_flush_shares_the_next_round_and_waits_for_no_later_append() -> 
         assert results == []
         running.offload.let_one_go()
         await wait_all_tasks_blocked()
-        assert results == [FlushResult("t", 1, durable=1)]
+        assert results == [messages.FlushResult("t", 1, durable=1)]
 
 
 async def test_an_error_of_one_partition_in_a_flush_is_that_partitions_result() -> None:
@@ -370,7 +363,7 @@ async def test_a_topic_deleted_while_its_round_runs_is_unknown_to_those_who_wait
             await wait_all_tasks_blocked()
             nursery.start_soon(wait, running.append(1))  # for the round after it
             await wait_all_tasks_blocked()
-            await running.broker.delete_topic(DeleteTopicRequest("t"))
+            await running.broker.delete_topic(messages.DeleteTopicRequest("t"))
             running.offload.let_one_go()
         assert [type(error) for error in errors] == [UnknownTopicError] * 2
         assert running.offload.rounds == 1, "nothing was left to sync"
@@ -478,7 +471,7 @@ async def test_a_failed_fsync_or_write_is_final_logged_reported_by_ping_and_reme
 
 async def still_read_only(broker: Broker) -> None:
     encoded = batch(b"v")
-    request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "disk")
     reply = await append_request(broker, request, memoryview(bytearray(encoded))).wait()
     assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
     assert any("t-0 is read-only" in text for text in broker.hello().problems)
@@ -486,11 +479,13 @@ async def still_read_only(broker: Broker) -> None:
 
 async def test_an_fsync_that_fails_while_the_broker_stops_is_final_too_and_the_stop_is_not_called_clean() -> None:
     running = Running()
-    await running.broker.create_topic(CreateTopicRequest("t", PARTITIONS, {}))
+    await running.broker.create_topic(messages.CreateTopicRequest("t", PARTITIONS, {}))
     assert await error_of(running.append(0, 1)) is None
     os_only = batch(b"v")
     append_request(
-        running.broker, AppendRequest([AppendPartition("t", 0, len(os_only))], "os"), memoryview(bytearray(os_only))
+        running.broker,
+        messages.AppendRequest([messages.AppendPartition("t", 0, len(os_only))], "os"),
+        memoryview(bytearray(os_only)),
     )
     running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
     with capture_logs() as logged:
@@ -520,7 +515,7 @@ async def test_a_stop_with_a_read_only_partition_is_not_called_clean() -> None:
 async def test_an_fsync_that_fails_while_a_start_recovers_is_final_too() -> None:
     """The next start would find the same bytes in memory, and its fsync would succeed."""
     running = Running()
-    await running.broker.create_topic(CreateTopicRequest("t", PARTITIONS, {}))
+    await running.broker.create_topic(messages.CreateTopicRequest("t", PARTITIONS, {}))
     assert await error_of(running.append(0, 1)) is None
     found = running.fs.found_after(PROCESS_KILL)
     found.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))

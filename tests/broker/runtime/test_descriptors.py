@@ -7,18 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.runtime.descriptors import (
-    CONNECTIONS_MIN,
-    EXCESS_MIN,
-    HANDLES_MIN,
-    RESERVED,
-    STOP_RESERVE,
-    StopReserve,
-    connections_max,
-    handles_excess_max,
-    handles_max,
-    raise_limit,
-)
+from seglog_broker.runtime import descriptors
 
 Grant = Callable[[int, int], None]
 
@@ -45,32 +34,32 @@ def grant(monkeypatch: pytest.MonkeyPatch) -> Grant:
 
 def test_connections_get_what_logs_and_the_reserve_leave(grant: Grant) -> None:
     grant(1024, 1024)
-    assert connections_max(BrokerConfig()) == 1024 - 512 - RESERVED
-    assert connections_max(BrokerConfig(seglog_handles_max=100)) == 1024 - 100 - RESERVED
-    assert connections_max(BrokerConfig(seglog_connections_max=50)) == 50
+    assert descriptors.connections_max(BrokerConfig()) == 1024 - 512 - descriptors.RESERVED
+    assert descriptors.connections_max(BrokerConfig(seglog_handles_max=100)) == 1024 - 100 - descriptors.RESERVED
+    assert descriptors.connections_max(BrokerConfig(seglog_connections_max=50)) == 50
 
 
 def test_a_few_connections_are_allowed_in_any_case(grant: Grant) -> None:
     grant(256, 256)
-    assert connections_max(BrokerConfig()) == CONNECTIONS_MIN
+    assert descriptors.connections_max(BrokerConfig()) == descriptors.CONNECTIONS_MIN
 
 
 @pytest.mark.parametrize("limit", [20_000, resource.RLIM_INFINITY])
 def test_with_enough_descriptors_only_the_key_counts(grant: Grant, limit: int) -> None:
     grant(limit, limit)
-    assert connections_max(BrokerConfig()) == 10_000
-    assert raise_limit(BrokerConfig()) == []
+    assert descriptors.connections_max(BrokerConfig()) == 10_000
+    assert descriptors.raise_limit(BrokerConfig()) == []
 
 
 def test_the_soft_limit_is_raised_as_far_as_it_goes(grant: Grant) -> None:
     grant(1024, 20_000)
-    assert raise_limit(BrokerConfig()) == []
+    assert descriptors.raise_limit(BrokerConfig()) == []
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (20_000, 20_000)
 
 
 def test_too_few_descriptors_are_reported_with_what_is_left_for_connections(grant: Grant) -> None:
     grant(256, 1024)
-    [warning] = raise_limit(BrokerConfig())
+    [warning] = descriptors.raise_limit(BrokerConfig())
     assert "only 1024 open files" in warning
     assert "384 connections" in warning
 
@@ -79,12 +68,14 @@ def test_too_few_descriptors_are_reported_with_what_is_left_for_connections(gran
 def test_logs_never_take_what_connections_and_a_stop_need(grant: Grant, limit: int) -> None:
     grant(limit, limit)
     config = BrokerConfig()
-    files, excess = handles_max(config), handles_excess_max(config)
-    assert files >= HANDLES_MIN
-    assert excess >= EXCESS_MIN
+    files, excess = descriptors.handles_max(config), descriptors.handles_excess_max(config)
+    assert files >= descriptors.HANDLES_MIN
+    assert excess >= descriptors.EXCESS_MIN
     if limit >= 64:
-        assert files + excess + CONNECTIONS_MIN + min(STOP_RESERVE, limit // 8) < limit
-    assert files + connections_max(config) + RESERVED <= max(limit, HANDLES_MIN + CONNECTIONS_MIN + RESERVED)
+        assert files + excess + descriptors.CONNECTIONS_MIN + min(descriptors.STOP_RESERVE, limit // 8) < limit
+    assert files + descriptors.connections_max(config) + descriptors.RESERVED <= max(
+        limit, descriptors.HANDLES_MIN + descriptors.CONNECTIONS_MIN + descriptors.RESERVED
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,25 +85,25 @@ def test_logs_get_a_thousand_files_and_more_where_connections_have_enough(
     grant: Grant, limit: int, handles: int
 ) -> None:
     grant(limit, limit)
-    assert handles_max(BrokerConfig()) == handles
-    assert handles_max(BrokerConfig(seglog_handles_max=100)) == 100
+    assert descriptors.handles_max(BrokerConfig()) == handles
+    assert descriptors.handles_max(BrokerConfig(seglog_handles_max=100)) == 100
 
 
 def test_a_small_number_of_handles_is_not_raised(grant: Grant) -> None:
     grant(1024, 1024)
-    assert handles_max(BrokerConfig(seglog_handles_max=1)) == 1
+    assert descriptors.handles_max(BrokerConfig(seglog_handles_max=1)) == 1
     grant(64, 64)
-    assert handles_max(BrokerConfig(seglog_handles_max=1)) == 1
+    assert descriptors.handles_max(BrokerConfig(seglog_handles_max=1)) == 1
 
 
 def test_the_reserve_of_the_stop_is_held_until_then(grant: Grant) -> None:
     grant(1024, 1024)
     before = os.dup(0)
     os.close(before)
-    reserve = StopReserve()
+    reserve = descriptors.StopReserve()
     taken = os.dup(0)
     os.close(taken)
-    assert taken >= before + STOP_RESERVE
+    assert taken >= before + descriptors.STOP_RESERVE
     reserve.release()
     reserve.release()
     after = os.dup(0)

@@ -17,21 +17,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import errors
-from seglog_protocol.messages import (
-    REQUESTS,
-    Ack,
-    AppendPartition,
-    AppendReply,
-    AppendRequest,
-    AppendResult,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    FetchPartition,
-    FetchRequest,
-    HelloReply,
-    TopicsReply,
-)
+from seglog_protocol import errors, messages
 from tests.appends import append_request
 from tests.logs import ManualClock, batch
 from tests.support import REPOSITORY
@@ -45,8 +31,8 @@ def open_broker(offload: Offload | None = None, *flags: str) -> Broker:
     return Broker.open(config, ForgetfulFileSystem(), ManualClock(), offload or InlineOffload())
 
 
-async def append(broker: Broker, *batches: bytes, ack: Ack = "os") -> None:
-    request = AppendRequest([AppendPartition("t", 0, len(encoded)) for encoded in batches], ack)
+async def append(broker: Broker, *batches: bytes, ack: messages.Ack = "os") -> None:
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded)) for encoded in batches], ack)
     await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()
 
 
@@ -71,8 +57,8 @@ def documented() -> set[str]:
     page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
     section = page.partition("\n## What the broker counts\n")[2].partition("\n## ")[0]
     labels = {
-        "api": list(REQUESTS),
-        "ack": list(get_args(Ack)),
+        "api": list(messages.REQUESTS),
+        "ack": list(get_args(messages.Ack)),
         "code": [code.lower() for code in errors.BY_CODE],
     }
     names: set[str] = set()
@@ -84,8 +70,8 @@ def documented() -> set[str]:
 
 def test_the_page_and_the_code_name_the_same_metrics() -> None:
     broker = open_broker()
-    broker.metrics.requests.update([*REQUESTS])
-    broker.metrics.appends.update(get_args(Ack))
+    broker.metrics.requests.update([*messages.REQUESTS])
+    broker.metrics.appends.update(get_args(messages.Ack))
     broker.metrics.request_errors.update([*errors.BY_CODE])
     assert documented() == set(numbers(broker))
     broker.close()
@@ -96,10 +82,10 @@ def test_the_page_and_the_code_name_the_same_metrics() -> None:
 
 async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: object) -> None:
     broker = open_broker()
-    await broker.create_topic(CreateTopicRequest("t", 1))
+    await broker.create_topic(messages.CreateTopicRequest("t", 1))
     encoded = batch(b"v")
     before = numbers(broker)
-    levels: list[Ack] = ["none", "os", "os", "disk", "disk", "disk"]
+    levels: list[messages.Ack] = ["none", "os", "os", "disk", "disk", "disk"]
     for ack in levels:
         await append(broker, encoded, ack=ack)
     assert moved(before, numbers(broker)) == {
@@ -122,9 +108,9 @@ async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: obj
 
 async def test_acks_that_share_a_flush_count_it_once() -> None:
     broker = open_broker()
-    await broker.create_topic(CreateTopicRequest("t", 1))
+    await broker.create_topic(messages.CreateTopicRequest("t", 1))
     encoded = batch(b"v")
-    request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "disk")
     pending = [append_request(broker, request, memoryview(bytearray(encoded))) for _ in range(20)]
     async with trio.open_nursery() as nursery:
         for one in pending:
@@ -147,7 +133,7 @@ class SlowDisk(InlineOffload):
 
 async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:
     broker = open_broker(SlowDisk(0.5, 2, 1))
-    await broker.create_topic(CreateTopicRequest("t", 1))
+    await broker.create_topic(messages.CreateTopicRequest("t", 1))
     longest = []
     for _ in range(3):
         await append(broker, batch(b"v"), ack="disk")
@@ -158,7 +144,7 @@ async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:
 
 async def test_rolled_segments_are_counted() -> None:
     broker = open_broker()
-    await broker.create_topic(CreateTopicRequest("t", 1, {"segment.bytes": 1024}))
+    await broker.create_topic(messages.CreateTopicRequest("t", 1, {"segment.bytes": 1024}))
     for _ in range(50):
         await append(broker, batch(b"v"))
     rolled = numbers(broker)["segments_rolled_total"]
@@ -168,8 +154,10 @@ async def test_rolled_segments_are_counted() -> None:
 
 async def test_waiting_fetches_are_counted_while_they_wait_and_that_they_did(autojump_clock: object) -> None:
     broker = open_broker()
-    await broker.create_topic(CreateTopicRequest("t", 2))
-    both = FetchRequest([FetchPartition("t", 0, 0), FetchPartition("t", 1, 0)], max_wait_ms=1000)
+    await broker.create_topic(messages.CreateTopicRequest("t", 2))
+    both = messages.FetchRequest(
+        [messages.FetchPartition("t", 0, 0), messages.FetchPartition("t", 1, 0)], max_wait_ms=1000
+    )
 
     async def fetch() -> None:
         (await broker.fetch(both)).close()
@@ -192,7 +180,7 @@ async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now() -> 
     broker = open_broker()
     before = numbers(broker)
     assert (before["topics"], before["partitions"], before["uptime_seconds"]) == (0, 0, 0)
-    await broker.create_topic(CreateTopicRequest("t", 3))
+    await broker.create_topic(messages.CreateTopicRequest("t", 3))
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     clock.now += 1500
@@ -200,7 +188,7 @@ async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now() -> 
     assert difference == {"topics": 1, "partitions": 3, "uptime_seconds": 1.5, "open_files": 3}
     assert isinstance(broker.fs, ForgetfulFileSystem)
     assert numbers(broker)["open_files"] == len([path for path in broker.fs.open_files if path.startswith("/data/t-")])
-    await broker.delete_topic(DeleteTopicRequest("t"))
+    await broker.delete_topic(messages.DeleteTopicRequest("t"))
     assert moved(before, numbers(broker)) == {"uptime_seconds": 1.5}
     clock.now -= 10_000
     assert numbers(broker)["uptime_seconds"] == 0, "a wall clock may go back; the uptime is never negative"
@@ -211,9 +199,11 @@ def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
     counts = Metrics().request_errors
     unknown = errors.UnknownTopicError("no")
     count_errors(counts, unknown)
-    count_errors(counts, AppendReply([AppendResult("t", 0, 5), AppendResult("u", 0, error=unknown)]))
-    count_errors(counts, TopicsReply(unknown=[unknown, unknown]))
-    count_errors(counts, HelloReply("seglog", "fake", {}, {}, partitions=3))
+    count_errors(
+        counts, messages.AppendReply([messages.AppendResult("t", 0, 5), messages.AppendResult("u", 0, error=unknown)])
+    )
+    count_errors(counts, messages.TopicsReply(unknown=[unknown, unknown]))
+    count_errors(counts, messages.HelloReply("seglog", "fake", {}, {}, partitions=3))
     assert counts == {"UNKNOWN_TOPIC": 4}
 
 

@@ -8,24 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.runtime.request_memory import (
-    GRACE_SECONDS,
-    HELD_BYTES_MAX,
-    PACE_BYTES,
-    RECEIVE_BYTES_MAX,
-    RequestMemory,
-    Share,
-)
+from seglog_broker.runtime import request_memory
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 
 
-async def take(share: Share, size: int, order: list[int]) -> None:
+async def take(share: request_memory.Share, size: int, order: list[int]) -> None:
     await share.take(size)
     order.append(size)
 
 
 async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_completed() -> None:
-    memory = RequestMemory(200)
+    memory = request_memory.RequestMemory(200)
     assert memory.request_bytes_max == 100, "half is kept for one request at a time"
     first, second, third = (memory.begin() for _ in range(3))
     order: list[int] = []
@@ -51,13 +44,13 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
 
 
 async def test_connections_receive_less_at_a_time_while_memory_is_short() -> None:
-    memory = RequestMemory(200)
-    assert memory.receive_bytes_max == RECEIVE_BYTES_MAX
-    memory.note_held(HELD_BYTES_MAX)
-    assert memory.receive_bytes_max == RECEIVE_BYTES_MAX
+    memory = request_memory.RequestMemory(200)
+    assert memory.receive_bytes_max == request_memory.RECEIVE_BYTES_MAX
+    memory.note_held(request_memory.HELD_BYTES_MAX)
+    assert memory.receive_bytes_max == request_memory.RECEIVE_BYTES_MAX
     memory.note_held(1)
     assert memory.receive_bytes_max == RECEIVE_BYTES, "others hold much"
-    memory.note_held(-1 - HELD_BYTES_MAX)
+    memory.note_held(-1 - request_memory.HELD_BYTES_MAX)
     first, second = memory.begin(), memory.begin()
     await first.take(90)
     async with trio.open_nursery() as nursery:
@@ -65,11 +58,11 @@ async def test_connections_receive_less_at_a_time_while_memory_is_short() -> Non
         await wait_all_tasks_blocked()
         assert memory.receive_bytes_max == RECEIVE_BYTES, "another waits"
         first.close()
-    assert memory.receive_bytes_max == RECEIVE_BYTES_MAX
+    assert memory.receive_bytes_max == request_memory.RECEIVE_BYTES_MAX
 
 
 async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -> None:
-    memory = RequestMemory(200)
+    memory = request_memory.RequestMemory(200)
     shares = [memory.begin() for _ in range(4)]
     order: list[int] = []
     await shares[0].take(90)
@@ -87,7 +80,7 @@ async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -
 
 
 async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pass() -> None:
-    memory = RequestMemory(200)
+    memory = request_memory.RequestMemory(200)
     holding, finishing, impatient, patient = (memory.begin() for _ in range(4))
     order: list[int] = []
     await holding.take(90)
@@ -107,7 +100,7 @@ async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pas
 
 
 async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
-    memory = RequestMemory(200)
+    memory = request_memory.RequestMemory(200)
     holding, finishing, waiting = (memory.begin() for _ in range(3))
     await holding.take(100)
     await finishing.take(100)
@@ -123,7 +116,7 @@ async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
 
 
 async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> None:
-    memory = RequestMemory(2_000_000)
+    memory = request_memory.RequestMemory(2_000_000)
     memory.pool.give_back(memoryview(bytearray(400_000)))
     share = memory.begin()
     await share.take(500_000)
@@ -133,7 +126,7 @@ async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> N
 
 
 async def test_a_spare_buffer_that_is_larger_than_needed_counts_in_full() -> None:
-    memory = RequestMemory(2_000_000)
+    memory = request_memory.RequestMemory(2_000_000)
     memory.pool.give_back(memoryview(bytearray(400_000)))
     share = memory.begin()
     assert share.take_spare(500_000) is None
@@ -144,7 +137,7 @@ async def test_a_spare_buffer_that_is_larger_than_needed_counts_in_full() -> Non
 
 
 async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(autojump_clock: MockClock) -> None:
-    memory = RequestMemory(200)
+    memory = request_memory.RequestMemory(200)
     slow, other = memory.begin(), memory.begin()
     await slow.take(100)
     await other.take(100)
@@ -155,7 +148,7 @@ async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(au
         nursery.start_soon(take, waiting, 10, [])
         await wait_all_tasks_blocked()
         assert slow.is_too_slow(60)
-        assert not slow.is_too_slow(1000 * PACE_BYTES), "so much in 1000 seconds is not slow"
+        assert not slow.is_too_slow(1000 * request_memory.PACE_BYTES), "so much in 1000 seconds is not slow"
         assert not waiting.is_too_slow(0), "it waits for memory, not for its peer"
         await trio.sleep(1000)
         other.close()
@@ -165,7 +158,7 @@ async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(au
         await wait_all_tasks_blocked()
         assert memory.waiting == 1
         assert not waiting.is_too_slow(10), "the time in which it had to wait does not count"
-        await trio.sleep(GRACE_SECONDS + 0.1)
+        await trio.sleep(request_memory.GRACE_SECONDS + 0.1)
         assert waiting.is_too_slow(10)
         slow.close()
         waiting.close()
@@ -187,11 +180,11 @@ async def test_whatever_peers_send_the_limit_holds_and_every_request_that_comes_
     autojump_clock: MockClock, peers: list[Peer], dice: Any
 ) -> None:
     """Peers that stop sending half-way are cut off only as the listener does it."""
-    memory = RequestMemory(LIMIT)
+    memory = request_memory.RequestMemory(LIMIT)
     served: list[int] = []
     wanted = [number for number, (_, _, stops) in enumerate(peers) if not stops]
     all_served = trio.Event()
-    receiving: dict[int, tuple[Share, int, trio.CancelScope]] = {}  # and how much came
+    receiving: dict[int, tuple[request_memory.Share, int, trio.CancelScope]] = {}  # and how much came
 
     async def serve(number: int, peer: Peer) -> None:
         size, step, stops = peer

@@ -6,39 +6,32 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.runtime.response_memory import (
-    LARGE_BYTES,
-    LARGE_MAX,
-    PACE_BYTES,
-    RESPONSE_BYTES_MAX,
-    ResponseMemory,
-    Room,
-)
+from seglog_broker.runtime import response_memory
 
 
 def test_a_response_takes_no_more_than_its_room() -> None:
-    room = ResponseMemory().room()
-    assert room.add(RESPONSE_BYTES_MAX - 1)
+    room = response_memory.ResponseMemory().room()
+    assert room.add(response_memory.RESPONSE_BYTES_MAX - 1)
     assert not room.add(2)
-    assert room.used == RESPONSE_BYTES_MAX - 1
+    assert room.used == response_memory.RESPONSE_BYTES_MAX - 1
     assert room.add(1), "what did not fit is not counted"
     room.close()
     assert room.used == 0
 
 
-async def large(memory: ResponseMemory) -> Room:
+async def large(memory: response_memory.ResponseMemory) -> response_memory.Room:
     """Room that has a place."""
     room = memory.room()
-    assert room.add(LARGE_BYTES + 1)
+    assert room.add(response_memory.LARGE_BYTES + 1)
     await room.wait()
     return room
 
 
 async def test_only_some_responses_are_large_at_a_time() -> None:
-    memory = ResponseMemory()
-    held = [await large(memory) for _ in range(LARGE_MAX)]
+    memory = response_memory.ResponseMemory()
+    held = [await large(memory) for _ in range(response_memory.LARGE_MAX)]
     small = memory.room()
-    assert small.add(LARGE_BYTES)
+    assert small.add(response_memory.LARGE_BYTES)
     await small.wait()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(large, memory)
@@ -56,7 +49,13 @@ async def test_only_some_responses_are_large_at_a_time() -> None:
 class Peer:
     """It takes a large response at a pace, and is cut off or done at ``ended``, by trio's clock."""
 
-    def __init__(self, memory: ResponseMemory, address: str, size: int = RESPONSE_BYTES_MAX, pace: int = 0) -> None:
+    def __init__(
+        self,
+        memory: response_memory.ResponseMemory,
+        address: str,
+        size: int = response_memory.RESPONSE_BYTES_MAX,
+        pace: int = 0,
+    ) -> None:
         self._memory = memory
         self._address = address
         self._size = size
@@ -66,7 +65,7 @@ class Peer:
 
     async def run(self) -> None:
         room = self._memory.room(self._address)
-        assert room.add(LARGE_BYTES + 1)
+        assert room.add(response_memory.LARGE_BYTES + 1)
         try:
             await room.wait()
             self.began = trio.current_time()
@@ -92,10 +91,10 @@ async def run_all(*peers: Peer) -> None:
 async def test_twenty_peers_that_take_nothing_hold_up_another_one_for_some_seconds_in_all(
     address: str, seconds_max: float, autojump_clock: MockClock
 ) -> None:
-    memory = ResponseMemory()
+    memory = response_memory.ResponseMemory()
     began = trio.current_time()
     bad = [Peer(memory, "bad") for _ in range(20)]
-    good = Peer(memory, address, size=PACE_BYTES, pace=100 * PACE_BYTES)
+    good = Peer(memory, address, size=response_memory.PACE_BYTES, pace=100 * response_memory.PACE_BYTES)
     await run_all(*bad, good)
     assert not good.is_cut
     assert good.began - began < seconds_max
@@ -105,25 +104,31 @@ async def test_twenty_peers_that_take_nothing_hold_up_another_one_for_some_secon
 async def test_a_peer_that_takes_its_response_at_the_pace_is_cut_only_when_more_wait(
     autojump_clock: MockClock,
 ) -> None:
-    memory = ResponseMemory()
-    steady = [Peer(memory, "steady", size=60 * PACE_BYTES, pace=2 * PACE_BYTES) for _ in range(LARGE_MAX)]
-    await run_all(*steady, Peer(memory, "other", size=1, pace=PACE_BYTES))
+    memory = response_memory.ResponseMemory()
+    steady = [
+        Peer(memory, "steady", size=60 * response_memory.PACE_BYTES, pace=2 * response_memory.PACE_BYTES)
+        for _ in range(response_memory.LARGE_MAX)
+    ]
+    await run_all(*steady, Peer(memory, "other", size=1, pace=response_memory.PACE_BYTES))
     assert not any(peer.is_cut for peer in steady)
-    slow = [Peer(memory, "slow", size=60 * PACE_BYTES, pace=PACE_BYTES // 2) for _ in range(LARGE_MAX)]
-    await run_all(*slow, Peer(memory, "other", size=1, pace=PACE_BYTES))
+    slow = [
+        Peer(memory, "slow", size=60 * response_memory.PACE_BYTES, pace=response_memory.PACE_BYTES // 2)
+        for _ in range(response_memory.LARGE_MAX)
+    ]
+    await run_all(*slow, Peer(memory, "other", size=1, pace=response_memory.PACE_BYTES))
     assert any(peer.is_cut for peer in slow)
 
 
 async def test_a_peer_may_take_any_time_while_no_other_waits(autojump_clock: MockClock) -> None:
-    memory = ResponseMemory()
-    slow = Peer(memory, "slow", size=PACE_BYTES, pace=PACE_BYTES // 100)
+    memory = response_memory.ResponseMemory()
+    slow = Peer(memory, "slow", size=response_memory.PACE_BYTES, pace=response_memory.PACE_BYTES // 100)
     await slow.run()
     assert not slow.is_cut
 
 
 async def test_a_response_that_is_not_wanted_any_more_leaves_the_line(autojump_clock: MockClock) -> None:
-    memory = ResponseMemory()
-    held = [await large(memory) for _ in range(LARGE_MAX)]
+    memory = response_memory.ResponseMemory()
+    held = [await large(memory) for _ in range(response_memory.LARGE_MAX)]
     with trio.move_on_after(1):
         await large(memory)
     assert memory.waiting == 0
@@ -135,7 +140,7 @@ async def test_a_response_that_is_not_wanted_any_more_leaves_the_line(autojump_c
         room.close()
 
     async with trio.open_nursery() as nursery:
-        again = [await large(memory) for _ in range(LARGE_MAX)]
+        again = [await large(memory) for _ in range(response_memory.LARGE_MAX)]
         nursery.start_soon(wait_and_close)
         await wait_all_tasks_blocked()
         again[0].close()

@@ -15,15 +15,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.messages import (
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    FetchPartition,
-    FetchRequest,
-    FetchResult,
-)
+from seglog_protocol import messages
 from tests.appends import append_request
 from tests.logs import batch_of_size
 
@@ -105,12 +97,12 @@ async def living(
 async def with_topic(broker: Broker, name: str = "t", partitions: int = 1, **config: str | int) -> None:
     """Create a topic; keys are written with underscores."""
     named: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
-    await broker.create_topic(CreateTopicRequest(name, partitions, named))
+    await broker.create_topic(messages.CreateTopicRequest(name, partitions, named))
 
 
 async def alter(broker: Broker, **config: str | int) -> None:
     named: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
-    await broker.alter_topic(AlterTopicRequest("t", config=named))
+    await broker.alter_topic(messages.AlterTopicRequest("t", config=named))
 
 
 def append(
@@ -119,14 +111,16 @@ def append(
     """Append so many one-record batches of 256 bytes with the clock's timestamps; four fill a segment of 1024 bytes."""
     for _ in range(count):
         encoded = batch_of_size(256, broker.clock.now_ms() if timestamp is None else timestamp)
-        request = AppendRequest([AppendPartition(topic, partition, len(encoded))], "os")
+        request = messages.AppendRequest([messages.AppendPartition(topic, partition, len(encoded))], "os")
         reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
         assert reply is not None
         assert reply.partitions[0].error is None, reply
 
 
-async def fetch(broker: Broker, offset: int, topic: str = "t") -> FetchResult:
-    with await broker.fetch(FetchRequest([FetchPartition(topic, 0, offset)], max_wait_ms=0)) as answer:
+async def fetch(broker: Broker, offset: int, topic: str = "t") -> messages.FetchResult:
+    with await broker.fetch(
+        messages.FetchRequest([messages.FetchPartition(topic, 0, offset)], max_wait_ms=0)
+    ) as answer:
         return answer.reply.partitions[0]
 
 

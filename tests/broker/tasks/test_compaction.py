@@ -21,23 +21,9 @@ from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_broker.workers import pool
 from seglog_broker.workers.messages import DIED, WorkerError
-from seglog_protocol import segment_files
+from seglog_protocol import messages, segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendRequest,
-    AppendResult,
-    DeleteTopicRequest,
-    ExplainRequest,
-    FetchPartition,
-    FetchRequest,
-    Gap,
-    OffsetsPartition,
-    OffsetsRequest,
-    TruncatePartition,
-    TruncateRequest,
-)
 from tests.appends import append_request
 from tests.broker.tasks.living_broker import (
     START_MS,
@@ -108,8 +94,8 @@ def offload() -> CleaningOffload:
     return CleaningOffload()
 
 
-def send(broker: Broker, encoded: bytes, topic: str = "t", partition: int = 0) -> AppendResult:
-    request = AppendRequest([AppendPartition(topic, partition, len(encoded))], "os")
+def send(broker: Broker, encoded: bytes, topic: str = "t", partition: int = 0) -> messages.AppendResult:
+    request = messages.AppendRequest([messages.AppendPartition(topic, partition, len(encoded))], "os")
     reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
     assert reply is not None
     [result] = reply.partitions
@@ -515,7 +501,7 @@ async def test_a_topic_is_deleted_after_its_cleaner_has_left_and_one_of_the_same
         fs.operations.clear()
         done_before_the_end: list[str] = []
         offload.left = lambda: done_before_the_end.extend(op.path for op in fs.operations if op.name == "rename")
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
         assert offload.running == []
         assert done_before_the_end == []
         assert [op.path for op in fs.operations if op.name == "rename" and op.path.startswith("/data/t-")] == [
@@ -544,7 +530,7 @@ async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(
             nursery.start_soon(broker.partitions["t", 0].save_state)
             await wait_all_tasks_blocked()
             with trio.move_on_after(0.5) as scope:
-                await broker.delete_topic(DeleteTopicRequest("t"))
+                await broker.delete_topic(messages.DeleteTopicRequest("t"))
             assert scope.cancelled_caught
             offload.let_go()
         await trio.sleep(5)
@@ -561,7 +547,7 @@ async def test_a_deletion_that_the_disk_refuses_leaves_the_topic_to_be_compacted
         await trio.sleep(3)
         fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO, sticky=True))
         with pytest.raises(Exception, match="could not be deleted"):
-            await broker.delete_topic(DeleteTopicRequest("t"))
+            await broker.delete_topic(messages.DeleteTopicRequest("t"))
         assert offload.running == [], "its round had to end for that"
         assert files(fs) == set()
         fs.heal()
@@ -710,7 +696,7 @@ async def test_truncation_during_a_round_holds(
         fill(broker, 5, keys=7)
         await trio.sleep(3)
         log = broker.partitions["t", 0].log
-        await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 10)]))
+        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 10)]))
         offload.let_cleaners_go()
         await trio.sleep(5)
         assert log.log_start_offset == 10
@@ -732,7 +718,7 @@ async def test_a_slow_reader_finishes_with_the_bytes_it_was_promised(
         await with_topic(broker, **COMPACT)
         fill(broker, 4)
         before = fs.snapshot()[f"/data/t-0/{0:020}.log"]
-        request = FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)
+        request = messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)
         with await broker.fetch(request) as answer:
             await trio.sleep(30)
             assert is_compacted(broker)
@@ -921,14 +907,18 @@ async def test_readers_are_told_what_was_compacted_and_find_their_way_around_it(
         await trio.sleep(5)
         assert offsets_found(broker) == [12, 13, 14, 15, 16]
         result = await fetch(broker, 0)
-        assert result.gaps == [Gap(0, 12, "compacted")]
+        assert result.gaps == [messages.Gap(0, 12, "compacted")]
         assert (result.earliest, result.latest) == (0, 17)
         assert (await fetch(broker, 13)).gaps is None
-        [found] = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, START_MS)]))).partitions
+        [found] = (
+            await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS)]))
+        ).partitions
         assert (found.offset, found.timestamp) == (12, START_MS + 120)
-        [found] = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, START_MS + 121)]))).partitions
+        [found] = (
+            await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS + 121)]))
+        ).partitions
         assert found.offset == 13
-        explained = broker.explain(ExplainRequest("t", 0, offset=2))
+        explained = broker.explain(messages.ExplainRequest("t", 0, offset=2))
         assert explained.base_offset == 12
         assert explained.segments == len(broker.partitions["t", 0].log.segments)
 

@@ -13,18 +13,7 @@ from seglog_broker.tasks.expiry import RETRY_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest, FetchPartition, FetchRequest
-from tests.broker.tasks.living_broker import (
-    HeldOffload,
-    LoopClock,
-    TimedDisk,
-    append,
-    bases,
-    fetch,
-    living,
-    log_name,
-    names,
-    with_topic,
-)
+from tests.broker.tasks import living_broker
 
 DELAY = "log.segment.delete.delay.ms=60000"
 ONLY = ("deletions",)
@@ -86,7 +75,7 @@ async def test_a_very_long_delay_is_possible(autojump_clock: object) -> None:
 
 @pytest.mark.parametrize("is_due", [True, False])
 async def test_a_forgotten_deletion_is_never_done(
-    is_due: bool, autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    is_due: bool, autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
     async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
         """The deletions done, and after how many seconds each; trio runs ready tasks in any order."""
@@ -108,8 +97,8 @@ async def test_a_forgotten_deletion_is_never_done(
                 queue.forget([partition])
         return found[0]
 
-    async with living(fs, clock, tasks=()) as broker:
-        await with_topic(broker)
+    async with living_broker.living(fs, clock, tasks=()) as broker:
+        await living_broker.with_topic(broker)
         found = {await forget_after(turns, broker.partitions["t", 0]) for turns in range(4) for _ in range(20)}
     assert found == ({("kept", 5.0), ("forgotten", 0.0)} if is_due else {("kept", 5.0)})
 
@@ -118,13 +107,13 @@ async def test_a_forgotten_deletion_is_never_done(
 
 
 async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_delay_is_over(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2)
-        append(broker)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker, partitions=2)
+        living_broker.append(broker)
         await delete(broker)
-        assert isinstance((await fetch(broker, 0)).error, UnknownTopicError)
+        assert isinstance((await living_broker.fetch(broker, 0)).error, UnknownTopicError)
         assert directories(fs) == ["t-0 deleted", "t-1 deleted"]
         with capture_logs() as logged:
             await trio.sleep(59.9)
@@ -135,11 +124,11 @@ async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_dela
 
 
 async def test_a_reader_of_a_deleted_topic_finishes_after_its_files_are_gone(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker, 3)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker)
+        living_broker.append(broker, 3)
         with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
             await delete(broker)
             await trio.sleep(61)
@@ -150,12 +139,12 @@ async def test_a_reader_of_a_deleted_topic_finishes_after_its_files_are_gone(
 
 
 async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         for life in range(3):
-            await with_topic(broker)
-            append(broker, life + 1)
+            await living_broker.with_topic(broker)
+            living_broker.append(broker, life + 1)
             assert broker.partitions["t", 0].log.log_end_offset == life + 1
             await trio.sleep(20)
             if life < 2:
@@ -163,41 +152,46 @@ async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wa
         assert directories(fs) == ["t-0", "t-0 deleted", "t-0 deleted"]
         await trio.sleep(41)
         assert directories(fs) == ["t-0"]
-        assert (await fetch(broker, 2)).error is None
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        assert (await living_broker.fetch(broker, 2)).error is None
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         assert broker.partitions["t", 0].log.log_end_offset == 3
 
 
 async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_directory(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(
+    async with living_broker.living(
         fs, clock, DELAY, "log.retention.check.interval.ms=10000", tasks=("retention", "deletions")
     ) as broker:
-        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        append(broker, 9)
+        await living_broker.with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        living_broker.append(broker, 9)
         await trio.sleep(11)
-        assert bases(broker) == [4, 8]
+        assert living_broker.bases(broker) == [4, 8]
         assert len(broker.deletions) == 1
         await delete(broker)
         assert len(broker.deletions) == 1, "the directory instead of the segments"
-        await with_topic(broker, segment_bytes=1024)
-        append(broker, 9)
+        await living_broker.with_topic(broker, segment_bytes=1024)
+        living_broker.append(broker, 9)
         # What the removal of the old segments would find, if it came:
-        fs.open(f"/data/t-0/{log_name(0, '.deleted')}", create=True).close()
+        fs.open(f"/data/t-0/{living_broker.log_name(0, '.deleted')}", create=True).close()
         await trio.sleep(200)
-        assert names(fs) == {log_name(0), log_name(0, ".deleted"), log_name(4), log_name(8)}
+        assert living_broker.names(fs) == {
+            living_broker.log_name(0),
+            living_broker.log_name(0, ".deleted"),
+            living_broker.log_name(4),
+            living_broker.log_name(8),
+        }
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "in the thread"])
 async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
-    autojump_clock: object, moment: str, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, moment: str, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    offload = HeldOffload()
+    offload = living_broker.HeldOffload()
     flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living(fs, clock, *flags, offload=offload, tasks=("retention", "deletions")) as broker:
-        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        append(broker, 9)
+    async with living_broker.living(fs, clock, *flags, offload=offload, tasks=("retention", "deletions")) as broker:
+        await living_broker.with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        living_broker.append(broker, 9)
         await trio.sleep(11)
         partition = broker.partitions["t", 0]
         with capture_logs() as logged:
@@ -228,15 +222,15 @@ async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
 
 @pytest.mark.parametrize("what", ["create", "alter"])
 async def test_a_directory_that_could_be_neither_completed_nor_removed_is_removed_later(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, what: str
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk, what: str
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         if what == "alter":
-            await with_topic(broker)
+            await living_broker.with_topic(broker)
         fs.inject(Fault("open", "t-1/00000000000000000000.log", error=errno.EMFILE, sticky=True))
         fs.inject(Fault("remove_tree", "t-1", error=errno.EMFILE, sticky=True))
         with pytest.raises(OutOfResourcesError, match="ulimit -n"):
-            await (with_topic(broker, partitions=2) if what == "create" else grow(broker))
+            await (living_broker.with_topic(broker, partitions=2) if what == "create" else grow(broker))
         fs.heal()
         kept = [] if what == "create" else ["t-0"]
         assert directories(fs) == [*kept, "t-1 deleted"]
@@ -245,20 +239,20 @@ async def test_a_directory_that_could_be_neither_completed_nor_removed_is_remove
 
 
 async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_and_its_files_at_the_next_start(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2)
-        append(broker)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker, partitions=2)
+        living_broker.append(broker)
         fs.inject(Fault("rename", "/data/t-0", error=errno.EACCES, sticky=True))
         fs.inject(Fault("sync_directory", "/data", error=errno.EIO, nth=2))  # the first is the registry's
         await delete(broker)
-        assert isinstance((await fetch(broker, 0)).error, UnknownTopicError)
+        assert isinstance((await living_broker.fetch(broker, 0)).error, UnknownTopicError)
         assert directories(fs) == ["t-0", "t-1 deleted"]
         await trio.sleep(61)
         assert directories(fs) == ["t-0"]
         fs.heal()
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         assert broker.directory.registry.topics == {}
         assert directories(fs) == ["t-0 deleted"]
         await trio.sleep(61)
@@ -266,18 +260,18 @@ async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_an
 
 
 async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_after_a_crash(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
     """The new registry was in place when the sync failed: later appends must not be lost with it."""
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker)
         fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
         with pytest.raises(StorageError, match="could not be deleted"):
             await delete(broker)
-        append(broker)
+        living_broker.append(broker)
         broker.partitions["t", 0].log.flusher.flush()
         for policy in (PROCESS_KILL, POWER_LOSS):
-            async with living(fs.found_after(policy), clock, tasks=ONLY) as after:
+            async with living_broker.living(fs.found_after(policy), clock, tasks=ONLY) as after:
                 assert after.partitions["t", 0].log.log_end_offset == 1
 
 
@@ -285,11 +279,11 @@ async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_afte
 
 
 async def test_a_failed_removal_is_logged_and_tried_again_a_minute_later(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker)
+        living_broker.append(broker)
         fs.inject(Fault("remove_tree", error=errno.EBUSY))
         await delete(broker)
         with capture_logs() as logged:
@@ -302,10 +296,12 @@ async def test_a_failed_removal_is_logged_and_tried_again_a_minute_later(
         assert directories(fs) == []
 
 
-async def test_a_failed_removal_delays_no_other(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+async def test_a_failed_removal_delays_no_other(
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+) -> None:
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         for topic in ("bad", "good"):
-            await with_topic(broker, topic)
+            await living_broker.with_topic(broker, topic)
         fs.inject(Fault("remove_tree", lambda path: "bad-0" in path, error=errno.EACCES, sticky=True))
         await delete(broker, "bad")
         await delete(broker, "good")
@@ -317,10 +313,10 @@ async def test_a_failed_removal_delays_no_other(autojump_clock: object, clock: L
 
 
 async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker)
 
         def broken() -> int:
             raise ZeroDivisionError
@@ -334,14 +330,14 @@ async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(
 
 
 async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_start(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker)
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await living_broker.with_topic(broker)
+        living_broker.append(broker)
         await delete(broker)
         await trio.sleep(50)
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         assert broker.directory.registry.topics == {}
         await trio.sleep(59)
         assert directories(fs) == ["t-0 deleted"]
@@ -350,14 +346,14 @@ async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_sta
 
 
 async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
     flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living(fs, clock, *flags, tasks=("retention", "deletions")) as broker:
-        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        append(broker, 9)
+    async with living_broker.living(fs, clock, *flags, tasks=("retention", "deletions")) as broker:
+        await living_broker.with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        living_broker.append(broker, 9)
         await trio.sleep(11)
-        assert log_name(0, ".deleted") in names(fs)
-    async with living(fs, clock, *flags, tasks=ONLY) as broker:
-        assert names(fs) == {log_name(4), log_name(8)}
+        assert living_broker.log_name(0, ".deleted") in living_broker.names(fs)
+    async with living_broker.living(fs, clock, *flags, tasks=ONLY) as broker:
+        assert living_broker.names(fs) == {living_broker.log_name(4), living_broker.log_name(8)}
         assert (broker.partitions["t", 0].log.log_start_offset, len(broker.deletions)) == (4, 0)

@@ -20,27 +20,13 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.workers import pool
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
 from seglog_broker.workers.messages import BUG, DIED, WorkerError
+from seglog_protocol import messages
 from seglog_protocol.errors import (
     PartitionOfflineError,
     PartitionRecoveringError,
     SeglogError,
     StorageError,
     UnknownTopicError,
-)
-from seglog_protocol.messages import (
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    DeleteTopicRequest,
-    ExplainRequest,
-    FetchPartition,
-    FetchRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateRequest,
-    decode_descriptions,
 )
 from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, fetch, living, with_topic
@@ -118,7 +104,7 @@ async def killed(count: int = 6, *, partitions: int = 1) -> ForgetfulFileSystem:
 
 async def error_of_append(broker: Broker, topic: str = "big") -> SeglogError | None:
     encoded = batch(b"more")
-    request = AppendRequest([AppendPartition(topic, 0, len(encoded))], "disk")
+    request = messages.AppendRequest([messages.AppendPartition(topic, 0, len(encoded))], "disk")
     return (await append_request(broker, request, memoryview(bytearray(encoded))).wait()).partitions[0].error
 
 
@@ -141,12 +127,12 @@ async def test_every_request_to_a_recovering_partition_gets_a_retriable_error(au
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         found: list[SeglogError | None] = [await error_of_append(broker), (await fetch(broker, 0, "big")).error]
-        offsets = (await broker.offsets(OffsetsRequest([OffsetsPartition("big")]))).partitions
+        offsets = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("big")]))).partitions
         found += [offsets[0].error]
-        truncated = await broker.truncate(TruncateRequest([TruncatePartition("big", 0, 1)]))
+        truncated = await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("big", 0, 1)]))
         found += [truncated.partitions[0].error]
         with pytest.raises(PartitionRecoveringError) as caught:
-            broker.explain(ExplainRequest("big", 0, offset=0))
+            broker.explain(messages.ExplainRequest("big", 0, offset=0))
         for error in [*found, caught.value]:
             assert isinstance(error, PartitionRecoveringError)
             assert error.retriable
@@ -156,7 +142,9 @@ async def test_every_request_to_a_recovering_partition_gets_a_retriable_error(au
 async def test_a_fetch_of_recovered_and_recovering_partitions_is_answered_at_once(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
-        request = FetchRequest([FetchPartition("big", 0, 0), FetchPartition("t", 0, 0)], max_wait_ms=60_000)
+        request = messages.FetchRequest(
+            [messages.FetchPartition("big", 0, 0), messages.FetchPartition("t", 0, 0)], max_wait_ms=60_000
+        )
         answer = broker.fetch_now(request)
         assert answer is not None
         with answer:
@@ -313,7 +301,7 @@ async def test_a_topic_is_deleted_while_it_is_recovering(autojump_clock: object)
     fs, workers = await killed(partitions=4), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         assert workers.begun == ["big-3", "big-2"]
-        await broker.delete_topic(DeleteTopicRequest("big"))
+        await broker.delete_topic(messages.DeleteTopicRequest("big"))
         assert workers.at_work == 0
         assert (len(broker.recoveries), broker.hello().recovery) == (0, None)
         assert isinstance(await error_of_append(broker), UnknownTopicError)
@@ -331,7 +319,7 @@ async def test_a_failed_deletion_lets_the_recovery_continue(autojump_clock: obje
         fs.inject(Fault("rename", "seglog-topics.json.tmp", error=5))
         fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=5))
         with pytest.raises(StorageError):
-            await broker.delete_topic(DeleteTopicRequest("big"))
+            await broker.delete_topic(messages.DeleteTopicRequest("big"))
         fs.heal()
         workers.let_go()
         await wait_all_tasks_blocked()
@@ -351,7 +339,7 @@ async def test_a_cancelled_deletion_lets_the_recovery_continue(autojump_clock: o
     fs, workers = await killed(), Slow()
     async with living(fs, LoopClock(), offload=workers) as broker:
         with trio.move_on_after(1) as impatient:
-            await broker.delete_topic(DeleteTopicRequest("big"))
+            await broker.delete_topic(messages.DeleteTopicRequest("big"))
         assert impatient.cancelled_caught
         workers.let_go()
         await trio.sleep(20)
@@ -362,9 +350,11 @@ async def test_a_cancelled_deletion_lets_the_recovery_continue(autojump_clock: o
 async def test_a_topic_can_be_described_and_altered_while_it_is_recovering(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
-        (described,) = decode_descriptions((await broker.topics(TopicsRequest(["big"], config=True)))[1])
+        (described,) = messages.decode_descriptions(
+            (await broker.topics(messages.TopicsRequest(["big"], config=True)))[1]
+        )
         assert described.segment_bytes == 1024
-        await broker.alter_topic(AlterTopicRequest("big", config={"segment.bytes": 2048}, partitions=2))
+        await broker.alter_topic(messages.AlterTopicRequest("big", config={"segment.bytes": 2048}, partitions=2))
         await alter(broker, **{"retention.ms": 5000})
         assert set(broker.partitions) == {("t", 0), ("big", 1)}
         workers.let_go()

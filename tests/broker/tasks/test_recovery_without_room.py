@@ -11,22 +11,8 @@ from seglog_broker.api import broker as broker_module
 from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.recovery import RETRY_SECONDS, ROOM_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem, Operation
+from seglog_protocol import messages
 from seglog_protocol.errors import DiskFullError, SeglogError, UnknownTopicError
-from seglog_protocol.messages import (
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    DeleteTopicRequest,
-    ExplainRequest,
-    FetchPartition,
-    FetchRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateRequest,
-    decode_descriptions,
-)
 from seglog_protocol.record_batch import parse_header
 from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
@@ -60,7 +46,7 @@ async def killed(*, torn: bytes = b"") -> ForgetfulFileSystem:
 
 def append_error(broker: Broker, topic: str = "t") -> SeglogError | None:
     encoded = batch_of_size(256, broker.clock.now_ms())
-    request = AppendRequest([AppendPartition(topic, 0, len(encoded))], "os")
+    request = messages.AppendRequest([messages.AppendPartition(topic, 0, len(encoded))], "os")
     reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
     assert reply is not None
     return reply.partitions[0].error
@@ -71,7 +57,7 @@ async def read_through(broker: Broker, topic: str = "t") -> list[int]:
     offsets: list[int] = []
     offset = 0
     while True:
-        request = FetchRequest([FetchPartition(topic, 0, offset)], max_wait_ms=0)
+        request = messages.FetchRequest([messages.FetchPartition(topic, 0, offset)], max_wait_ms=0)
         with await broker.fetch(request) as answer:
             result = answer.reply.partitions[0]
             assert result.error is None, result
@@ -101,10 +87,10 @@ async def test_a_partition_without_room_for_its_recovery_is_read_meanwhile_and_r
             assert isinstance(error, DiskFullError)
             assert error.retriable
             assert "until there is room" in error.message
-        offsets = (await broker.offsets(OffsetsRequest([OffsetsPartition("t")]))).partitions[0]
+        offsets = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t")]))).partitions[0]
         assert (offsets.earliest, offsets.latest, offsets.error) == (0, COUNT, None)
-        assert broker.explain(ExplainRequest("t", 0, offset=5)).base_offset == 5
-        descriptions = decode_descriptions((await broker.answer(TopicsRequest()))[1])
+        assert broker.explain(messages.ExplainRequest("t", 0, offset=5)).base_offset == 5
+        descriptions = messages.decode_descriptions((await broker.answer(messages.TopicsRequest()))[1])
         assert {d.name: d.segments for d in descriptions} == {"t": 3, "idle": 1}
         assert [
             problem for problem in broker.hello().problems if problem.startswith("t-0 is read-only until there is room")
@@ -136,7 +122,9 @@ async def test_a_fetch_that_waits_at_the_end_of_a_read_only_view_gets_records_ap
 
         @nursery.start_soon
         async def _wait() -> None:
-            with await broker.fetch(FetchRequest([FetchPartition("t", 0, COUNT)], max_wait_ms=300_000)) as answer:
+            with await broker.fetch(
+                messages.FetchRequest([messages.FetchPartition("t", 0, COUNT)], max_wait_ms=300_000)
+            ) as answer:
                 assert answer.reply.partitions[0].size == 256
                 answered.append(trio.current_time())
 
@@ -156,15 +144,15 @@ async def test_a_partition_that_is_read_meanwhile_can_be_deleted_and_makes_room_
     fs = await killed()
     fs.limit_free_bytes(0)
     async with living(fs, LoopClock(), *NO_MARKS) as broker:
-        truncated = await broker.truncate(TruncateRequest([TruncatePartition("t", 0, None)]))
+        truncated = await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, None)]))
         assert isinstance(truncated.partitions[0].error, DiskFullError)
         fs.inject(Fault("open", "seglog-topics.json.tmp", errno.ENOSPC))  # and there is no ballast
         fs.inject(Fault("rename", "t-0", errno.ENOSPC))
         with pytest.raises(DiskFullError):
-            await broker.delete_topic(DeleteTopicRequest("t"))
+            await broker.delete_topic(messages.DeleteTopicRequest("t"))
         assert await read_through(broker) == list(range(COUNT)), "it is as it was"
         assert fs.free_bytes("/data") == 0
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
         error = append_error(broker)
         assert isinstance(error, UnknownTopicError)
         await trio.sleep(RETRY_SECONDS + ROOM_SECONDS)
@@ -248,11 +236,11 @@ async def test_a_topic_that_was_being_deleted_when_the_disk_was_full_does_not_ke
     fs = await killed()
     async with living(fs, LoopClock(), tasks=()) as broker:
         fs.inject(Fault("rename", "t-0", errno.EIO, sticky=True))
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
         found = fs.found_after(PROCESS_KILL)
     found.limit_free_bytes(0)
     async with living(found, LoopClock(), *NO_MARKS) as broker:
         assert await read_through(broker, "idle") == list(range(3))
         assert ("t", 0) not in broker.partitions
-        await broker.alter_topic(AlterTopicRequest("idle", config={}))
+        await broker.alter_topic(messages.AlterTopicRequest("idle", config={}))
         assert not [path for path in found.snapshot() if path.startswith("/data/t-0/")]

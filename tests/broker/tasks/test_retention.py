@@ -19,17 +19,8 @@ from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal
 from seglog_broker.storage.log.retention import AgeSource
 from seglog_broker.testing.forgetful import Fault, Operation
+from seglog_protocol import messages
 from seglog_protocol.errors import OffsetOutOfRangeError
-from seglog_protocol.messages import (
-    DeleteTopicRequest,
-    FetchPartition,
-    FetchRequest,
-    TopicDescription,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateRequest,
-    decode_descriptions,
-)
 from seglog_protocol.record_batch import parse_header
 from tests.broker.tasks.living_broker import (
     START_MS,
@@ -534,7 +525,7 @@ async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_hav
         await trio.sleep_until(61)
         assert offload.held == 1, "the checkpoint"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.delete_topic, DeleteTopicRequest("t"))
+            nursery.start_soon(broker.delete_topic, messages.DeleteTopicRequest("t"))
             await trio.sleep(1)
             assert ("t", 0) in broker.partitions
             offload.let_go()
@@ -588,7 +579,7 @@ async def test_every_change_of_policy_is_in_force_at_the_next_check(autojump_clo
         await trio.sleep(60)
         assert bases(broker) == [4, 8, 12]
         await alter(broker, cleanup_policy="")
-        await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 9)]))
+        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 9)]))
         await trio.sleep(60)
         assert bases(broker) == [8, 12], "what was deleted by request goes under any policy"
         assert broker.partitions["t", 0].log.log_start_offset == 9
@@ -623,7 +614,7 @@ async def test_a_fetch_in_flight_reads_to_its_end_a_segment_that_expires_and_is_
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 5)
-        with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
+        with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
             [piece] = answer.slices
             await trio.sleep(600)
             assert names(fs) == {log_name(5)}, "long past the deletion delay"
@@ -670,7 +661,7 @@ async def test_a_fetch_that_waits_at_the_end_of_a_log_that_expires_gets_the_next
         found: list[int] = []
 
         async def wait() -> None:
-            request = FetchRequest([FetchPartition("t", 0, 5)], max_wait_ms=30_000)
+            request = messages.FetchRequest([messages.FetchPartition("t", 0, 5)], max_wait_ms=30_000)
             while not found:
                 with await broker.fetch(request) as answer:
                     found.extend(slice_.start_offset for slice_ in answer.slices)
@@ -712,16 +703,16 @@ async def test_sizes_of_very_many_segments_are_asked_for_off_the_loop(
 
             @nursery.start_soon
             async def _describe() -> None:
-                _, payload = await broker.answer(TopicsRequest())
-                described.extend(decode_descriptions(payload))
+                _, payload = await broker.answer(messages.TopicsRequest())
+                described.extend(messages.decode_descriptions(payload))
 
-            described: list[TopicDescription] = []
+            described: list[messages.TopicDescription] = []
             await wait_all_tasks_blocked()
             assert not [read for read in fs.reads if read.name == "stat"], "nothing is asked on the loop"
             offload.let_go()
         assert described[0].size == 4 * 1200 * 256
         fs.reads.clear()
-        await broker.answer(TopicsRequest())
+        await broker.answer(messages.TopicsRequest())
         assert not fs.reads
     fs.reads.clear()
     async with living(fs, clock, offload=offload, tasks=()) as broker:

@@ -9,24 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from seglog_broker.storage.io.filesystem import File, FileSystem, read_file, write_all
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    Fault,
-    ForgetfulFileSystem,
-    Operation,
-    Read,
-    SimulatedCrash,
-)
+from seglog_broker.testing import forgetful
 from tests.support import examples
 
 MANY_SEEDS = range(300)
 """Enough to meet every outcome of a handful of unsynced changes; a seed decides alike for ever."""
 
 
-def a_disk(content: dict[str, bytes] | None = None) -> ForgetfulFileSystem:
-    fs = ForgetfulFileSystem()
+def a_disk(content: dict[str, bytes] | None = None) -> forgetful.ForgetfulFileSystem:
+    fs = forgetful.ForgetfulFileSystem()
     fs.load({"/d/": b""} | (content or {}))
     return fs
 
@@ -37,9 +28,9 @@ def written(fs: FileSystem, path: str, content: bytes, position: int = 0) -> Fil
     return file
 
 
-def outcomes(fs: ForgetfulFileSystem) -> set[tuple[tuple[str, bytes], ...]]:
+def outcomes(fs: forgetful.ForgetfulFileSystem) -> set[tuple[tuple[str, bytes], ...]]:
     """All that RANDOM leaves, as sorted (path, bytes) pairs."""
-    return {tuple(sorted(fs.found_after(RANDOM(seed)).snapshot().items())) for seed in MANY_SEEDS}
+    return {tuple(sorted(fs.found_after(forgetful.RANDOM(seed)).snapshot().items())) for seed in MANY_SEEDS}
 
 
 def code_of(attempt: Callable[[], object]) -> int | None:
@@ -54,28 +45,28 @@ def code_of(attempt: Callable[[], object]) -> int | None:
 def test_a_process_kill_keeps_what_was_never_synced() -> None:
     fs = a_disk()
     written(fs, "/d/f", b"abc")
-    assert fs.crash(PROCESS_KILL).snapshot() == {"/d/f": b"abc"}
+    assert fs.crash(forgetful.PROCESS_KILL).snapshot() == {"/d/f": b"abc"}
 
 
 def test_what_a_process_kill_kept_is_still_unsynced() -> None:
     fs = a_disk({"/d/f": b"abc"})
     written(fs, "/d/f", b"def", 3)
-    survivor = fs.crash(PROCESS_KILL)
+    survivor = fs.crash(forgetful.PROCESS_KILL)
     assert read_file(survivor, "/d/f") == b"abcdef"
-    assert survivor.found_after(POWER_LOSS).snapshot() == {"/d/f": b"abc"}
+    assert survivor.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abc"}
     survivor.open("/d/f").fdatasync()
-    assert survivor.found_after(POWER_LOSS).snapshot() == {"/d/f": b"abcdef"}
+    assert survivor.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abcdef"}
 
 
 def test_a_process_kill_keeps_unsynced_names_unsynced_too() -> None:
     fs = a_disk({"/d/old": b"abc", "/d/gone": b"x"})
     fs.rename("/d/old", "/d/new")
     fs.unlink("/d/gone")
-    survivor = fs.crash(PROCESS_KILL)
+    survivor = fs.crash(forgetful.PROCESS_KILL)
     assert survivor.snapshot() == {"/d/new": b"abc"}
-    assert survivor.found_after(POWER_LOSS).snapshot() == {"/d/old": b"abc", "/d/gone": b"x"}
+    assert survivor.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/old": b"abc", "/d/gone": b"x"}
     survivor.sync_directory("/d")
-    assert survivor.found_after(POWER_LOSS).snapshot() == {"/d/new": b"abc"}
+    assert survivor.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/new": b"abc"}
 
 
 def test_a_power_loss_keeps_content_and_size_of_the_last_fdatasync() -> None:
@@ -84,43 +75,43 @@ def test_a_power_loss_keeps_content_and_size_of_the_last_fdatasync() -> None:
     file.fdatasync()
     file.pwritev([b"lost"], 0)
     file.truncate(2)
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/f": b"abcdeXY"}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abcdeXY"}
 
 
 def test_an_unsynced_cut_is_undone_by_a_power_loss() -> None:
     fs = a_disk({"/d/f": b"abcdef"})
     file = fs.open("/d/f", writable=True)
     file.truncate(2)
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/f": b"abcdef"}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abcdef"}
     file.fdatasync()
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/f": b"ab"}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"ab"}
 
 
 def test_a_synced_file_without_a_synced_name_is_gone() -> None:
     fs = a_disk()
     written(fs, "/d/f", b"abc").fdatasync()
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/": b""}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/": b""}
 
 
 def test_a_synced_name_without_synced_content_is_an_empty_file() -> None:
     fs = a_disk()
     written(fs, "/d/f", b"abc")
     fs.sync_directory("/d")
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/f": b""}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b""}
 
 
 def test_syncing_one_file_does_nothing_for_another() -> None:
     fs = a_disk({"/d/f": b"", "/d/g": b""})
     written(fs, "/d/f", b"abc")
     written(fs, "/d/g", b"abc").fdatasync()
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/f": b"", "/d/g": b"abc"}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"", "/d/g": b"abc"}
 
 
 def test_any_handle_syncs_what_any_other_wrote() -> None:
     fs = a_disk({"/d/f": b""})
     written(fs, "/d/f", b"abc")
     fs.open("/d/f").fdatasync()
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/f": b"abc"}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abc"}
 
 
 def test_a_random_crash_keeps_any_subset_of_the_writes_in_any_order() -> None:
@@ -162,7 +153,7 @@ def test_the_same_seed_leaves_the_same() -> None:
     for position in range(50):
         written(fs, f"/d/{position}", bytes(range(50)), position)
     for seed in range(10):
-        assert fs.found_after(RANDOM(seed)).snapshot() == fs.found_after(RANDOM(seed)).snapshot()
+        assert fs.found_after(forgetful.RANDOM(seed)).snapshot() == fs.found_after(forgetful.RANDOM(seed)).snapshot()
 
 
 # Names.
@@ -171,9 +162,9 @@ def test_the_same_seed_leaves_the_same() -> None:
 def test_an_unsynced_unlink_is_undone_by_a_power_loss() -> None:
     fs = a_disk({"/d/f": b"abc"})
     fs.unlink("/d/f")
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/f": b"abc"}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abc"}
     fs.sync_directory("/d")
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/": b""}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/": b""}
 
 
 def test_a_directory_is_there_after_a_power_loss_once_its_parent_was_synced() -> None:
@@ -181,9 +172,9 @@ def test_a_directory_is_there_after_a_power_loss_once_its_parent_was_synced() ->
     fs.make_directory("/d/topic-0")
     written(fs, "/d/topic-0/f", b"abc").fdatasync()
     fs.sync_directory("/d/topic-0")
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/": b""}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/": b""}
     fs.sync_directory("/d")
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/topic-0/f": b"abc"}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/topic-0/f": b"abc"}
 
 
 def test_syncing_a_directory_does_not_reach_the_one_below() -> None:
@@ -191,7 +182,7 @@ def test_syncing_a_directory_does_not_reach_the_one_below() -> None:
     fs.make_directory("/d/topic-0")
     written(fs, "/d/topic-0/f", b"abc").fdatasync()
     fs.sync_directory("/d")
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/topic-0/": b""}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/topic-0/": b""}
 
 
 def test_a_rename_leaves_the_old_name_or_the_new_and_never_neither_or_both() -> None:
@@ -227,7 +218,7 @@ def test_a_rename_without_a_synced_file_can_leave_an_empty_one() -> None:
     written(fs, "/d/f.tmp", b"new")
     fs.rename("/d/f.tmp", "/d/f")
     fs.sync_directory("/d")
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/f": b""}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b""}
 
 
 def test_a_rename_between_directories_is_one_step_and_synced_by_either() -> None:
@@ -242,7 +233,7 @@ def test_a_rename_between_directories_is_one_step_and_synced_by_either() -> None
             (("/d/", b""), ("/e/g", b"abc")),
         }
         fs.sync_directory(synced)
-        assert fs.found_after(POWER_LOSS).snapshot() == {"/d/": b"", "/e/g": b"abc"}
+        assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/": b"", "/e/g": b"abc"}
 
 
 def test_a_renamed_directory_takes_its_synced_names_along() -> None:
@@ -254,9 +245,9 @@ def test_a_renamed_directory_takes_its_synced_names_along() -> None:
 def test_a_tree_half_removed_is_removed_by_the_next_call() -> None:
     fs = a_disk({"/d/t/a": b"1", "/d/t/b": b"2", "/d/t/sub/c": b"3"})
     fs.crash_after(2)
-    with pytest.raises(SimulatedCrash):
+    with pytest.raises(forgetful.SimulatedCrash):
         fs.remove_tree("/d/t")
-    after = fs.crash(PROCESS_KILL)
+    after = fs.crash(forgetful.PROCESS_KILL)
     assert after.snapshot() == {"/d/t/sub/c": b"3"}
     after.remove_tree("/d/t")
     assert after.snapshot() == {"/d/": b""}
@@ -281,19 +272,19 @@ def test_every_change_has_a_number_and_reads_have_none() -> None:
     fs.unlink("/d/t/g")
     fs.remove_tree("/d/t")
     assert fs.operations == [
-        Operation(1, "lock", "/d/.lock", ()),
-        Operation(2, "make_directory", "/d/t", ()),
-        Operation(3, "open", "/d/t/f", ()),
-        Operation(4, "pwritev", "/d/t/f", (7, 5)),
-        Operation(5, "truncate", "/d/t/f", (3,)),
-        Operation(6, "fdatasync", "/d/t/f", ()),
-        Operation(7, "set_mtime", "/d/t/f", (5,)),
-        Operation(8, "rename", "/d/t/f", ("/d/t/g",)),
-        Operation(9, "sync_directory", "/d/t", ()),
-        Operation(10, "unlink", "/d/t/g", ()),
-        Operation(11, "remove_tree", "/d/t", ()),
+        forgetful.Operation(1, "lock", "/d/.lock", ()),
+        forgetful.Operation(2, "make_directory", "/d/t", ()),
+        forgetful.Operation(3, "open", "/d/t/f", ()),
+        forgetful.Operation(4, "pwritev", "/d/t/f", (7, 5)),
+        forgetful.Operation(5, "truncate", "/d/t/f", (3,)),
+        forgetful.Operation(6, "fdatasync", "/d/t/f", ()),
+        forgetful.Operation(7, "set_mtime", "/d/t/f", (5,)),
+        forgetful.Operation(8, "rename", "/d/t/f", ("/d/t/g",)),
+        forgetful.Operation(9, "sync_directory", "/d/t", ()),
+        forgetful.Operation(10, "unlink", "/d/t/g", ()),
+        forgetful.Operation(11, "remove_tree", "/d/t", ()),
     ]
-    assert fs.reads == [Read("pread", "/d/t/f", 8, 4), Read("map", "/d/t/f", 0, 2)]
+    assert fs.reads == [forgetful.Read("pread", "/d/t/f", 8, 4), forgetful.Read("map", "/d/t/f", 0, 2)]
     assert fs.open_files == ["/d/.lock", "/d/t/f", "/d/t/f"]
     for handle in (mapped, file):
         handle.close()
@@ -323,14 +314,14 @@ def test_the_operation_after_n_stops_the_machine_before_it_takes_effect() -> Non
     fs = a_disk()
     fs.crash_after(2)
     file = written(fs, "/d/f", b"abc")
-    with pytest.raises(SimulatedCrash):
+    with pytest.raises(forgetful.SimulatedCrash):
         file.pwritev([b"def"], 3)
     assert len(fs.operations) == 2
     for attempt in (lambda: file.pread(1, 0), lambda: fs.exists("/d"), file.fdatasync, lambda: fs.unlink("/d/f")):
-        with pytest.raises(SimulatedCrash):
+        with pytest.raises(forgetful.SimulatedCrash):
             attempt()
     file.close()
-    assert fs.crash(PROCESS_KILL).snapshot() == {"/d/f": b"abc"}
+    assert fs.crash(forgetful.PROCESS_KILL).snapshot() == {"/d/f": b"abc"}
 
 
 def test_the_write_that_stops_the_machine_may_get_through_in_part() -> None:
@@ -338,21 +329,21 @@ def test_the_write_that_stops_the_machine_may_get_through_in_part() -> None:
     fs.crash_after(2, torn_bytes=2)
     file = written(fs, "/d/f", b"abc")
     for _ in range(2):
-        with pytest.raises(SimulatedCrash):
+        with pytest.raises(forgetful.SimulatedCrash):
             file.pwritev([b"def"], 3)
-    assert fs.crash(PROCESS_KILL).snapshot() == {"/d/f": b"abcde"}
+    assert fs.crash(forgetful.PROCESS_KILL).snapshot() == {"/d/f": b"abcde"}
 
 
 def test_no_handler_for_exceptions_catches_the_crash() -> None:
-    assert not issubclass(SimulatedCrash, Exception)
+    assert not issubclass(forgetful.SimulatedCrash, Exception)
 
 
 def test_handles_of_before_the_crash_are_dead_and_the_lock_is_free() -> None:
     fs = a_disk()
     fs.lock("/d/.lock")
     file = written(fs, "/d/f", b"abc")
-    after = fs.crash(PROCESS_KILL)
-    with pytest.raises(SimulatedCrash):
+    after = fs.crash(forgetful.PROCESS_KILL)
+    with pytest.raises(forgetful.SimulatedCrash):
         file.pwritev([b"X"], 0)
     after.lock("/d/.lock")
     assert after.open_files == ["/d/.lock"]
@@ -362,7 +353,7 @@ def test_handles_of_before_the_crash_are_dead_and_the_lock_is_free() -> None:
 def test_one_run_can_be_asked_at_each_operation_what_a_crash_would_leave() -> None:
     fs = a_disk()
     found: list[dict[str, bytes]] = []
-    fs.on_operation = lambda _: found.append(fs.found_after(POWER_LOSS).snapshot())
+    fs.on_operation = lambda _: found.append(fs.found_after(forgetful.POWER_LOSS).snapshot())
     file = written(fs, "/d/f", b"abc")
     fs.sync_directory("/d")
     file.fdatasync()
@@ -375,7 +366,7 @@ def test_one_run_can_be_asked_at_each_operation_what_a_crash_would_leave() -> No
 
 def test_a_fault_strikes_the_nth_match_once() -> None:
     fs = a_disk()
-    fs.inject(Fault("pwritev", ".log", error=errno.EIO, nth=2))
+    fs.inject(forgetful.Fault("pwritev", ".log", error=errno.EIO, nth=2))
     other, file = fs.open("/d/f.index", create=True), fs.open("/d/f.log", create=True)
     other.pwritev([b"x"], 0)
     other.pwritev([b"x"], 1)
@@ -387,7 +378,7 @@ def test_a_fault_strikes_the_nth_match_once() -> None:
 
 def test_a_sticky_fault_strikes_until_it_is_healed() -> None:
     fs = a_disk({"/d/f": b"abc"})
-    fs.inject(Fault("open", lambda path: "f" in path, error=errno.EMFILE, sticky=True))
+    fs.inject(forgetful.Fault("open", lambda path: "f" in path, error=errno.EMFILE, sticky=True))
     for attempt in (lambda: fs.open("/d/f"), lambda: fs.open("/d/f", create=True), lambda: fs.open("/d/f")):
         assert code_of(attempt) == errno.EMFILE
     assert code_of(lambda: fs.open("/d/ff", create=True)) == errno.EMFILE
@@ -401,7 +392,7 @@ def test_a_sticky_fault_strikes_until_it_is_healed() -> None:
 )
 def test_any_operation_can_fail_with_any_errno(name: str) -> None:
     fs = a_disk({"/d/f": b"abc"})
-    fs.inject(Fault(name, error=errno.EACCES))
+    fs.inject(forgetful.Fault(name, error=errno.EACCES))
     attempts: dict[str, Callable[[], object]] = {
         "stat": lambda: fs.stat("/d/f"),
         "set_mtime": lambda: fs.set_mtime("/d/f", 1),
@@ -420,16 +411,16 @@ def test_any_operation_can_fail_with_any_errno(name: str) -> None:
 
 def test_a_fault_without_a_consequence_is_refused() -> None:
     with pytest.raises(ValueError):
-        Fault("pwritev")
+        forgetful.Fault("pwritev")
     with pytest.raises(ValueError):
-        Fault("pwritev", error=errno.EIO, short=1)
+        forgetful.Fault("pwritev", error=errno.EIO, short=1)
     with pytest.raises(ValueError):
-        Fault("pread", short=1)
+        forgetful.Fault("pread", short=1)
 
 
 def test_a_short_write_writes_what_it_says() -> None:
     fs = a_disk()
-    fs.inject(Fault("pwritev", short=2))
+    fs.inject(forgetful.Fault("pwritev", short=2))
     file = fs.open("/d/f", create=True)
     assert file.pwritev([b"a", b"bc"], 0) == 2
     assert fs.snapshot() == {"/d/f": b"ab"}
@@ -437,26 +428,26 @@ def test_a_short_write_writes_what_it_says() -> None:
 
 def test_what_a_failed_fdatasync_covered_is_readable_and_lost_even_after_a_later_one() -> None:
     fs = a_disk({"/d/f": b"abc"})
-    fs.inject(Fault("fdatasync", error=errno.EIO))
+    fs.inject(forgetful.Fault("fdatasync", error=errno.EIO))
     file = written(fs, "/d/f", b"XYdef", 1)
     assert code_of(file.fdatasync) == errno.EIO
     file.pwritev([b"g"], 6)
     file.fdatasync()
     assert read_file(fs, "/d/f") == b"aXYdefg"
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/f": b"abc\0\0\0g"}
-    assert fs.crash(PROCESS_KILL).crash(POWER_LOSS).snapshot() == {"/d/f": b"abc\0\0\0g"}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abc\0\0\0g"}
+    assert fs.crash(forgetful.PROCESS_KILL).crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abc\0\0\0g"}
 
 
 def test_bytes_written_again_after_a_failed_fdatasync_can_be_synced() -> None:
     fs = a_disk({"/d/f": b"abc"})
-    fs.inject(Fault("fdatasync", error=errno.EIO))
+    fs.inject(forgetful.Fault("fdatasync", error=errno.EIO))
     file = written(fs, "/d/f", b"def", 3)
     assert code_of(file.fdatasync) == errno.EIO
-    assert fs.found_after(POWER_LOSS).snapshot() == {"/d/f": b"abc"}
+    assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abc"}
     file.truncate(3)
     file.pwritev([b"DEF"], 3)
     file.fdatasync()
-    assert fs.crash(POWER_LOSS).snapshot() == {"/d/f": b"abcDEF"}
+    assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abcDEF"}
 
 
 def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
@@ -468,7 +459,7 @@ def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
     assert file.pwritev([b"xyz"], 6) == 1
     assert code_of(lambda: file.pwritev([b"z"], 7)) == errno.ENOSPC
     assert file.pwritev([b"over"], 0) == 4
-    assert fs.crash(PROCESS_KILL).free_bytes("/d") == 0
+    assert fs.crash(forgetful.PROCESS_KILL).free_bytes("/d") == 0
 
 
 def test_room_comes_back_with_a_cut_and_with_the_last_name_and_handle_of_a_file() -> None:
@@ -492,7 +483,7 @@ def test_a_map_over_bytes_that_were_cut_off_kills_the_process() -> None:
     fs = a_disk({"/d/f": b"abc"})
     mapped = fs.map("/d/f", 3)
     fs.open("/d/f", writable=True).truncate(2)
-    with pytest.raises(SimulatedCrash, match="SIGBUS"):
+    with pytest.raises(forgetful.SimulatedCrash, match="SIGBUS"):
         _ = mapped.data
 
 
@@ -519,7 +510,7 @@ def test_a_file_changes_when_it_is_written_at_the_time_the_test_says() -> None:
     assert (fs.stat("/d/g").mtime_ms, fs.stat("/d").mtime_ms) == (1000, 2000)
     fs.set_mtime("/d/g", 50)
     assert (fs.stat("/d/g").mtime_ms, fs.stat("/d").mtime_ms) == (50, 2000)
-    assert fs.crash(POWER_LOSS).stat("/d/f").mtime_ms == 50
+    assert fs.crash(forgetful.POWER_LOSS).stat("/d/f").mtime_ms == 50
 
 
 def test_there_is_no_descriptor_to_send_from() -> None:
@@ -529,9 +520,9 @@ def test_there_is_no_descriptor_to_send_from() -> None:
 
 def test_loading_a_snapshot_gives_the_same_disk_with_everything_synced() -> None:
     content = {"/a/b/f": b"abc", "/a/empty/": b"", "/g": b""}
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     fs.load(content)
-    assert fs.snapshot() == fs.found_after(POWER_LOSS).snapshot() == content
+    assert fs.snapshot() == fs.found_after(forgetful.POWER_LOSS).snapshot() == content
     assert fs.operations == []
 
 
@@ -545,7 +536,7 @@ class DiskAgainstDictionaries(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fs = ForgetfulFileSystem()
+        self.fs = forgetful.ForgetfulFileSystem()
         self.names: dict[str, int] = {}
         self.synced_names: dict[str, int] = {}
         self.content: dict[int, bytes] = {}
@@ -617,20 +608,20 @@ class DiskAgainstDictionaries(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        self.fs = self.fs.crash(PROCESS_KILL)
+        self.fs = self.fs.crash(forgetful.PROCESS_KILL)
 
     @rule()
     def cut_the_power(self) -> None:
-        self.fs = self.fs.crash(POWER_LOSS)
+        self.fs = self.fs.crash(forgetful.POWER_LOSS)
         self.names = dict(self.synced_names)
         self.content = dict(self.synced_content)
 
     @rule(seed=st.integers(0, 1 << 32))
     def crash_at_random(self, seed: int) -> None:
         """The content after a crash is final: every further crash leaves the same."""
-        self.fs = self.fs.crash(RANDOM(seed))
+        self.fs = self.fs.crash(forgetful.RANDOM(seed))
         left = self.fs.snapshot()
-        assert self.fs.found_after(RANDOM(seed + 1)).snapshot() == left
+        assert self.fs.found_after(forgetful.RANDOM(seed + 1)).snapshot() == left
         self.names = {path[1:]: number for number, path in enumerate(left)}
         self.content = dict(enumerate(left.values()))
         self.synced_names, self.synced_content = dict(self.names), dict(self.content)
@@ -638,12 +629,12 @@ class DiskAgainstDictionaries(RuleBasedStateMachine):
 
     @invariant()
     def a_reader_sees_what_was_written(self) -> None:
-        assert self.fs.snapshot() == self.visible() == self.fs.found_after(PROCESS_KILL).snapshot()
+        assert self.fs.snapshot() == self.visible() == self.fs.found_after(forgetful.PROCESS_KILL).snapshot()
         assert self.fs.disk.used == sum(map(len, self.visible().values()))
 
     @invariant()
     def a_power_cut_leaves_what_was_synced(self) -> None:
-        assert self.fs.found_after(POWER_LOSS).snapshot() == self.durable()
+        assert self.fs.found_after(forgetful.POWER_LOSS).snapshot() == self.durable()
 
 
 DiskAgainstDictionaries.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
@@ -654,9 +645,9 @@ Change = tuple[str, str, str, int]
 CHANGES = st.tuples(st.sampled_from(["write", "cut", "sync", "rename", "unlink"]), NAMES, NAMES, st.integers(0, 9))
 
 
-def after_changes(changes: list[Change]) -> ForgetfulFileSystem:
+def after_changes(changes: list[Change]) -> forgetful.ForgetfulFileSystem:
     """Apply the changes that are possible. Every file has one byte value of its own, and zeros."""
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     value_of: dict[str, int] = {}
     for number, (kind, name, other, size) in enumerate(changes, 1):
         if kind == "write":
@@ -684,9 +675,9 @@ def after_changes(changes: list[Change]) -> ForgetfulFileSystem:
 @given(st.lists(CHANGES, max_size=20))
 def test_power_loss_and_everything_written_are_among_what_a_random_crash_may_leave(changes: list[Change]) -> None:
     fs = after_changes(changes)
-    wanted = [fs.found_after(POWER_LOSS).snapshot(), fs.snapshot()]
+    wanted = [fs.found_after(forgetful.POWER_LOSS).snapshot(), fs.snapshot()]
     for seed in MANY_SEEDS:
-        left = fs.found_after(RANDOM(seed)).snapshot()
+        left = fs.found_after(forgetful.RANDOM(seed)).snapshot()
         wanted = [each for each in wanted if each != left]
         if not wanted:
             break
@@ -695,7 +686,9 @@ def test_power_loss_and_everything_written_are_among_what_a_random_crash_may_lea
 
 @given(st.lists(CHANGES, max_size=20), st.integers(0, 1 << 32))
 def test_a_random_crash_neither_mixes_files_nor_gives_one_two_names(changes: list[Change], seed: int) -> None:
-    contents = [set(content) - {0} for content in after_changes(changes).crash(RANDOM(seed)).snapshot().values()]
+    contents = [
+        set(content) - {0} for content in after_changes(changes).crash(forgetful.RANDOM(seed)).snapshot().values()
+    ]
     assert all(len(values) <= 1 for values in contents)
     assert sum(map(len, contents)) == len(set().union(*contents))
 
@@ -706,4 +699,4 @@ def test_a_random_crash_after_everything_was_synced_changes_nothing(changes: lis
     for name in fs.list_directory("/"):
         fs.open(name).fdatasync()
     fs.sync_directory("/")
-    assert fs.found_after(RANDOM(seed)).snapshot() == fs.snapshot()
+    assert fs.found_after(forgetful.RANDOM(seed)).snapshot() == fs.snapshot()

@@ -17,18 +17,10 @@ from seglog_broker.storage.log.batch_checks import RecordRules
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import OutOfResourcesError, SeglogError
-from seglog_protocol.messages import (
-    Ack,
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    AppendResult,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-)
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, iter_batches, parse_header, seal_batch, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
@@ -124,14 +116,16 @@ def open_broker(offload: Offload, *flags: str) -> Broker:
 
 async def with_topic(broker: Broker, **config: str | int) -> None:
     named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
-    await broker.create_topic(CreateTopicRequest("t", 1, named))
+    await broker.create_topic(messages.CreateTopicRequest("t", 1, named))
 
 
-def request_of(*batches: bytes, topic: str = "t", ack: Ack = "os") -> tuple[AppendRequest, bytes]:
-    return AppendRequest([AppendPartition(topic, 0, len(batch)) for batch in batches], ack), b"".join(batches)
+def request_of(*batches: bytes, topic: str = "t", ack: messages.Ack = "os") -> tuple[messages.AppendRequest, bytes]:
+    return messages.AppendRequest([messages.AppendPartition(topic, 0, len(batch)) for batch in batches], ack), b"".join(
+        batches
+    )
 
 
-async def append(broker: Broker, *batches: bytes) -> list[AppendResult]:
+async def append(broker: Broker, *batches: bytes) -> list[messages.AppendResult]:
     request, payload = request_of(*batches)
     pending = append_request(broker, request, view(payload))
     while not pending.is_written:
@@ -261,7 +255,7 @@ async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
     assert broker.is_plain(request, view(payload))
     assert append_request(broker, request, view(payload)).is_written, "at once"
     assert stored(broker)[-1][0].codec is Codec.NONE
-    await broker.alter_topic(AlterTopicRequest("t", {"compression.type": "zstd"}))
+    await broker.alter_topic(messages.AlterTopicRequest("t", {"compression.type": "zstd"}))
     assert not broker.is_plain(request, view(payload)), "from the next append on"
     await append(broker, LARGE)
     assert stored(broker)[-1][0].codec is Codec.ZSTD
@@ -365,9 +359,11 @@ async def test_changes_of_the_topic_while_a_batch_is_recompressed_take_effect(wh
         await wait_all_tasks_blocked()
         changes = {"another codec": {"compression.type": "lz4"}, "no codec": {"compression.type": "producer"}}
         if what == "deleted":
-            await broker.delete_topic(DeleteTopicRequest("t"))
+            await broker.delete_topic(messages.DeleteTopicRequest("t"))
         else:
-            await broker.alter_topic(AlterTopicRequest("t", dict(changes.get(what, {"max.message.bytes": 1_000}))))
+            await broker.alter_topic(
+                messages.AlterTopicRequest("t", dict(changes.get(what, {"max.message.bytes": 1_000})))
+            )
         offload.let_go.set()
     assert pending.reply is not None
     [result] = pending.reply.partitions

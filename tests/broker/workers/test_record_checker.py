@@ -19,20 +19,10 @@ from seglog_broker.storage.log.batch_checks import RecordRules, check_records, c
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError
-from seglog_protocol.messages import (
-    AlterTopicRequest,
-    AppendPartition,
-    AppendRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    FetchPartition,
-    FetchRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-)
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from seglog_protocol.records import Record
 from tests.appends import append_request
@@ -148,14 +138,16 @@ def open_broker(offload: Offload) -> Broker:
     return Broker.open(config, ForgetfulFileSystem(), ManualClock(), offload)
 
 
-def request_of(*batches: bytes, topic: str = "keyed") -> tuple[AppendRequest, bytes]:
-    return AppendRequest([AppendPartition(topic, 0, len(batch)) for batch in batches], "os"), b"".join(batches)
+def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRequest, bytes]:
+    return messages.AppendRequest(
+        [messages.AppendPartition(topic, 0, len(batch)) for batch in batches], "os"
+    ), b"".join(batches)
 
 
 async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked_and_others_are_served() -> None:
     offload = HeldOffload()
     broker = open_broker(offload)
-    await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
+    await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
     async with serving(broker) as served:
         peer, other = await served.greeted(), await served.greeted()
         large, small = bomb(), encode_batch([(-1, b"k", b"v", ())])
@@ -178,7 +170,7 @@ async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked
 async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: str) -> None:
     offload = HeldOffload()
     broker = open_broker(offload)
-    await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
+    await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
     request, payload = request_of(bomb(None if what == "refused" else b"k"))
     pending = append_request(broker, request, memoryview(bytearray(payload)))
     assert not pending.is_written
@@ -186,9 +178,9 @@ async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: s
         nursery.start_soon(pending.write_rest)
         await wait_all_tasks_blocked()
         if what == "deleted":
-            await broker.delete_topic(DeleteTopicRequest("keyed"))
+            await broker.delete_topic(messages.DeleteTopicRequest("keyed"))
         elif what == "altered":
-            await broker.alter_topic(AlterTopicRequest("keyed", {"max.message.bytes": 1_000}))
+            await broker.alter_topic(messages.AlterTopicRequest("keyed", {"max.message.bytes": 1_000}))
         offload.let_go.set()
     assert pending.reply is not None
     [result] = pending.reply.partitions
@@ -200,7 +192,7 @@ async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: s
 
 async def test_many_batches_are_written_in_turns_with_others_and_in_their_order() -> None:
     broker = open_broker(InlineOffload())
-    await broker.create_topic(CreateTopicRequest("plain", 1))
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     batches = [encode_batch([(-1, None, b"%d" % number, ())]) for number in range(1000)]
     request, payload = request_of(*batches, topic="plain")
     turns = 0
@@ -242,7 +234,7 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
 ) -> None:
     offload = CountingOffload()
     broker = open_broker(offload)
-    await broker.create_topic(CreateTopicRequest("plain", 1))
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     batch = encode_batch([(time, b"k", bytes(value_size), ()) for time in (10, 20, 30)], codec=codec)
     request, payload = request_of(batch, topic="plain")
     await append_request(broker, request, memoryview(bytearray(payload))).wait()
@@ -250,10 +242,14 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
         log = broker.partitions["plain", 0].log
         plain = log.find_timestamp(moment)
         offload.searched = 0
-        [found] = (await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, moment)]))).partitions
+        [found] = (
+            await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, moment)]))
+        ).partitions
         assert (found.timestamp, found.offset) == ((None, None) if plain is None else (plain.timestamp, plain.offset))
         assert offload.searched == (is_searched if moment < 35 else 0)
-        with await broker.fetch(FetchRequest([FetchPartition("plain", 0, timestamp=moment)], max_wait_ms=0)) as answer:
+        with await broker.fetch(
+            messages.FetchRequest([messages.FetchPartition("plain", 0, timestamp=moment)], max_wait_ms=0)
+        ) as answer:
             assert answer.reply.partitions[0].offset == (3 if plain is None else plain.offset)
         assert offload.searched <= is_searched, "what was found is kept for who asks again"
     broker.close()
@@ -262,13 +258,13 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
 async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_reads, "FOUND_MAX", 3)
     broker = open_broker(CountingOffload())
-    await broker.create_topic(CreateTopicRequest("plain", 1))
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
     request, payload = request_of(bytes(encode_batch(records)), topic="plain")
     await append_request(broker, request, memoryview(bytearray(payload))).wait()
     found = broker.directory.handles.only_warm.found
     for moment in range(1, 19):
-        await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, moment)]))
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, moment)]))
         assert 1 <= len(found) <= 3
     broker.close()
 
@@ -279,7 +275,7 @@ async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_o
     monkeypatch.setattr(cold_reads, "SEARCHES_MAX", 3)
     offload = CountingOffload()
     broker = open_broker(offload)
-    await broker.create_topic(CreateTopicRequest("plain", 1))
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     for _ in range(5):
         batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))
         header = parse_header(batch)
@@ -287,6 +283,6 @@ async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_o
         request, payload = request_of(lying, topic="plain")
         await append_request(broker, request, memoryview(bytearray(payload))).wait()
     with pytest.raises(OutOfResourcesError, match="promise"):
-        await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, 500)]))
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, 500)]))
     assert offload.searched == 3
     broker.close()

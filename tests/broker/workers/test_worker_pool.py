@@ -12,20 +12,9 @@ import trio
 
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.workers import pool
+from seglog_broker.workers import messages, pool
 from seglog_broker.workers.jobs import CHECK, RECORD_CHECKER, SEARCH, CheckJob, SearchJob
 from seglog_broker.workers.kinds import JobKind, Tools
-from seglog_broker.workers.messages import (
-    BUG,
-    DIED,
-    STORAGE,
-    Announced,
-    WorkerError,
-    answer_line,
-    failure_line,
-    parse_reply,
-    payload_of,
-)
 from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
@@ -141,8 +130,8 @@ async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle
 async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(scripted: Path) -> None:
     async with WorkerPool(RECORD_CHECKER) as checkers:
         first = await _pid(checkers, 9)
-        for timestamp, kind, is_kept in ((2, STORAGE, True), (1, BUG, False)):
-            with pytest.raises(WorkerError, match=str(first)) as caught:
+        for timestamp, kind, is_kept in ((2, messages.STORAGE, True), (1, messages.BUG, False)):
+            with pytest.raises(messages.WorkerError, match=str(first)) as caught:
                 await _pid(checkers, timestamp)
             assert caught.value.kind == kind
             assert (await _pid(checkers, 9) == first) is is_kept
@@ -152,9 +141,9 @@ async def test_an_idle_process_that_was_killed_costs_one_job(scripted: Path) -> 
     async with WorkerPool(RECORD_CHECKER) as checkers:
         first = await _pid(checkers, 9)
         os.kill(first, signal.SIGKILL)
-        with pytest.raises(WorkerError, match="the record_checker ended with status -9") as caught:
+        with pytest.raises(messages.WorkerError, match="the record_checker ended with status -9") as caught:
             await _pid(checkers, 9)
-        assert caught.value.kind == DIED
+        assert caught.value.kind == messages.DIED
         assert await _pid(checkers, 9) != first
 
 
@@ -166,21 +155,21 @@ async def test_bytes_of_an_answer_come_behind_its_line_and_the_next_answer_behin
         for size in (1, 5, 300_000, 2):
             dealt = await dealers.run(_DEAL, _Wish(size))
             assert (dealt.note, bytes(dealt.payload)) == ("n", (b"line\n" * size)[:size])
-        with pytest.raises(WorkerError, match="ended with status 7") as caught:
+        with pytest.raises(messages.WorkerError, match="ended with status 7") as caught:
             await dealers.run(_DEAL, _Wish(0))
-        assert caught.value.kind == DIED
+        assert caught.value.kind == messages.DIED
         assert (await dealers.run(_DEAL, _Wish(3))).payload == b"lin", "by another process"
 
 
 def test_bytes_of_an_answer_do_not_go_through_json() -> None:
     answer = _Dealt("n", bytearray(b"\xff\n" * 10))
-    line = answer_line(answer)
+    line = messages.answer_line(answer)
     assert line == b'{"answer": {"note": "n"}, "payload": 20}\n'
-    announced = parse_reply(_DEAL, line)
-    assert isinstance(announced, Announced)
+    announced = messages.parse_reply(_DEAL, line)
+    assert isinstance(announced, messages.Announced)
     assert announced.size == 20
-    assert announced.with_payload(bytearray(payload_of(answer))) == answer
-    assert payload_of(SearchJob(1, 2)) == b""
+    assert announced.with_payload(bytearray(messages.payload_of(answer))) == answer
+    assert messages.payload_of(SearchJob(1, 2)) == b""
 
 
 async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,13 +182,13 @@ async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytes
 
 def test_a_refusal_survives_the_way_between_processes_and_other_errors_become_messages() -> None:
     refusal = InvalidRecordError("record 3 has no key", record=3)
-    with pytest.raises(WorkerError) as caught:
-        parse_reply(CHECK, failure_line(WorkerError.of(refusal)))
+    with pytest.raises(messages.WorkerError) as caught:
+        messages.parse_reply(CHECK, messages.failure_line(messages.WorkerError.of(refusal)))
     assert isinstance(caught.value.refusal, InvalidRecordError)
     assert (caught.value.refusal.message, caught.value.refusal.facts) == (refusal.message, refusal.facts)
-    with pytest.raises(WorkerError) as caught:
-        parse_reply(CHECK, failure_line(WorkerError.of(MemoryError())))
-    assert (caught.value.kind, caught.value.message, caught.value.refusal) == (BUG, "MemoryError", None)
+    with pytest.raises(messages.WorkerError) as caught:
+        messages.parse_reply(CHECK, messages.failure_line(messages.WorkerError.of(MemoryError())))
+    assert (caught.value.kind, caught.value.message, caught.value.refusal) == (messages.BUG, "MemoryError", None)
 
 
 def test_a_rate_holds_over_all_jobs_of_a_process_until_it_changes() -> None:

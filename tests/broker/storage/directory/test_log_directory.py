@@ -23,18 +23,9 @@ from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.partition_files import PARTITIONS_AT_A_TIME, empty_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
+from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import encode_offsets
-from seglog_protocol.errors import (
-    DiskFullError,
-    InvalidPartitionsError,
-    InvalidRequestError,
-    InvalidTopicError,
-    LogDirectoryError,
-    OutOfResourcesError,
-    StorageError,
-    TopicExistsError,
-)
 from tests.broker.inspect.check.support import DATA, check, findings, opened, written
 from tests.logs import ManualClock, add_bytes, append_one, batch, cut_file, flip_bit, read_all
 
@@ -132,7 +123,7 @@ def test_a_missing_identity_beside_data_is_reported() -> None:
 
 def test_a_second_broker_in_this_process_is_refused_and_the_first_goes_on() -> None:
     fs, directory = _with_topic()
-    with pytest.raises(LogDirectoryError, match="in use by another broker"):
+    with pytest.raises(errors.LogDirectoryError, match="in use by another broker"):
         _opened(fs)
     _append(directory.logs["orders", 0])
     assert directory.close() == []
@@ -143,7 +134,7 @@ def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_p
     fs = PosixFileSystem()
     path = str(tmp_path / "data")
     first = open_log_directory(fs, ManualClock(), _config(), path)
-    with pytest.raises(LogDirectoryError, match="in use"):
+    with pytest.raises(errors.LogDirectoryError, match="in use"):
         open_log_directory(fs, ManualClock(), _config(), path)
     first.topics.create_topic("t", 1, {})
     _append(first.logs["t", 0])
@@ -163,7 +154,7 @@ def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_on
     first = open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
     inherited = os.dup(first.lock.worker_descriptors[0])
     assert first.close() == []
-    with pytest.raises(LogDirectoryError, match="still work in"):
+    with pytest.raises(errors.LogDirectoryError, match="still work in"):
         open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
     os.close(inherited)
     second = open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
@@ -186,7 +177,7 @@ def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_on
 def test_a_foreign_directory_is_refused_and_not_touched(foreign: dict[str, bytes]) -> None:
     fs = ForgetfulFileSystem()
     fs.load(foreign)
-    with pytest.raises(LogDirectoryError, match="choose"):
+    with pytest.raises(errors.LogDirectoryError, match="choose"):
         _opened(fs)
     assert fs.operations == []
     assert fs.open_files == []
@@ -199,7 +190,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_not_touched(text: bytes) -
     fs.unlink("/data/seglog-format")
     fs.load({"/data/seglog-format": text})
     fs.operations.clear()
-    with pytest.raises(LogDirectoryError, match="knows formats up to 1"):
+    with pytest.raises(errors.LogDirectoryError, match="knows formats up to 1"):
         _opened(fs)
     assert fs.operations == []
     assert fs.open_files == []
@@ -208,7 +199,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_not_touched(text: bytes) -
 def test_a_file_in_the_place_of_the_directory_is_refused() -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/data": b""})
-    with pytest.raises(LogDirectoryError, match="is a file"):
+    with pytest.raises(errors.LogDirectoryError, match="is a file"):
         _opened(fs)
 
 
@@ -218,7 +209,9 @@ def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(operation
     fs = ForgetfulFileSystem()
     fs.load({"/data/": b""})
     fs.inject(Fault(operation, error=code, sticky=True))
-    with pytest.raises(LogDirectoryError, match=r"cannot be used as log directory: E.*check that it is writable"):
+    with pytest.raises(
+        errors.LogDirectoryError, match=r"cannot be used as log directory: E.*check that it is writable"
+    ):
         _opened(fs)
     assert fs.open_files == []
     fs.heal()
@@ -229,7 +222,7 @@ def test_a_file_that_may_not_be_read_is_named_in_words() -> None:
     fs, directory = _with_topic()
     directory.close()
     fs.inject(Fault("open", "/data/meta.properties", error=errno.EACCES))
-    with pytest.raises(LogDirectoryError) as refused:
+    with pytest.raises(errors.LogDirectoryError) as refused:
         _opened(fs)
     assert "meta.properties)" in refused.value.message
     fs.inject(Fault("open", "orders-1/seglog-partition.json", error=errno.EACCES, sticky=True))
@@ -335,13 +328,13 @@ def test_a_topic_survives_a_power_cut_as_soon_as_it_is_created() -> None:
 
 def test_a_topic_cannot_be_created_under_a_wrong_or_used_name_or_with_a_wrong_count() -> None:
     _, directory = _with_topic()
-    with pytest.raises(TopicExistsError):
+    with pytest.raises(errors.TopicExistsError):
         directory.topics.create_topic("orders", 1, {})
     for name in ("", "..", "a/b", "t" * 250):
-        with pytest.raises(InvalidTopicError):
+        with pytest.raises(errors.InvalidTopicError):
             directory.topics.create_topic(name, 1, {})
     for count in (0, -1, 10_001):
-        with pytest.raises(InvalidPartitionsError):
+        with pytest.raises(errors.InvalidPartitionsError):
             directory.topics.create_topic("other", count, {})
     assert set(directory.registry.topics) == {"orders"}
 
@@ -435,7 +428,7 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
         fs = ForgetfulFileSystem()
         directory = _opened(fs)
         fs.inject(Fault(operation, lambda path: "orders-1" in path, error=errno.ENOSPC))
-        with pytest.raises(StorageError, match="could not be created"):
+        with pytest.raises(errors.StorageError, match="could not be created"):
             directory.topics.create_topic("orders", 2, {})
         fs.heal()
         assert [path for path in fs.snapshot() if "orders-" in path] == []
@@ -456,12 +449,12 @@ def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_b
     directory.topics.create_topic("clicks", 1, {})
     fs.inject(Fault(operation, lambda path: "orders-1" in path or "clicks-2" in path, error=errno.EMFILE, sticky=True))
     fs.inject(Fault("remove_tree", error=errno.EMFILE, sticky=True))
-    with pytest.raises(OutOfResourcesError, match=r"orders could not be created: .*open files \(ulimit -n"):
+    with pytest.raises(errors.OutOfResourcesError, match=r"orders could not be created: .*open files \(ulimit -n"):
         directory.topics.create_topic("orders", 2, {})
     clicks = directory.registry.topics["clicks"]
     alteration = directory.topics.plan_alteration(clicks, 3, {})
     error = outcome_of(alteration.run)
-    with pytest.raises(OutOfResourcesError, match=r"clicks could not be altered: .*open files \(ulimit -n"):
+    with pytest.raises(errors.OutOfResourcesError, match=r"clicks could not be altered: .*open files \(ulimit -n"):
         directory.topics.finish_alteration(clicks, alteration, error)
     fs.heal()
     left = {f"/data/{name}" for name in fs.list_directory("/data") if name.startswith(("orders", "clicks"))}
@@ -536,7 +529,7 @@ def test_a_reader_of_a_deleted_topic_finishes() -> None:
 def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None:
     fs, directory = _with_topic()
     fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO))
-    with pytest.raises(StorageError, match="could not be deleted"):
+    with pytest.raises(errors.StorageError, match="could not be deleted"):
         directory.topics.delete_topic(directory.registry.topics["orders"])
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
@@ -548,7 +541,7 @@ def test_a_deletion_that_can_be_told_neither_by_the_registry_nor_by_a_name_leave
     fs.limit_free_bytes(0)
     fs.inject(Fault("rename", "/orders-0", error=errno.ENOSPC))
     fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
-    with pytest.raises(DiskFullError, match="could not be deleted"):
+    with pytest.raises(errors.DiskFullError, match="could not be deleted"):
         directory.topics.delete_topic(directory.registry.topics["orders"])
     fs.heal()
     assert not directory.topics.unrecorded
@@ -562,7 +555,7 @@ def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
     fs, directory = _with_topic()
     fs.limit_free_bytes(0)
     fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
-    with pytest.raises(StorageError, match="could not be deleted"):
+    with pytest.raises(errors.StorageError, match="could not be deleted"):
         directory.topics.delete_topic(directory.registry.topics["orders"])
     assert {"orders-0", "orders-1"} <= set(fs.list_directory("/data"))
     assert not directory.topics.unrecorded
@@ -781,7 +774,7 @@ def test_a_registry_that_makes_no_sense_is_refused_and_the_directory_let_go() ->
     fs, directory = _with_topic()
     directory.close()
     cut_file(fs, "/data/seglog-topics.json", 20)
-    with pytest.raises(LogDirectoryError, match="restore it from a backup"):
+    with pytest.raises(errors.LogDirectoryError, match="restore it from a backup"):
         _opened(fs)
     assert fs.open_files == []
 
@@ -1231,7 +1224,7 @@ def test_without_a_file_that_nothing_replaces_the_start_is_refused_and_it_stays(
     directory.close()
     _put(fs, f"/data/{name}", b"version=7\nof a later version\n")
     before = fs.snapshot()
-    with pytest.raises(LogDirectoryError, match=name):
+    with pytest.raises(errors.LogDirectoryError, match=name):
         _opened(fs)
     assert fs.snapshot()[f"/data/{name}"] == before[f"/data/{name}"]
 
@@ -1287,7 +1280,7 @@ def test_a_topic_with_the_name_of_another_file_is_there_after_a_restart(name: st
 def test_no_topic_gets_the_name_of_kafkas_metadata_log() -> None:
     fs, directory = _with_topic()
     before = fs.snapshot()
-    with pytest.raises(InvalidRequestError, match="metadata log"):
+    with pytest.raises(errors.InvalidRequestError, match="metadata log"):
         directory.topics.create_topic("__cluster_metadata", 1, {})
     assert fs.snapshot() == before
 

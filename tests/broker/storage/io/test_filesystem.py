@@ -24,15 +24,7 @@ from seglog_broker.storage.io.filesystem import (
     write_all,
     write_file_atomically,
 )
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    Fault,
-    ForgetfulFileSystem,
-    SimulatedCrash,
-)
+from seglog_broker.testing import forgetful
 
 
 class Place(NamedTuple):
@@ -56,7 +48,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "posix":
         yield Place(PosixFileSystem(), str(tmp_path))
     else:
-        fs = ForgetfulFileSystem()
+        fs = forgetful.ForgetfulFileSystem()
         fs.load({"/data/": b""})
         yield Place(fs, "/data")
         assert fs.open_files == []
@@ -451,8 +443,8 @@ def test_write_all_writes_any_number_of_buffers_with_empty_ones_between(place: P
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
 def test_write_all_goes_on_after_short_counts(count: int) -> None:
-    fs = ForgetfulFileSystem()
-    fs.inject(Fault("pwritev", short=count, sticky=True))
+    fs = forgetful.ForgetfulFileSystem()
+    fs.inject(forgetful.Fault("pwritev", short=count, sticky=True))
     buffers: list[Buffer] = [b"ab", b"", memoryview(b"cdef"), bytearray(b"g")]
     with opened(fs, "f", create=True) as file:
         assert write_all(file, buffers, 3) == 7
@@ -461,15 +453,15 @@ def test_write_all_goes_on_after_short_counts(count: int) -> None:
 
 
 def test_write_all_does_not_wait_for_ever_on_a_disk_that_takes_nothing() -> None:
-    fs = ForgetfulFileSystem()
-    fs.inject(Fault("pwritev", short=0, sticky=True))
+    fs = forgetful.ForgetfulFileSystem()
+    fs.inject(forgetful.Fault("pwritev", short=0, sticky=True))
     with opened(fs, "f", create=True) as file:
         assert code_of(lambda: write_all(file, [b"abc"], 0)) == errno.EIO
         assert write_all(file, [b""], 0) == 0
 
 
 def test_write_all_leaves_what_it_wrote_before_the_disk_was_full() -> None:
-    fs = ForgetfulFileSystem()
+    fs = forgetful.ForgetfulFileSystem()
     fs.limit_free_bytes(5)
     with opened(fs, "f", create=True) as file:
         assert code_of(lambda: write_all(file, [b"abc", b"defg"], 0)) == errno.ENOSPC
@@ -490,16 +482,18 @@ def test_a_file_written_atomically_overwrites_the_leftover_of_a_crash(place: Pla
     assert place.fs.list_directory(place.root) == ["f"]
 
 
-@pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(40))], ids=repr)
-def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(policy: CrashPolicy) -> None:
+@pytest.mark.parametrize(
+    "policy", [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *map(forgetful.RANDOM, range(40))], ids=repr
+)
+def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(policy: forgetful.CrashPolicy) -> None:
     crashes = 0
     while True:
-        fs = ForgetfulFileSystem()
+        fs = forgetful.ForgetfulFileSystem()
         fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})
         fs.crash_after(crashes, torn_bytes=2)
         try:
             write_file_atomically(fs, "/data/f", b"brand new")
-        except SimulatedCrash:
+        except forgetful.SimulatedCrash:
             assert read_file(fs.crash(policy), "/data/f") in {b"old", b"brand new"}
             crashes += 1
         else:
@@ -510,17 +504,17 @@ def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(
 
 def test_a_file_written_without_sync_is_old_or_new_after_the_process_was_killed_at_any_operation() -> None:
     for crashes in range(3):  # truncate, write, rename
-        fs = ForgetfulFileSystem()
+        fs = forgetful.ForgetfulFileSystem()
         fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})
         fs.crash_after(crashes, torn_bytes=2)
-        with pytest.raises(SimulatedCrash):
+        with pytest.raises(forgetful.SimulatedCrash):
             write_file_atomically(fs, "/data/f", b"brand new", sync=False)
-        assert read_file(fs.crash(PROCESS_KILL), "/data/f") == b"old"
-    fs = ForgetfulFileSystem()
+        assert read_file(fs.crash(forgetful.PROCESS_KILL), "/data/f") == b"old"
+    fs = forgetful.ForgetfulFileSystem()
     fs.load({"/data/f": b"old"})
     write_file_atomically(fs, "/data/f", b"brand new", sync=False)
     assert [operation.name for operation in fs.operations] == ["open", "truncate", "pwritev", "rename"]
-    assert fs.crash(PROCESS_KILL).snapshot() == {"/data/f": b"brand new"}
+    assert fs.crash(forgetful.PROCESS_KILL).snapshot() == {"/data/f": b"brand new"}
 
 
 def test_parent_is_the_directory_a_path_lies_in() -> None:

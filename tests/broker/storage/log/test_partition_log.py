@@ -27,36 +27,21 @@ from seglog_protocol.errors import (
     StorageError,
 )
 from seglog_protocol.record_batch import INT32_MAX, parse_header, seal_batch
-from tests.logs import (
-    DIRECTORY,
-    TOPIC_ID,
-    LogOnDisk,
-    ManualClock,
-    append_one,
-    batch,
-    batch_of_size,
-    contents,
-    cut_file,
-    flip_bit,
-    index_bytes,
-    read_all,
-    read_around,
-    verify,
-)
+from tests import logs
 from tests.support import examples
 
 _FOREVER = 2**62
 
 
-def _filled(count: int = 30, *, segment_bytes: int = 1000, interval: int = 250) -> LogOnDisk:
+def _filled(count: int = 30, *, segment_bytes: int = 1000, interval: int = 250) -> logs.LogOnDisk:
     """Batches of one record and 100 bytes: segments with base 0, 10, 20 and so on."""
-    disk = LogOnDisk(TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=interval))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=interval))
     for _ in range(count):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     return disk
 
 
-def _double(disk: LogOnDisk) -> ForgetfulFileSystem:
+def _double(disk: logs.LogOnDisk) -> ForgetfulFileSystem:
     assert isinstance(disk.fs, ForgetfulFileSystem)
     return disk.fs
 
@@ -65,7 +50,7 @@ def _bases(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def _lives(disk: LogOnDisk) -> Iterator[PartitionLog]:
+def _lives(disk: logs.LogOnDisk) -> Iterator[PartitionLog]:
     """The open log, then the log after a clean stop, then after a kill."""
     yield disk.log
     yield disk.reopen()
@@ -73,18 +58,18 @@ def _lives(disk: LogOnDisk) -> Iterator[PartitionLog]:
 
 
 def _log_path(base: int) -> str:
-    return f"{DIRECTORY}/{base:020d}.log"
+    return f"{logs.DIRECTORY}/{base:020d}.log"
 
 
 # --- Appending and rolling --------------------------------------------------------------------------------------------
 
 
 def test_a_batch_gets_the_next_offsets_and_the_current_epoch_and_nothing_else_changes() -> None:
-    disk = LogOnDisk()
-    sent = batch(b"a", b"b", timestamp=5)
+    disk = logs.LogOnDisk()
+    sent = logs.batch(b"a", b"b", timestamp=5)
     assert disk.append_batch(sent) == Appended(0, 1, None)
     assert disk.append_batch(sent) == Appended(2, 3, None)
-    stored = contents(disk.fs)[_log_path(0)]
+    stored = logs.contents(disk.fs)[_log_path(0)]
     first, second = stored[: len(sent)], stored[len(sent) :]
     assert first == bytes(8) + sent[8:12] + bytes(4) + sent[16:]
     assert second[:8] == (2).to_bytes(8, "big")
@@ -92,31 +77,31 @@ def test_a_batch_gets_the_next_offsets_and_the_current_epoch_and_nothing_else_ch
 
 
 def test_a_segment_that_becomes_exactly_full_does_not_roll() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
-    assert [disk.append_batch(batch_of_size(100)).rolled for _ in range(4)] == [None, None, None, RollReason.SIZE]
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
+    assert [disk.append_batch(logs.batch_of_size(100)).rolled for _ in range(4)] == [None, None, None, RollReason.SIZE]
     assert _bases(disk.log) == [0, 3]
 
 
 def test_one_byte_more_than_fits_rolls() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
-    disk.append_batch(batch_of_size(100))
-    disk.append_batch(batch_of_size(100))
-    assert disk.append_batch(batch_of_size(101)).rolled is RollReason.SIZE
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
+    disk.append_batch(logs.batch_of_size(100))
+    disk.append_batch(logs.batch_of_size(100))
+    assert disk.append_batch(logs.batch_of_size(101)).rolled is RollReason.SIZE
 
 
 def test_a_batch_as_large_as_a_segment_fits_and_a_larger_one_is_refused() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
-    disk.append_batch(batch_of_size(300))
-    before = contents(disk.fs)
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
+    disk.append_batch(logs.batch_of_size(300))
+    before = logs.contents(disk.fs)
     with pytest.raises(RecordListTooLargeError) as caught:
-        disk.append_batch(batch_of_size(301))
+        disk.append_batch(logs.batch_of_size(301))
     assert (caught.value.size, caught.value.limit) == (301, 300)
-    assert contents(disk.fs) == before
-    assert disk.append_batch(batch_of_size(300)) == Appended(1, 1, RollReason.SIZE)
+    assert logs.contents(disk.fs) == before
+    assert disk.append_batch(logs.batch_of_size(300)) == Appended(1, 1, RollReason.SIZE)
 
 
 def test_a_timestamp_exactly_segment_ms_after_the_first_batch_stays_and_one_more_rolls() -> None:
-    disk = LogOnDisk(TopicConfig(segment_ms=1000))
+    disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.append(b"first", timestamp=5000)
     disk.append(b"late", timestamp=1)
     assert disk.append(b"equal", timestamp=6000).rolled is None
@@ -125,7 +110,7 @@ def test_a_timestamp_exactly_segment_ms_after_the_first_batch_stays_and_one_more
 
 
 def test_the_reference_is_the_largest_timestamp_of_the_first_batch_also_after_a_restart() -> None:
-    disk = LogOnDisk(TopicConfig(segment_ms=1000))
+    disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.append_batch(encode_batch([(500, None, b"a", ()), (5000, None, b"b", ()), (700, None, b"c", ())]))
     disk.append(b"larger", timestamp=5900)
     disk.reopen()
@@ -134,14 +119,14 @@ def test_the_reference_is_the_largest_timestamp_of_the_first_batch_also_after_a_
 
 
 def test_the_wall_clock_alone_does_not_roll_where_there_are_timestamps() -> None:
-    disk = LogOnDisk(TopicConfig(segment_ms=1000))
+    disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.append(b"first", timestamp=5000)
     disk.clock.now += 10**9
     assert disk.append(b"second", timestamp=5001).rolled is None
 
 
 def test_without_timestamps_the_wall_clock_since_the_first_append_rolls_also_across_a_restart() -> None:
-    disk = LogOnDisk(TopicConfig(segment_ms=1000))
+    disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.clock.now += 5000
     assert disk.append(b"an old empty segment takes it").rolled is None
     disk.clock.now += 600
@@ -156,13 +141,15 @@ def test_jitter_rolls_between_segment_ms_less_jitter_and_segment_ms() -> None:
     ages = set()
     for seed in range(60):
         fs = ForgetfulFileSystem()
-        make_partition(fs, DIRECTORY, TOPIC_ID)
+        make_partition(fs, logs.DIRECTORY, logs.TOPIC_ID)
         config = TopicConfig(segment_ms=100, segment_jitter_ms=30)
-        log = PartitionLog(load(fs, HandlePool(fs), ManualClock(), DIRECTORY, config, clean=True, random=Random(seed)))
+        log = PartitionLog(
+            load(fs, HandlePool(fs), logs.ManualClock(), logs.DIRECTORY, config, clean=True, random=Random(seed))
+        )
         timestamp = 5000
         while True:
-            view = memoryview(bytearray(batch(b"value", timestamp=timestamp)))
-            if append_one(log, view).rolled:
+            view = memoryview(bytearray(logs.batch(b"value", timestamp=timestamp)))
+            if logs.append_one(log, view).rolled:
                 break
             timestamp += 1
         ages.add(timestamp - 1 - 5000)
@@ -173,52 +160,52 @@ def test_jitter_rolls_between_segment_ms_less_jitter_and_segment_ms() -> None:
 
 def test_a_compacted_topic_rolls_after_the_largest_compaction_lag_if_that_is_shorter() -> None:
     config = TopicConfig(cleanup_policy=("compact",), segment_ms=1000, max_compaction_lag_ms=200)
-    disk = LogOnDisk(config)
+    disk = logs.LogOnDisk(config)
     disk.append(b"first", timestamp=5000)
     assert disk.append(b"equal", timestamp=5200).rolled is None
     assert disk.append(b"beyond", timestamp=5201).rolled is RollReason.TIME
 
 
 def test_a_full_offset_index_rolls() -> None:
-    disk = LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=3 * 8))
+    disk = logs.LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=3 * 8))
     assert [disk.append(b"value").rolled for _ in range(6)] == [None] * 4 + [RollReason.OFFSET_INDEX_FULL, None]
     assert disk.log.segments[0].offset_index.count == 3
-    verify(disk.fs, disk.log)
+    logs.verify(disk.fs, disk.log)
 
 
 def test_a_full_time_index_rolls_one_slot_early_and_closing_fills_it() -> None:
-    disk = LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=3 * 12))
+    disk = logs.LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=3 * 12))
     rolled = [disk.append(b"value", timestamp=1000 + number).rolled for number in range(4)]
     assert rolled == [None, None, None, RollReason.TIME_INDEX_FULL]
     assert disk.log.segments[0].time_index.count == 2
-    verify(disk.fs, disk.log)
+    logs.verify(disk.fs, disk.log)
 
 
 def test_an_index_with_room_for_nothing_gives_a_segment_for_each_batch_and_no_loop() -> None:
-    disk = LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=12))
+    disk = logs.LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=12))
     rolled = [disk.append(b"value", timestamp=1000 + number).rolled for number in range(3)]
     assert rolled == [None, RollReason.TIME_INDEX_FULL, RollReason.TIME_INDEX_FULL]
     assert _bases(disk.log) == [0, 1, 2]
-    assert len(read_all(disk.reopen())) == 3
-    verify(disk.fs, disk.log)
+    assert len(logs.read_all(disk.reopen())) == 3
+    logs.verify(disk.fs, disk.log)
 
 
 def _sparse_batch(last_offset_delta: int) -> bytes:
     """A batch of one record with a range of many offsets, as compaction leaves it."""
-    plain = batch(b"value")
+    plain = logs.batch(b"value")
     header = parse_header(plain)
     return seal_batch(header._replace(last_offset_delta=last_offset_delta, record_count=1), plain[61:])
 
 
 def test_an_offset_that_no_index_entry_can_hold_rolls_and_the_gap_is_read_over() -> None:
-    disk = LogOnDisk(TopicConfig(index_interval_bytes=0))
+    disk = logs.LogOnDisk(TopicConfig(index_interval_bytes=0))
     assert disk.append(b"first").rolled is None
     assert disk.append_batch(_sparse_batch(INT32_MAX - 1)).rolled is None
     assert disk.log.log_end_offset == INT32_MAX + 1
     assert disk.append(b"third") == Appended(INT32_MAX + 1, INT32_MAX + 1, RollReason.OFFSET_RANGE)
     for log in _lives(disk):
         assert _bases(log) == [0, INT32_MAX + 1]
-        assert [record.offset for record in read_all(log)] == [0, 1, INT32_MAX + 1]
+        assert [record.offset for record in logs.read_all(log)] == [0, 1, INT32_MAX + 1]
         found = log.read(1000, 1)
         assert found is not None
         assert found.start_offset == 1
@@ -226,7 +213,7 @@ def test_an_offset_that_no_index_entry_can_hold_rolls_and_the_gap_is_read_over()
 
 
 def test_an_offset_range_of_one_more_rolls_before_the_batch() -> None:
-    disk = LogOnDisk()
+    disk = logs.LogOnDisk()
     disk.append(b"first")
     disk.append(b"second")
     assert disk.append_batch(_sparse_batch(INT32_MAX - 1)) == Appended(2, INT32_MAX + 1, RollReason.OFFSET_RANGE)
@@ -234,33 +221,33 @@ def test_an_offset_range_of_one_more_rolls_before_the_batch() -> None:
 
 
 def test_a_roll_closes_the_old_segment_trimmed_and_begins_the_new_one_with_its_files() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300, index_interval_bytes=0))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, index_interval_bytes=0))
     for number in range(4):
-        disk.append_batch(batch_of_size(100, timestamp=1000 - number))
-    disk.append_batch(batch_of_size(100, timestamp=999))
-    found = contents(disk.fs)
+        disk.append_batch(logs.batch_of_size(100, timestamp=1000 - number))
+    disk.append_batch(logs.batch_of_size(100, timestamp=999))
+    found = logs.contents(disk.fs)
     assert len(found[_log_path(0)]) == 300
-    assert found[f"{DIRECTORY}/{0:020d}.index"].hex() == "000000010000006400000002000000c8"
-    assert found[f"{DIRECTORY}/{0:020d}.timeindex"].hex() == "00000000000003e800000000"
-    assert {f"{DIRECTORY}/{3:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= set(found)
+    assert found[f"{logs.DIRECTORY}/{0:020d}.index"].hex() == "000000010000006400000002000000c8"
+    assert found[f"{logs.DIRECTORY}/{0:020d}.timeindex"].hex() == "00000000000003e800000000"
+    assert {f"{logs.DIRECTORY}/{3:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= set(found)
 
 
 def test_a_restart_with_a_smaller_segment_size_rolls_at_once() -> None:
     disk = _filled(9)
     disk.config = TopicConfig(segment_bytes=500)
     disk.reopen()
-    assert disk.append_batch(batch_of_size(100)).rolled is RollReason.SIZE
+    assert disk.append_batch(logs.batch_of_size(100)).rolled is RollReason.SIZE
     assert _bases(disk.log) == [0, 9]
 
 
 def test_the_broker_remembers_when_it_last_appended() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
     start = disk.clock.now
     for _ in range(3):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
         disk.clock.now += 10
     assert (disk.log.state.first_append_ms, disk.log.state.last_append_ms) == (start, start + 20)
-    disk.append_batch(batch_of_size(100))
+    disk.append_batch(logs.batch_of_size(100))
     disk.reopen()
     assert (disk.log.state.first_append_ms, disk.log.state.last_append_ms) == (start + 30, start + 30)
 
@@ -272,17 +259,17 @@ def test_the_broker_remembers_when_it_last_appended() -> None:
 @pytest.mark.parametrize("short", [0, 1, 60, 99])
 def test_a_failed_append_leaves_the_log_as_it_was(code: int, short: int) -> None:
     disk = _filled(5)
-    before = contents(disk.fs)
+    before = logs.contents(disk.fs)
     _double(disk).inject(Fault("pwritev", ".log", short=short))
     _double(disk).inject(Fault("pwritev", ".log", error=code, nth=2))
     with pytest.raises(StorageError, match="could not be written"):
-        disk.append_batch(batch_of_size(100))
-    assert contents(disk.fs) == before
+        disk.append_batch(logs.batch_of_size(100))
+    assert logs.contents(disk.fs) == before
     assert disk.log.log_end_offset == 5
     _double(disk).heal()
-    assert disk.append_batch(batch_of_size(100)).base_offset == 5
-    verify(disk.fs, disk.log)
-    verify(disk.fs, disk.reopen())
+    assert disk.append_batch(logs.batch_of_size(100)).base_offset == 5
+    logs.verify(disk.fs, disk.log)
+    logs.verify(disk.fs, disk.reopen())
 
 
 def test_when_a_failed_append_cannot_be_cut_back_the_partition_is_read_only_also_after_a_restart() -> None:
@@ -291,10 +278,10 @@ def test_when_a_failed_append_cannot_be_cut_back_the_partition_is_read_only_also
     _double(disk).inject(Fault("pwritev", ".log", error=errno.EIO, nth=2))
     _double(disk).inject(Fault("truncate", ".log", error=errno.EIO))
     with pytest.raises(StorageError):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     _double(disk).heal()
     for log in _lives(disk):
-        assert [record.offset for record in read_all(log)] == list(range(5))
+        assert [record.offset for record in logs.read_all(log)] == list(range(5))
         with pytest.raises(PartitionReadOnlyError) as caught:
             disk.append(b"more")
         assert "could not be removed" in caught.value.reason
@@ -319,9 +306,9 @@ def test_a_failed_fsync_is_final_and_a_later_success_proves_nothing() -> None:
 
 
 def test_a_flush_that_cannot_open_a_file_leaves_everything_to_the_next_one() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300), handles_max=1)
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300), handles_max=1)
     for _ in range(10):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     for segment in disk.log.segments:
         disk.log._files.handles.forget(segment.log_path)
     _double(disk).inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
@@ -338,27 +325,27 @@ def test_a_flush_that_cannot_open_a_file_leaves_everything_to_the_next_one() -> 
 
 
 def test_a_checkpoint_that_cannot_save_an_index_can_be_tried_again() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300, index_interval_bytes=0))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, index_interval_bytes=0))
     for _ in range(3):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     _double(disk).inject(Fault("pwritev", "index", error=errno.ENOSPC, sticky=True))
-    assert disk.append_batch(batch_of_size(100)).rolled is RollReason.SIZE
+    assert disk.append_batch(logs.batch_of_size(100)).rolled is RollReason.SIZE
     with pytest.raises(OSError, match="ENOSPC"):
         disk.log.flusher.prepare_checkpoint()
-    assert len(read_all(disk.log)) == 4
+    assert len(logs.read_all(disk.log)) == 4
     _double(disk).heal()
     flush = disk.log.flusher.prepare_checkpoint()
     assert flush.end_offset == 3
     flush.run()
     disk.log.finish_flush(flush, None)
-    assert len(_double(disk).found_after(POWER_LOSS).snapshot()[f"{DIRECTORY}/{0:020d}.index"]) == 16
-    verify(disk.fs, disk.reopen())
+    assert len(_double(disk).found_after(POWER_LOSS).snapshot()[f"{logs.DIRECTORY}/{0:020d}.index"]) == 16
+    logs.verify(disk.fs, disk.reopen())
 
 
 def test_a_flush_covers_the_segments_before_a_roll_and_their_names() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
     for _ in range(10):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     disk.log.flusher.flush()
     found = _double(disk).found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in (0, 3, 6, 9)] == [300, 300, 300, 100]
@@ -369,10 +356,10 @@ def test_a_flush_covers_the_segments_before_a_roll_and_their_names() -> None:
     assert [(op.name, op.path) for op in operations] == [("pwritev", _log_path(9)), ("fdatasync", _log_path(9))]
 
 
-def _filled_with_segments(count: int, *, handles_max: int = 512) -> LogOnDisk:
-    disk = LogOnDisk(TopicConfig(segment_bytes=100, index_interval_bytes=0), handles_max=handles_max)
+def _filled_with_segments(count: int, *, handles_max: int = 512) -> logs.LogOnDisk:
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=100, index_interval_bytes=0), handles_max=handles_max)
     for _ in range(count):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     return disk
 
 
@@ -430,7 +417,7 @@ def test_a_writer_gives_its_file_back_when_all_it_wrote_is_on_the_disk_and_not_b
     assert not active.log.holds_writer
     disk.append(b"again")
     assert active.log.holds_writer
-    assert len(read_all(disk.log)) == 4
+    assert len(logs.read_all(disk.log)) == 4
 
 
 def test_what_is_appended_during_a_flush_is_left_to_the_next() -> None:
@@ -449,43 +436,43 @@ def test_a_roll_that_fails_hands_out_no_offset_twice(suffix: str) -> None:
     disk = _filled(10)
     _double(disk).inject(Fault("open", f"{10:020d}{suffix}", error=errno.EMFILE))
     with pytest.raises(StorageError, match="could not be begun"):
-        disk.append_batch(batch_of_size(150))
+        disk.append_batch(logs.batch_of_size(150))
     assert disk.log.log_end_offset == 10
-    small = batch_of_size(80)
+    small = logs.batch_of_size(80)
     appended = [disk.append_batch(small).base_offset for _ in range(2)]
     assert appended == [10, 11]
-    disk.append_batch(batch_of_size(950))
+    disk.append_batch(logs.batch_of_size(950))
     for log in _lives(disk):
-        assert [record.offset for record in read_all(log)] == list(range(13))
-        verify(disk.fs, log)
+        assert [record.offset for record in logs.read_all(log)] == list(range(13))
+        logs.verify(disk.fs, log)
 
 
 def test_after_a_roll_that_failed_a_batch_that_would_still_fit_goes_to_the_new_segment() -> None:
     """The new segment's ``.log`` may exist already: a start would take it for the active one and append to it."""
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
-    disk.append_batch(batch_of_size(100))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
+    disk.append_batch(logs.batch_of_size(100))
     _double(disk).inject(Fault("open", f"{1:020d}.index", error=errno.EMFILE))
     with pytest.raises(StorageError):
-        disk.append_batch(batch_of_size(250))
-    assert disk.append_batch(batch_of_size(100)) == Appended(1, 1, RollReason.SIZE)
+        disk.append_batch(logs.batch_of_size(250))
+    assert disk.append_batch(logs.batch_of_size(100)) == Appended(1, 1, RollReason.SIZE)
     disk.reopen()
     assert disk.log.log_end_offset == 2
-    assert len(read_all(disk.log)) == 2
+    assert len(logs.read_all(disk.log)) == 2
 
 
 def test_after_a_roll_that_failed_a_start_goes_on_at_the_same_offset() -> None:
     disk = _filled(10)
     _double(disk).inject(Fault("open", f"{10:020d}.index", error=errno.EMFILE))
     with pytest.raises(StorageError):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     disk.reopen()
-    assert disk.append_batch(batch_of_size(100)).base_offset == 10
-    verify(disk.fs, disk.log)
+    assert disk.append_batch(logs.batch_of_size(100)).base_offset == 10
+    logs.verify(disk.fs, disk.log)
 
 
 def test_a_closed_log_holds_no_file() -> None:
     disk = _filled(30)
-    read_all(disk.log)
+    logs.read_all(disk.log)
     disk.log.close()
     assert _double(disk).open_files == []
 
@@ -530,7 +517,7 @@ def test_what_is_known_of_compaction_never_goes_beyond_the_end_of_the_log() -> N
                 disk.fs,
                 HandlePool(disk.fs, 10),
                 disk.clock,
-                DIRECTORY,
+                logs.DIRECTORY,
                 disk.config,
                 clean=True,
                 first_dirty_offset=told,
@@ -570,14 +557,14 @@ def test_without_min_one_a_batch_that_does_not_fit_is_not_read() -> None:
 
 
 def test_a_read_in_the_middle_of_a_batch_begins_with_that_batch() -> None:
-    disk = LogOnDisk()
+    disk = logs.LogOnDisk()
     disk.append(*[b"value"] * 10)
     disk.append(*[b"value"] * 10)
     found = disk.log.read(15, 1)
     assert found is not None
     assert found.start_offset == 10
     found.release()
-    assert [record.offset for record in read_all(disk.log, 15)] == list(range(15, 20))
+    assert [record.offset for record in logs.read_all(disk.log, 15)] == list(range(15, 20))
 
 
 def test_a_read_never_crosses_a_segment() -> None:
@@ -591,13 +578,13 @@ def test_a_read_never_crosses_a_segment() -> None:
 def test_a_gap_at_the_end_of_a_segment_leads_to_the_next_segment() -> None:
     disk = _filled(30)
     disk.log.close()
-    cut_file(disk.fs, _log_path(10), 500)  # offsets 15 to 19
+    logs.cut_file(disk.fs, _log_path(10), 500)  # offsets 15 to 19
     log = disk._open(clean=True)
     found = log.read(17, 150)
     assert found is not None
     assert (found.start_offset, found.position) == (20, 0)
     found.release()
-    assert [record.offset for record in read_all(log)] == [*range(15), *range(20, 30)]
+    assert [record.offset for record in logs.read_all(log)] == [*range(15), *range(20, 30)]
 
 
 def test_a_slice_outlives_the_deletion_of_its_segment() -> None:
@@ -616,7 +603,7 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
         _double(disk).inject(Fault(operation, f"{10:020d}.log", error=errno.EIO))
         disk.log._files.handles.forget(_log_path(10))
         with pytest.raises(StorageError, match="could not be read"):
-            read_all(disk.log, 10)
+            logs.read_all(disk.log, 10)
         _double(disk).heal()
         disk.log.release()
         assert _double(disk).open_files == []
@@ -626,7 +613,7 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
 def test_damage_elsewhere_does_not_affect_a_reader() -> None:
     disk = _filled(30, interval=100_000)
     disk.log.close()
-    flip_bit(disk.fs, _log_path(10), 416)  # the magic of offset 14
+    logs.flip_bit(disk.fs, _log_path(10), 416)  # the magic of offset 14
     for offset in (10, 13, 15, 19):
         log = disk._open(clean=True)
         found = log.read(offset, 600)
@@ -636,36 +623,36 @@ def test_damage_elsewhere_does_not_affect_a_reader() -> None:
         found.release()
         assert log.state.damaged == [DamagedRange(14, 15, 10, 400, 500)]
         log.release()
-        disk.fs.unlink(f"{DIRECTORY}/seglog-partition.json")
+        disk.fs.unlink(f"{logs.DIRECTORY}/seglog-partition.json")
 
 
 def test_reading_damage_is_an_error_that_names_it_and_says_where_to_go_on() -> None:
     disk = _filled(30)
     disk.log.close()
     for position in (416, 516):
-        flip_bit(disk.fs, _log_path(10), position)
+        logs.flip_bit(disk.fs, _log_path(10), position)
     log = disk._open(clean=True)
     for _ in range(2):
         with pytest.raises(CorruptRecordError, match="offsets 14 to 15 are damaged") as caught:
             log.read(14, 1000)
         error = caught.value
         assert (error.path, error.position, error.start_offset, error.next_offset) == (_log_path(10), 400, 14, 16)
-    assert [record.offset for record in read_around(log)] == [*range(14), *range(16, 30)]
+    assert [record.offset for record in logs.read_around(log)] == [*range(14), *range(16, 30)]
 
 
 def test_damage_to_the_first_batch_is_reported_from_the_base_offset_for_any_reader() -> None:
-    disk = LogOnDisk()
+    disk = logs.LogOnDisk()
     disk.append(*[b"value"] * 5)
     disk.append(*[b"value"] * 5)
     disk.log.close()
-    flip_bit(disk.fs, _log_path(0), 16)
+    logs.flip_bit(disk.fs, _log_path(0), 16)
     log = disk._open(clean=True)  # recovered: a valid batch follows
     with pytest.raises(CorruptRecordError, match="offsets 0 to 4 are damaged"):
         log.read(3, 1000)
     disk = _filled(30)
     disk.log.close()
-    flip_bit(disk.fs, _log_path(10), 16)
-    flip_bit(disk.fs, _log_path(10), 116)
+    logs.flip_bit(disk.fs, _log_path(10), 16)
+    logs.flip_bit(disk.fs, _log_path(10), 116)
     log = disk._open(clean=True)
     with pytest.raises(CorruptRecordError, match="offsets 10 to 11 are damaged"):
         log.read(11, 1000)
@@ -677,7 +664,7 @@ def test_several_damaged_ranges_found_in_any_order_are_recorded_and_skipped(seed
     disk.log.close()
     bad = [4, 5, 11, 20, 33, 58]
     for offset in bad:
-        flip_bit(disk.fs, _log_path(offset // 30 * 30), offset % 30 * 100 + 16)
+        logs.flip_bit(disk.fs, _log_path(offset // 30 * 30), offset % 30 * 100 + 16)
     log = disk._open(clean=True)
     order = list(range(60))
     Random(seed).shuffle(order)
@@ -692,35 +679,35 @@ def test_several_damaged_ranges_found_in_any_order_are_recorded_and_skipped(seed
                 assert found is not None
                 assert found.start_offset == offset
                 found.release()
-    assert [record.offset for record in read_around(log)] == [n for n in range(60) if n not in bad]
+    assert [record.offset for record in logs.read_around(log)] == [n for n in range(60) if n not in bad]
     assert disk.append(b"more").base_offset == 60
     assert len({(d.segment, d.position) for d in log.state.damaged}) == len(log.state.damaged)
 
 
 def test_damage_at_the_end_of_the_active_segment_met_by_a_reader_keeps_its_offsets_over_a_stop() -> None:
     disk = _filled(25)
-    flip_bit(disk.fs, _log_path(20), 416)
+    logs.flip_bit(disk.fs, _log_path(20), 416)
     with pytest.raises(CorruptRecordError, match="offsets 24 to 24 are damaged"):
         disk.log.read(24, 1000)
     assert disk.reopen().log_end_offset == 25
     assert disk.append(b"next").base_offset == 25
     disk.reopen()
-    assert [record.offset for record in read_around(disk.log)] == [*range(24), 25]
+    assert [record.offset for record in logs.read_around(disk.log)] == [*range(24), 25]
 
 
 def test_an_index_that_lies_is_made_anew_before_anything_is_answered() -> None:
     disk = _filled(30)
-    before = index_bytes(disk.log)
+    before = logs.index_bytes(disk.log)
     disk.log.close()
-    path = f"{DIRECTORY}/{10:020d}.index"
-    flip_bit(disk.fs, path, 3, 1)  # the first entry names 11 for the batch of 13: 12 would be skipped
+    path = f"{logs.DIRECTORY}/{10:020d}.index"
+    logs.flip_bit(disk.fs, path, 3, 1)  # the first entry names 11 for the batch of 13: 12 would be skipped
     log = disk._open(clean=True)
     for offset in (17, 13, 12, 14, 10):
         found = log.read(offset, 1)
         assert found is not None
         assert found.start_offset == offset
         found.release()
-    assert index_bytes(log) == before
+    assert logs.index_bytes(log) == before
 
 
 # --- Time -------------------------------------------------------------------------------------------------------------
@@ -740,7 +727,7 @@ def _answer(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
 def test_a_time_gives_the_lowest_offset_at_or_after_it_out_of_order_and_without_timestamps(
     stamps: list[int], interval: int, start: int
 ) -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=700, index_interval_bytes=interval, segment_ms=_FOREVER))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=700, index_interval_bytes=interval, segment_ms=_FOREVER))
     for first, second in zip(stamps[::2], [*stamps[1::2], None], strict=False):
         rows = [(stamp, None, b"value", ()) for stamp in (first, second) if stamp is not None]
         disk.append_batch(encode_batch(rows))
@@ -754,7 +741,7 @@ def test_a_time_gives_the_lowest_offset_at_or_after_it_out_of_order_and_without_
 
 
 def test_a_time_beyond_every_record_has_no_answer_and_an_empty_log_has_none() -> None:
-    disk = LogOnDisk()
+    disk = logs.LogOnDisk()
     assert _answer(disk.log, 0) is None
     disk.append(b"value", timestamp=50)
     assert _answer(disk.log, 50) == (50, 0)
@@ -762,32 +749,32 @@ def test_a_time_beyond_every_record_has_no_answer_and_an_empty_log_has_none() ->
 
 
 def test_a_segment_without_timestamps_swallows_no_time_whatever_its_file_date() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
     _double(disk).now_ms = 10**15
     for _ in range(3):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     disk.append(b"later", timestamp=500)
     for log in _lives(disk):
         assert _answer(log, 400) == (500, 3)
 
 
 def test_a_lost_time_index_swallows_no_time_either() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
     for number in range(9):
-        disk.append_batch(batch_of_size(100, timestamp=100 * number))
+        disk.append_batch(logs.batch_of_size(100, timestamp=100 * number))
     disk.log.close()
     for base, content in ((0, None), (3, b"")):
-        disk.fs.unlink(f"{DIRECTORY}/{base:020d}.timeindex")
+        disk.fs.unlink(f"{logs.DIRECTORY}/{base:020d}.timeindex")
         if content is not None:
-            _double(disk).load({f"{DIRECTORY}/{base:020d}.timeindex": content})
+            _double(disk).load({f"{logs.DIRECTORY}/{base:020d}.timeindex": content})
     log = disk._open(clean=True)
     assert [_answer(log, 100 * number - 50) for number in range(1, 9)] == [(100 * n, n) for n in range(1, 9)]
 
 
 def test_a_time_lookup_opens_only_the_segment_that_answers() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
     for number in range(30):
-        disk.append_batch(batch_of_size(100, timestamp=100 * number))
+        disk.append_batch(logs.batch_of_size(100, timestamp=100 * number))
     disk.reopen()
     assert _answer(disk.log, 1250) == (1300, 13)  # the first one has held what the time indexes say against the log
     _double(disk).reads.clear()
@@ -796,12 +783,12 @@ def test_a_time_lookup_opens_only_the_segment_that_answers() -> None:
 
 
 def test_a_time_lookup_goes_around_damage() -> None:
-    disk = LogOnDisk(TopicConfig(segment_ms=_FOREVER, segment_bytes=3000, index_interval_bytes=100_000))
+    disk = logs.LogOnDisk(TopicConfig(segment_ms=_FOREVER, segment_bytes=3000, index_interval_bytes=100_000))
     for number in range(40):
-        disk.append_batch(batch_of_size(100, timestamp=100 * number))
+        disk.append_batch(logs.batch_of_size(100, timestamp=100 * number))
     disk.log.close()
     for offset in (5, 12, 13):
-        flip_bit(disk.fs, _log_path(0), offset * 100 + 16)
+        logs.flip_bit(disk.fs, _log_path(0), offset * 100 + 16)
     log = disk._open(clean=True)
     assert _answer(log, 2000) == (2000, 20)
     assert _answer(log, 1200) == (1400, 14)
@@ -816,10 +803,10 @@ def test_records_before_an_offset_are_gone_at_once(offset: int) -> None:
     disk = _filled(30)
     assert disk.log.truncate_before(offset) == offset
     assert disk.log.log_start_offset == offset
-    assert [record.offset for record in read_all(disk.log)] == list(range(offset, 30))
+    assert [record.offset for record in logs.read_all(disk.log)] == list(range(offset, 30))
     assert disk.log.truncate_before(0) == offset, "a lower target is a success that changes nothing"
     disk.reopen(log_start=offset)
-    assert [record.offset for record in read_all(disk.log)] == list(range(offset, 30))
+    assert [record.offset for record in logs.read_all(disk.log)] == list(range(offset, 30))
 
 
 def test_records_beyond_the_end_cannot_be_deleted() -> None:
@@ -847,7 +834,7 @@ def test_records_beyond_the_end_cannot_be_deleted() -> None:
 def test_truncation_keeps_whole_batches_below_the_offset_and_appending_goes_on(
     offset: int, end: int, bases: list[int]
 ) -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=150))
+    disk = logs.LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=150))
     pair = encode_batch([(7, None, b"." * 12, ()), (7, None, b"." * 13, ())])
     assert len(pair) == 100
     for _ in range(30):
@@ -856,12 +843,12 @@ def test_truncation_keeps_whole_batches_below_the_offset_and_appending_goes_on(
     disk.log.truncation.truncate_to(offset)
     assert disk.log.log_end_offset == end == disk.log.durable_end_offset
     assert _bases(disk.log) == bases
-    verify(disk.fs, disk.log)
+    logs.verify(disk.fs, disk.log)
     assert disk.append_batch(pair).base_offset == end
     for log in _lives(disk):
-        assert [record.offset for record in read_all(log)] == list(range(end + 2))
-        verify(disk.fs, log)
-    assert not [name for name in contents(disk.fs) if name.endswith(".deleted")]
+        assert [record.offset for record in logs.read_all(log)] == list(range(end + 2))
+        logs.verify(disk.fs, log)
+    assert not [name for name in logs.contents(disk.fs) if name.endswith(".deleted")]
 
 
 def test_truncation_below_the_first_segment_begins_anew_there() -> None:
@@ -869,13 +856,13 @@ def test_truncation_below_the_first_segment_begins_anew_there() -> None:
     disk.log.close()
     for base in (0, 10):
         for suffix in (".log", ".index", ".timeindex"):
-            disk.fs.unlink(f"{DIRECTORY}/{base:020d}{suffix}")
+            disk.fs.unlink(f"{logs.DIRECTORY}/{base:020d}{suffix}")
     log = disk._open(clean=True)
     assert (log.log_start_offset, log.log_end_offset) == (0, 30)
     log.truncation.truncate_to(7)
     assert (_bases(log), log.log_start_offset, log.log_end_offset) == ([7], 0, 7)
     assert disk.append(b"again").base_offset == 7
-    verify(disk.fs, disk.reopen())
+    logs.verify(disk.fs, disk.reopen())
 
 
 def test_truncation_survives_a_power_cut() -> None:
@@ -884,7 +871,7 @@ def test_truncation_survives_a_power_cut() -> None:
     disk.log.truncation.truncate_to(15)
     disk.fs = _double(disk).crash(POWER_LOSS)
     log = disk._open(clean=False)
-    assert [record.offset for record in read_all(log)] == list(range(15))
+    assert [record.offset for record in logs.read_all(log)] == list(range(15))
 
 
 def test_a_truncation_whose_process_is_killed_leaves_no_hole() -> None:
@@ -898,21 +885,21 @@ def test_a_truncation_whose_process_is_killed_leaves_no_hole() -> None:
     for fs in found:
         disk.fs = fs
         log = disk._open(clean=False)
-        assert [record.offset for record in read_all(log)] == list(range(log.log_end_offset))
+        assert [record.offset for record in logs.read_all(log)] == list(range(log.log_end_offset))
         assert log.log_end_offset >= 12
         assert log.state.damaged == []
 
 
 def test_damage_that_was_cut_off_is_forgotten() -> None:
     disk = _filled(30)
-    flip_bit(disk.fs, _log_path(20), 716)
+    logs.flip_bit(disk.fs, _log_path(20), 716)
     with pytest.raises(CorruptRecordError):
         disk.log.read(27, 1000)
     disk.log.truncation.truncate_to(25)
     for _ in range(10):
-        disk.append_batch(batch_of_size(100))
+        disk.append_batch(logs.batch_of_size(100))
     for log in _lives(disk):
-        assert [record.offset for record in read_all(log)] == list(range(35))
+        assert [record.offset for record in logs.read_all(log)] == list(range(35))
         assert log.state.damaged == []
 
 
@@ -921,13 +908,13 @@ def test_damage_that_was_cut_off_is_forgotten() -> None:
 
 def test_a_new_partition_has_everything_an_empty_log_has() -> None:
     fs = ForgetfulFileSystem()
-    make_partition(fs, "/t-0", TOPIC_ID)
+    make_partition(fs, "/t-0", logs.TOPIC_ID)
     assert fs.snapshot() == {
         "/t-0/00000000000000000000.index": b"",
         "/t-0/00000000000000000000.log": b"",
         "/t-0/00000000000000000000.timeindex": b"",
         "/t-0/leader-epoch-checkpoint": b"0\n1\n0 0\n",
-        "/t-0/partition.metadata": f"version: 0\ntopic_id: {TOPIC_ID}".encode(),
+        "/t-0/partition.metadata": f"version: 0\ntopic_id: {logs.TOPIC_ID}".encode(),
     }
     fs.sync_directory("/")
     assert fs.found_after(POWER_LOSS).snapshot() == fs.snapshot()

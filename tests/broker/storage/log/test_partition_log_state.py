@@ -7,15 +7,7 @@ import pytest
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.state_file import StateWrite
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    Fault,
-    ForgetfulFileSystem,
-    Operation,
-)
+from seglog_broker.testing import forgetful
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from tests.logs import DIRECTORY, LogOnDisk, flip_bit
 
@@ -29,14 +21,14 @@ def a_log() -> LogOnDisk:
     return disk
 
 
-def double(disk: LogOnDisk) -> ForgetfulFileSystem:
-    assert isinstance(disk.fs, ForgetfulFileSystem)
+def double(disk: LogOnDisk) -> forgetful.ForgetfulFileSystem:
+    assert isinstance(disk.fs, forgetful.ForgetfulFileSystem)
     return disk.fs
 
 
 def saved(disk: LogOnDisk) -> PartitionState:
     """The state that a power cut now would leave."""
-    return PartitionState.load(double(disk).found_after(POWER_LOSS), DIRECTORY)
+    return PartitionState.load(double(disk).found_after(forgetful.POWER_LOSS), DIRECTORY)
 
 
 def prepared(disk: LogOnDisk) -> StateWrite:
@@ -75,7 +67,7 @@ def test_what_is_written_is_what_was_remembered_when_the_write_was_prepared() ->
 def test_a_write_that_failed_is_prepared_again() -> None:
     disk = a_log()
     write = prepared(disk)
-    double(disk).inject(Fault("pwritev", ".tmp", error=errno.ENOSPC))
+    double(disk).inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
     with pytest.raises(OSError):
         write.run()
     disk.log.state_file.finish(written=False)
@@ -103,7 +95,7 @@ def test_an_urgent_save_is_made_although_the_write_in_progress_fails() -> None:
     disk = a_log()
     write = prepared(disk)
     disk.log.state_file.mark_read_only("an fsync failed")
-    double(disk).inject(Fault("fdatasync", ".tmp", error=errno.EIO))
+    double(disk).inject(forgetful.Fault("fdatasync", ".tmp", error=errno.EIO))
     with pytest.raises(OSError):
         write.run()
     disk.log.state_file.finish(written=False)
@@ -117,7 +109,7 @@ def test_a_failed_urgent_save_is_tried_again() -> None:
     write = prepared(disk)
     disk.log.state_file.mark_read_only("an fsync failed")
     write.run()
-    double(disk).inject(Fault("pwritev", ".tmp", error=errno.ENOSPC))
+    double(disk).inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
     with pytest.raises(OSError):
         disk.log.state_file.finish(written=True)
     prepared(disk).run()
@@ -132,8 +124,12 @@ def test_without_a_write_in_progress_an_urgent_save_is_on_the_disk_at_once() -> 
     assert disk.log.state_file.prepare() is None
 
 
-@pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(1), RANDOM(2), RANDOM(3)], ids=str)
-def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: CrashPolicy) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, forgetful.RANDOM(1), forgetful.RANDOM(2), forgetful.RANDOM(3)],
+    ids=str,
+)
+def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: forgetful.CrashPolicy) -> None:
     disk = a_log()
     disk.log.state_file.save()
     old = saved(disk)
@@ -142,7 +138,7 @@ def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: CrashP
     write = prepared(disk)
     found: list[PartitionState] = []
 
-    def crash_here(_: Operation) -> None:
+    def crash_here(_: forgetful.Operation) -> None:
         found.append(PartitionState.load(double(disk).found_after(policy), DIRECTORY))
 
     double(disk).on_operation = crash_here

@@ -15,18 +15,10 @@ from seglog_broker.storage.log.recompression import (
     recompress_small,
     recompression,
 )
+from seglog_protocol import record_batch
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, LEVELS, Codec, compress
 from seglog_protocol.errors import DecompressedTooLargeError, InvalidRecordError, MessageTooLargeError
-from seglog_protocol.record_batch import (
-    HEADER_SIZE,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    parse_header,
-    seal_batch,
-    verify_crc,
-)
 from seglog_protocol.records import decode_records
 from tests.support import examples
 
@@ -100,34 +92,38 @@ def test_records_and_what_the_header_says_of_them_stay(
     producer: tuple[int, int, int] | None,
     data: st.DataObject,
 ) -> None:
-    producer_id, epoch, sequence = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    producer_id, epoch, sequence = producer or (
+        record_batch.NO_PRODUCER_ID,
+        record_batch.NO_PRODUCER_EPOCH,
+        record_batch.NO_SEQUENCE,
+    )
     batch = view(
         encode_batch(
             records * copies, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
         )
     )
-    header = parse_header(batch)
+    header = record_batch.parse_header(batch)
     level = data.draw(_LEVELS[target]) if target in _LEVELS else None
     wanted = Recompression(target, level, LIMIT)
     new = recompress(header, batch, wanted)
-    now = parse_header(new)
+    now = record_batch.parse_header(new)
     assert decode_records(now, new) == decode_records(header, batch)
-    assert verify_crc(new, 0, now)
+    assert record_batch.verify_crc(new, 0, now)
     assert now.size == len(new)
     assert now.codec is target
     assert now == header._replace(batch_length=now.batch_length, crc=now.crc, attributes=int(target))
     assert recompress_small(header, batch, wanted) in (None, new)
-    opened = len(recompress(header, batch, PLAIN)) - HEADER_SIZE
-    if max(opened, len(batch) - HEADER_SIZE) <= recompressing._LEVEL_IN_LINE_BYTES_MAX:
+    opened = len(recompress(header, batch, PLAIN)) - record_batch.HEADER_SIZE
+    if max(opened, len(batch) - record_batch.HEADER_SIZE) <= recompressing._LEVEL_IN_LINE_BYTES_MAX:
         assert recompress_small(header, batch, wanted) == new, "the smallest ones are done at once, whatever the level"
 
 
 def test_bits_other_than_the_codec_stay() -> None:
     """Producers may not set them today; a batch of a transaction will have one."""
     plain = encode_batch([(5, b"k", b"v", ())], codec=Codec.LZ4, transactional=True)
-    new = recompress(parse_header(plain), view(plain), Recompression(Codec.ZSTD, 3, LIMIT))
-    assert parse_header(new).is_transactional
-    assert parse_header(new).codec is Codec.ZSTD
+    new = recompress(record_batch.parse_header(plain), view(plain), Recompression(Codec.ZSTD, 3, LIMIT))
+    assert record_batch.parse_header(new).is_transactional
+    assert record_batch.parse_header(new).codec is Codec.ZSTD
 
 
 def test_the_level_is_used() -> None:
@@ -137,7 +133,8 @@ def test_the_level_is_used() -> None:
     batch = view(encode_batch(records))
     for codec, low, high in ((Codec.GZIP, 1, 9), (Codec.LZ4, 9, 17), (Codec.ZSTD, -7, 19)):
         sizes = [
-            len(recompress(parse_header(batch), batch, Recompression(codec, level, LIMIT))) for level in (low, high)
+            len(recompress(record_batch.parse_header(batch), batch, Recompression(codec, level, LIMIT)))
+            for level in (low, high)
         ]
         assert sizes[1] < sizes[0], codec
 
@@ -168,10 +165,12 @@ def test_only_what_is_quick_is_done_on_the_loop(name: str, level: int | None, si
     wanted = recompression(topic(**named))
     assert wanted is not None
     source = Codec.NONE if name != "uncompressed" else Codec.LZ4
-    around = len(encode_batch([(-1, None, bytes(size), ())])) - HEADER_SIZE - size  # what a record has besides
+    around = (
+        len(encode_batch([(-1, None, bytes(size), ())])) - record_batch.HEADER_SIZE - size
+    )  # what a record has besides
     for value_size, is_small in ((size - around, True), (size + 1 - around, False)):
         batch = view(encode_batch([(-1, None, bytes(value_size), ())], codec=source))
-        assert (recompress_small(parse_header(batch), batch, wanted) is not None) is is_small
+        assert (recompress_small(record_batch.parse_header(batch), batch, wanted) is not None) is is_small
 
 
 def test_of_a_batch_that_opens_to_much_no_more_than_the_bound_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,25 +183,25 @@ def test_of_a_batch_that_opens_to_much_no_more_than_the_bound_is_opened(monkeypa
 
     batch = view(bomb())
     wanted = Recompression(Codec.ZSTD, 3, LIMIT)
-    assert recompress_small(parse_header(batch), batch, wanted) is None, "a process does it"
+    assert recompress_small(record_batch.parse_header(batch), batch, wanted) is None, "a process does it"
     monkeypatch.setattr(recompressing, "decompress", open_up_to)
-    recompress_small(parse_header(batch), batch, wanted)
+    recompress_small(record_batch.parse_header(batch), batch, wanted)
     with pytest.raises(InvalidRecordError):
-        recompress(parse_header(batch), batch, wanted)
+        recompress(record_batch.parse_header(batch), batch, wanted)
     assert opened == [IN_LINE_BYTES_MAX, DECOMPRESSED_BATCH_BYTES_MAX]
 
 
 def test_a_batch_that_opens_to_more_than_any_may_is_refused() -> None:
     batch = view(bomb())
     with pytest.raises(InvalidRecordError, match=f"cannot be read: .* more than {4 * MIB} bytes"):
-        recompress(parse_header(batch), batch, Recompression(Codec.ZSTD, 3, LIMIT), 4 * MIB)
+        recompress(record_batch.parse_header(batch), batch, Recompression(Codec.ZSTD, 3, LIMIT), 4 * MIB)
 
 
 def test_records_that_nobody_would_open_again_are_not_compressed() -> None:
     batch = view(encode_batch([(-1, None, bytes(5 * MIB), ())]))
     with pytest.raises(MessageTooLargeError, match="to be compressed they may have 4194304: send less") as caught:
-        recompress(parse_header(batch), batch, Recompression(Codec.ZSTD, 3, 100 * MIB), 4 * MIB)
-    assert caught.value.facts == {"size": len(batch) - HEADER_SIZE, "limit": 4 * MIB}
+        recompress(record_batch.parse_header(batch), batch, Recompression(Codec.ZSTD, 3, 100 * MIB), 4 * MIB)
+    assert caught.value.facts == {"size": len(batch) - record_batch.HEADER_SIZE, "limit": 4 * MIB}
 
 
 def test_a_batch_that_is_too_large_afterwards_is_refused_as_kafka_does() -> None:
@@ -212,20 +211,20 @@ def test_a_batch_that_is_too_large_afterwards_is_refused_as_kafka_does() -> None
     with pytest.raises(
         MessageTooLargeError, match=f"has {plain} bytes, more than max.message.bytes = {LIMIT}"
     ) as caught:
-        recompress(parse_header(batch), batch, PLAIN)
+        recompress(record_batch.parse_header(batch), batch, PLAIN)
     assert caught.value.facts == {"size": plain, "limit": LIMIT}
     exact = Recompression(Codec.NONE, None, plain)
-    assert len(recompress(parse_header(batch), batch, exact)) == plain, "the limit itself is not too much"
+    assert len(recompress(record_batch.parse_header(batch), batch, exact)) == plain, "the limit itself is not too much"
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
 @pytest.mark.parametrize("damage", ["cut", "other bytes", "more bytes"])
 def test_a_stream_that_cannot_be_opened_is_refused_on_the_loop_and_in_a_process(codec: Codec, damage: str) -> None:
     batch = encode_batch([(-1, b"k", b"v" * 100, ())], codec=codec)
-    stored = batch[HEADER_SIZE:]
+    stored = batch[record_batch.HEADER_SIZE :]
     streams = {"cut": stored[:-3], "other bytes": b"\xfe" * 30, "more bytes": stored + b"\xfe" * 3}
-    sealed = view(seal_batch(parse_header(batch), streams[damage]))
-    header, wanted = parse_header(sealed), Recompression(Codec.NONE, None, LIMIT)
+    sealed = view(record_batch.seal_batch(record_batch.parse_header(batch), streams[damage]))
+    header, wanted = record_batch.parse_header(sealed), Recompression(Codec.NONE, None, LIMIT)
     for attempt in (recompress, recompress_small):
         with pytest.raises(InvalidRecordError, match="the batch's records cannot be read: "):
             attempt(header, sealed, wanted)
@@ -236,8 +235,9 @@ def test_the_raw_snappy_block_of_librdkafka_becomes_a_stream_that_kafka_reads() 
 
     records: list[NewRecord] = [(-1, b"k", b"v" * 100, ())]
     plain = encode_batch(records)
-    raw = seal_batch(
-        parse_header(plain)._replace(attributes=int(Codec.SNAPPY)), bytes(snappy.compress_raw(plain[HEADER_SIZE:]))
+    raw = record_batch.seal_batch(
+        record_batch.parse_header(plain)._replace(attributes=int(Codec.SNAPPY)),
+        bytes(snappy.compress_raw(plain[record_batch.HEADER_SIZE :])),
     )
-    new = recompress(parse_header(raw), view(raw), Recompression(Codec.LZ4, 9, LIMIT))
-    assert new[HEADER_SIZE:] == compress(Codec.LZ4, plain[HEADER_SIZE:])
+    new = recompress(record_batch.parse_header(raw), view(raw), Recompression(Codec.LZ4, 9, LIMIT))
+    assert new[record_batch.HEADER_SIZE :] == compress(Codec.LZ4, plain[record_batch.HEADER_SIZE :])

@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log.retention import (
-    AgeSource,
-    DeletionRule,
-    Kept,
-    LastWrite,
-    RetentionJudge,
-    Verdict,
-    expired_before,
-)
+from seglog_broker.storage.log import retention
 from seglog_broker.storage.segment.segment import Segment
 from tests.support import examples
 
@@ -34,19 +26,21 @@ class Part(Segment):
     written_ms: int = NOW
     asked: int = field(default=0, compare=False)
 
-    def last_write(self) -> LastWrite:
+    def last_write(self) -> retention.LastWrite:
         self.asked += 1
-        return LastWrite(self.written_ms, AgeSource.MODIFICATION_TIME)
+        return retention.LastWrite(self.written_ms, retention.AgeSource.MODIFICATION_TIME)
 
 
 def config(retention_ms: int = KEEP, retention_bytes: int = KEEP, policy: tuple[str, ...] = ("delete",)) -> TopicConfig:
     return TopicConfig(retention_ms=retention_ms, retention_bytes=retention_bytes, cleanup_policy=policy)
 
 
-def judged(parts: Sequence[Part], limits: TopicConfig, *, log_start: int = 0, now: int = NOW) -> list[Verdict]:
+def judged(
+    parts: Sequence[Part], limits: TopicConfig, *, log_start: int = 0, now: int = NOW
+) -> list[retention.Verdict]:
     """The verdicts on all segments of a log whose last one is active."""
     total = sum(part.size for part in parts)
-    judge = RetentionJudge(limits, log_start_offset=log_start, total_size=total, now_ms=now)
+    judge = retention.RetentionJudge(limits, log_start_offset=log_start, total_size=total, now_ms=now)
     next_bases = [*(part.base_offset for part in parts[1:]), None][: len(parts)]
     return [judge.judge(part, part.last_write, next_base=base) for part, base in zip(parts, next_bases, strict=True)]
 
@@ -70,15 +64,15 @@ def test_a_record_has_expired_on_arrival_when_a_closed_segment_of_its_own_would_
     limits = config(retention_ms)
     own_segment = [Part(0, largest_timestamp=timestamp, written_ms=NOW), Part(1, largest_timestamp=NOW)]
     goes = rules(own_segment, limits)[0] is not None
-    assert (0 <= timestamp < expired_before(limits, NOW)) == goes
+    assert (0 <= timestamp < retention.expired_before(limits, NOW)) == goes
 
 
 def test_nothing_has_expired_on_arrival_where_time_or_timestamps_do_not_count() -> None:
-    assert expired_before(config(1000), NOW) == NOW - 1000
-    assert expired_before(config(2**62), NOW) == 0
-    assert expired_before(config(1000, policy=("compact", "delete")), NOW) == NOW - 1000
-    assert expired_before(config(1000, policy=("compact",)), NOW) == 0
-    assert expired_before(TopicConfig(retention_ms=1000, message_timestamp_type="LogAppendTime"), NOW) == 0
+    assert retention.expired_before(config(1000), NOW) == NOW - 1000
+    assert retention.expired_before(config(2**62), NOW) == 0
+    assert retention.expired_before(config(1000, policy=("compact", "delete")), NOW) == NOW - 1000
+    assert retention.expired_before(config(1000, policy=("compact",)), NOW) == 0
+    assert retention.expired_before(TopicConfig(retention_ms=1000, message_timestamp_type="LogAppendTime"), NOW) == 0
 
 
 # --- Size -------------------------------------------------------------------------------------------------------------
@@ -134,7 +128,7 @@ def test_with_no_age_at_all_everything_written_before_this_millisecond_goes() ->
 def test_a_timestamp_of_zero_is_1970_and_not_unknown() -> None:
     [verdict, _] = judged(row(100, 0, largest_timestamp=0), config(retention_ms=1000))
     assert verdict.age is not None
-    assert (verdict.rule, verdict.age.source) == (DeletionRule.TIME, AgeSource.LARGEST_TIMESTAMP)
+    assert (verdict.rule, verdict.age.source) == (retention.DeletionRule.TIME, retention.AgeSource.LARGEST_TIMESTAMP)
 
 
 def test_an_empty_active_segment_never_goes() -> None:
@@ -142,16 +136,16 @@ def test_an_empty_active_segment_never_goes() -> None:
     for limits in (config(retention_ms=0), config(retention_bytes=0)):
         first, active = judged(parts, limits)
         assert first.rule is not None
-        assert active == Verdict(None, Kept.EMPTY_ACTIVE, None, None)
+        assert active == retention.Verdict(None, retention.Kept.EMPTY_ACTIVE, None, None)
     assert rules(row(0, largest_timestamp=0, written_ms=0), config(retention_ms=0), log_start=7) == [None]
 
 
 def test_time_stops_at_the_first_segment_it_does_not_take() -> None:
     parts = [Part(0, largest_timestamp=0), Part(10, largest_timestamp=NOW), Part(20, largest_timestamp=0)]
     old, young, shielded = judged(parts, config(retention_ms=1000))
-    assert (old.rule, young.rule, shielded.rule) == (DeletionRule.TIME, None, None)
-    assert (young.kept, young.due_ms, young.behind) == (Kept.AGE, NOW + 1000, None)
-    assert (shielded.kept, shielded.due_ms, shielded.behind) == (Kept.OLDER_SEGMENT, NOW + 1000, 10)
+    assert (old.rule, young.rule, shielded.rule) == (retention.DeletionRule.TIME, None, None)
+    assert (young.kept, young.due_ms, young.behind) == (retention.Kept.AGE, NOW + 1000, None)
+    assert (shielded.kept, shielded.due_ms, shielded.behind) == (retention.Kept.OLDER_SEGMENT, NOW + 1000, 10)
 
 
 def test_each_rule_goes_on_where_the_one_before_stopped() -> None:
@@ -167,8 +161,8 @@ def test_each_rule_goes_on_where_the_one_before_stopped() -> None:
 def test_without_delete_neither_age_nor_size_takes_anything(policy: tuple[str, ...]) -> None:
     verdicts = judged(row(100, 100, largest_timestamp=0), config(0, 0, policy))
     assert [(v.rule, v.kept, v.due_ms) for v in verdicts] == [
-        (None, Kept.POLICY, None),
-        (None, Kept.OLDER_SEGMENT, None),
+        (None, retention.Kept.POLICY, None),
+        (None, retention.Kept.OLDER_SEGMENT, None),
     ]
 
 
@@ -180,12 +174,15 @@ def test_with_compact_and_delete_both_limits_hold() -> None:
 
 def test_without_limits_everything_stays_and_no_file_is_asked_anything() -> None:
     parts = row(100, 100, largest_timestamp=-1, written_ms=0)
-    assert [v.kept for v in judged(parts, config())] == [Kept.NO_LIMIT, Kept.OLDER_SEGMENT]
+    assert [v.kept for v in judged(parts, config())] == [retention.Kept.NO_LIMIT, retention.Kept.OLDER_SEGMENT]
     assert [part.asked for part in parts] == [0, 0]
 
 
 def test_a_log_under_its_size_limit_and_without_an_age_limit_is_kept_for_no_limit() -> None:
-    assert [v.kept for v in judged(row(100, 0), config(retention_bytes=1000))] == [Kept.NO_LIMIT, Kept.EMPTY_ACTIVE]
+    assert [v.kept for v in judged(row(100, 0), config(retention_bytes=1000))] == [
+        retention.Kept.NO_LIMIT,
+        retention.Kept.EMPTY_ACTIVE,
+    ]
 
 
 # --- Timestamps that say nothing --------------------------------------------------------------------------------------
@@ -195,8 +192,8 @@ def test_without_timestamps_the_last_write_counts_and_the_verdict_says_so() -> N
     parts = row(100, 0, largest_timestamp=-1, written_ms=NOW - 1001)
     verdict = judged(parts, config(retention_ms=1000))[0]
     assert verdict.age is not None
-    assert (verdict.rule, verdict.due_ms) == (DeletionRule.TIME, NOW - 1)
-    assert (verdict.age.since_ms, verdict.age.source) == (NOW - 1001, AgeSource.MODIFICATION_TIME)
+    assert (verdict.rule, verdict.due_ms) == (retention.DeletionRule.TIME, NOW - 1)
+    assert (verdict.age.since_ms, verdict.age.source) == (NOW - 1001, retention.AgeSource.MODIFICATION_TIME)
     assert verdict.age.warning == "none of its records has a timestamp: it ages from its modification time"
     assert rules(parts, config(retention_ms=1001)) == [None, None]
 
@@ -212,7 +209,7 @@ def test_a_timestamp_in_the_future_does_not_shield_a_log() -> None:
     far = 2**62
     parts = [Part(0, largest_timestamp=far, written_ms=NOW - 1001), Part(10, largest_timestamp=0), Part(20, size=0)]
     first, second, _ = judged(parts, config(retention_ms=1000))
-    assert (first.rule, second.rule) == (DeletionRule.TIME, DeletionRule.TIME)
+    assert (first.rule, second.rule) == (retention.DeletionRule.TIME, retention.DeletionRule.TIME)
     assert first.age is not None
     assert first.age.warning == f"its largest timestamp, {far}, lies in the future: it ages from its modification time"
     assert judged(parts, config(retention_ms=1001))[0].due_ms == NOW, "and goes behind that"
@@ -353,7 +350,7 @@ def test_a_segment_goes_exactly_behind_the_moment_that_was_predicted(
             due = predicted.setdefault(part.base_offset, verdict.due_ms)
             if verdict.rule is not None:
                 left.remove(part)
-                if verdict.rule is DeletionRule.TIME:
+                if verdict.rule is retention.DeletionRule.TIME:
                     assert due is not None
                     assert due < now
                 else:

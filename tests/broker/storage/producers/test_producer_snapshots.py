@@ -14,14 +14,7 @@ from seglog_broker.storage.producers.producer_snapshots import (
     stray_snapshots,
 )
 from seglog_broker.storage.producers.producer_state import ProducerState
-from seglog_broker.testing.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    RANDOM,
-    CrashPolicy,
-    ForgetfulFileSystem,
-    SimulatedCrash,
-)
+from seglog_broker.testing import forgetful
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, segment_file_name
 from seglog_protocol.transaction_files import (
@@ -44,9 +37,9 @@ class Partition:
     """The batches of a log, its segments, and its snapshots on a disk."""
 
     def __init__(
-        self, *batches: ReplayedBatch, bases: Sequence[int] = (0,), fs: ForgetfulFileSystem | None = None
+        self, *batches: ReplayedBatch, bases: Sequence[int] = (0,), fs: forgetful.ForgetfulFileSystem | None = None
     ) -> None:
-        self.fs = fs or ForgetfulFileSystem()
+        self.fs = fs or forgetful.ForgetfulFileSystem()
         if fs is None:
             self.fs.load({f"{DIRECTORY}/": b""})
         self.batches = list(batches)
@@ -355,7 +348,7 @@ def test_a_snapshot_survives_a_power_cut_once_taken() -> None:
     partition.load()
     partition.state.apply(data(1, 0), 0)
     partition.snapshots.take(1)
-    found = partition.fs.found_after(POWER_LOSS)
+    found = partition.fs.found_after(forgetful.POWER_LOSS)
     assert decode_snapshot(read_file(found, _path(1))) == partition.state.entries()
 
 
@@ -367,7 +360,7 @@ def test_one_taken_without_sync_waits_for_no_disk_and_survives_the_process() -> 
     partition.snapshots.take(1, sync=False)
     names = {operation.name for operation in partition.fs.operations[before:]}
     assert not names & {"fdatasync", "sync_directory"}
-    found = partition.fs.found_after(PROCESS_KILL)
+    found = partition.fs.found_after(forgetful.PROCESS_KILL)
     assert decode_snapshot(read_file(found, _path(1))) == partition.state.entries()
 
 
@@ -396,7 +389,7 @@ def test_a_log_that_begins_anew_knows_no_producer_and_keeps_no_snapshot() -> Non
     partition.load(recovered_from=0)
     partition.snapshots.wipe(500)
     assert (partition.files, len(partition.state), partition.state.end_offset) == ([], 0, 500)
-    assert not any(path.endswith(SNAPSHOT_SUFFIX) for path in partition.fs.found_after(POWER_LOSS).snapshot())
+    assert not any(path.endswith(SNAPSHOT_SUFFIX) for path in partition.fs.found_after(forgetful.POWER_LOSS).snapshot())
     partition.snapshots.take(500)
     assert partition.files == []
 
@@ -444,9 +437,11 @@ def test_truncation_reads_nothing_when_no_producer_was_known() -> None:
     assert partition.files == [2]
 
 
-@pytest.mark.parametrize("policy", [POWER_LOSS, *map(RANDOM, range(8))])
+@pytest.mark.parametrize("policy", [forgetful.POWER_LOSS, *map(forgetful.RANDOM, range(8))])
 @pytest.mark.parametrize("offset", [3, 4])
-def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(offset: int, policy: CrashPolicy) -> None:
+def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(
+    offset: int, policy: forgetful.CrashPolicy
+) -> None:
     """The log continues after the cut, and the snapshot would make lost batches look like repetitions."""
     partition = Partition(*counting(9), bases=[0, 3, 6])
     partition.load(recovered_from=0)
@@ -455,8 +450,8 @@ def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(offset: in
     assert left <= {_path(3), _path(4)}
 
 
-@pytest.mark.parametrize("policy", [POWER_LOSS, PROCESS_KILL, *map(RANDOM, range(8))])
-def test_a_load_that_is_interrupted_anywhere_is_simply_made_again(policy: CrashPolicy) -> None:
+@pytest.mark.parametrize("policy", [forgetful.POWER_LOSS, forgetful.PROCESS_KILL, *map(forgetful.RANDOM, range(8))])
+def test_a_load_that_is_interrupted_anywhere_is_simply_made_again(policy: forgetful.CrashPolicy) -> None:
     batches = [*counting(6), ReplayedBatch(data(2, 0, at=9)), ReplayedBatch(data(2, 1, at=10))]
     crashes = 0
     while True:
@@ -466,7 +461,7 @@ def test_a_load_that_is_interrupted_anywhere_is_simply_made_again(policy: CrashP
         partition.fs.crash_after(len(partition.fs.operations) + crashes)
         try:
             partition.load(recovered_from=0)
-        except SimulatedCrash:
+        except forgetful.SimulatedCrash:
             partition = Partition(*batches, bases=[0, 3, 8], fs=partition.fs.crash(policy))
             partition.load(recovered_from=0)
             crashes += 1
