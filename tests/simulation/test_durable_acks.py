@@ -393,13 +393,17 @@ def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
             file.fdatasync()
         file.close()
 
+    def write_together(fs: FileSystem, contents: Sequence[tuple[str, bytes]], *, sync: bool = True) -> None:
+        for path, content in contents:
+            write(fs, path, content, sync=sync)
+
     for module in (
         "partitions.checkpoint_writer",
         "storage.directory.topic_registry",
-        "storage.log.leader_epochs",
         "storage.directory.log_directory",
     ):
         patch.setattr(f"seglog_broker.{module}.write_file_atomically", write)
+    patch.setattr("seglog_broker.storage.log.leader_epochs.write_files_atomically", write_together)
 
 
 def index_trusted_after_a_crash(patch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,7 @@ async def test_the_size_rule_reports_the_missing_bytes() -> None:
 @dataclass
 class Piece(Segment):
     base_offset: int
-    size: int
+    size: int = 0
     largest_timestamp: int = -1
 
 

@@ -15,13 +15,17 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
 from seglog_broker.storage.io.small_files import keep_copy
-from seglog_broker.storage.log.loader import OpenReport
+from seglog_broker.storage.log.leader_epochs import LeaderEpochs, save_together
+from seglog_broker.storage.log.loader import LoadedLog, OpenReport
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition, topic_id_in
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.log.recovery import TailUnreadError
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, unread_tail
 from seglog_protocol.errors import InvalidConfigError, SeglogError, StorageError
+
+EPOCHS_AT_A_TIME: Final = 64
+"""Partitions whose leader epochs are written and synced together, after an unclean stop; each has one file open."""
 
 RECOVERY_BYTES: Final = 128 * 1024
 """The cost of the fsyncs of one partition's recovery, expressed in bytes read."""
@@ -66,6 +70,7 @@ class PartitionLoader:
         self._checkpoints = partitions.checkpoints
         self._registry = registry
         self._report = report
+        self._unsaved: dict[TopicPartition, LeaderEpochs] = {}  # of partitions that begin a new epoch
 
     def load_all(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
         """Load every partition of the registry; ``found`` are the names in the directory. Raises what ``loading`` does.
@@ -110,6 +115,9 @@ class PartitionLoader:
                             jobs[key] = job
                 except (OSError, SeglogError) as error:
                     self._note_unopened(key, config, error)
+                if len(self._unsaved) == EPOCHS_AT_A_TIME:
+                    self._save_epochs()
+        self._save_epochs()
         self._recover_in_line(jobs, in_line_bytes)
         without_log = self._partitions.without_log
         if filenames.CREATION_FILE in found and not any(
@@ -158,7 +166,9 @@ class PartitionLoader:
         tail = unread_tail(self._fs, directory, recovery_point)
         if tail.is_tidy:
             with contextlib.suppress(TailUnreadError):
-                self._load_log(key, config, clean=False, may_recover=False)
+                loaded = self._load_log(key, config, clean=False, may_recover=False, saves_epochs=False)
+                if not loaded.epochs.is_saved:
+                    self._unsaved[key] = loaded.epochs
                 return None
         return self._recovery_job(key, config, tail.size)
 
@@ -206,12 +216,32 @@ class PartitionLoader:
         *,
         clean: bool,
         may_recover: bool = True,
+        saves_epochs: bool = True,
         saved_end: int | None = None,
-    ) -> None:
-        loaded = self._partitions.load(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
+    ) -> LoadedLog:
+        loaded = self._partitions.load(
+            key, config, clean=clean, may_recover=may_recover, saves_epochs=saves_epochs, saved_end=saved_end
+        )
         self._report.opened[key] = loaded.report
         name = filenames.partition_directory_name(*key)
         self._report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
+        return loaded
+
+    def _save_epochs(self) -> None:
+        """Save the leader epochs of partitions that have begun a new one, together or, where that fails, one by one."""
+        if not self._unsaved:
+            return
+        unsaved, self._unsaved = self._unsaved, {}
+        try:
+            save_together(self._fs, list(unsaved.values()))
+        except OSError:
+            for key, epochs in unsaved.items():
+                try:
+                    epochs.save()
+                except OSError as error:
+                    self._partitions.logs.pop(key).release()
+                    del self._report.opened[key]
+                    self._note_unopened(key, self._partitions.config_of(self._registry.topics[key[0]]), error)
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
         """Put a partition into service that a worker has recovered; it is not read again.

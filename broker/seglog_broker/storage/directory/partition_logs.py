@@ -96,6 +96,7 @@ class PartitionLogs:
         *,
         clean: bool,
         may_recover: bool = True,
+        saves_epochs: bool = True,
         saved_end: int | None = None,
     ) -> LoadedLog:
         """Load a partition into ``logs``, with its checkpointed offsets. Raises what ``load`` of a log raises."""
@@ -113,6 +114,7 @@ class PartitionLogs:
             log_start=checkpoints.log_start(key),
             first_dirty_offset=checkpoints.first_dirty(key),
             may_recover=may_recover,
+            saves_epochs=saves_epochs,
             producer_expiration_ms=self.config.producer_id_expiration_ms,
             random=self._random,
         )

@@ -6,9 +6,10 @@ so no (epoch, offset) is used twice.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_files_atomically
 from seglog_protocol.checkpoint_files import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpointError,
@@ -53,11 +54,24 @@ class LeaderEpochs:
             return
         self._saved = list(self.entries)
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has every change."""
+        return self.entries == self._saved
+
     def save(self) -> None:
         """Write the file if anything changed; returns when it survives a power cut."""
-        if self.entries != self._saved:
-            write_file_atomically(self._fs, self._path, encode_checkpoint(self.entries))
-            self._saved = list(self.entries)
+        if not self.is_saved:
+            save_together(self._fs, [self])
+
+    @property
+    def file(self) -> tuple[str, bytes]:
+        """The path of the file, and what it is to have."""
+        return self._path, encode_checkpoint(self.entries)
+
+    def note_saved(self) -> None:
+        """The file has been written."""
+        self._saved = list(self.entries)
 
     @property
     def latest(self) -> int:
@@ -104,3 +118,13 @@ class LeaderEpochs:
             return (epoch, self.entries[0].start_offset)
         at = max(number for number, entry in enumerate(self.entries) if entry.epoch <= epoch)
         return (self.entries[at].epoch, self.entries[at + 1].start_offset)
+
+
+def save_together(fs: FileSystem, unsaved: Sequence[LeaderEpochs]) -> None:
+    """Write the files of several maps, which are synced side by side; each has one file open.
+
+    Returns when they survive a power cut. Raises OSError; then any of them may have been written.
+    """
+    write_files_atomically(fs, [epochs.file for epochs in unsaved])
+    for epochs in unsaved:
+        epochs.note_saved()

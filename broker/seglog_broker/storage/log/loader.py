@@ -107,6 +107,7 @@ def load(
     log_start: int = 0,
     first_dirty_offset: int | None = None,
     may_recover: bool = True,
+    saves_epochs: bool = True,
     progress: Progress | None = None,
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
     random: Random | None = None,
@@ -117,6 +118,8 @@ def load(
     that is given, else at the end by ``LogMarks``, one of which is the ``high_watermark`` of that stop. After any other
     stop, everything from the segment that holds ``recovery_point`` on is read and checked. Bytes below it are known to
     be on the disk, so a log that ends right there is not read either.
+
+    Unless it ``saves_epochs``, the caller saves those of the result, if need be, before anything is appended.
 
     Raises TailUnreadError if the log needs a recovery and ``may_recover`` is False, and OSError or StorageError when
     the disk fails. Then every file is closed.
@@ -140,6 +143,7 @@ def load(
             saved_end=saved_end,
             log_start=log_start,
             may_recover=may_recover,
+            saves_epochs=saves_epochs,
             progress=progress,
         )
     except BaseException:
@@ -281,6 +285,7 @@ class _Loader:
         saved_end: int | None,
         log_start: int,
         may_recover: bool,
+        saves_epochs: bool,
         progress: Progress | None,
     ) -> OpenReport:
         """Load segments, offsets, epochs and producers; the arguments are those of the function ``load``."""
@@ -352,6 +357,8 @@ class _Loader:
         state.compacted_before = min(state.compacted_before, offsets.end)
         self._damage.forget_before(segments.bases[0], offsets.start)
         self._begin_epoch(clean=clean)
+        if saves_epochs:
+            self._epochs.save()
         restore_append_times(self._files, segments, self._state_file, clean=clean)
         self._state_file.begin()
         if replaying is not None:
@@ -537,7 +544,7 @@ class _Loader:
         self._state_file.save()
 
     def _begin_epoch(self, *, clean: bool) -> None:
-        """Choose the leader epoch of this start, and save it before anything is appended."""
+        """Choose the leader epoch of this start, which is to be saved before anything is appended."""
         epochs, end = self._epochs, self._offsets.end
         current = max(
             self._epoch_before, epochs.latest, self._segments.active.last_leader_epoch
@@ -554,7 +561,6 @@ class _Loader:
             epochs.assign(current, end)
         epochs.truncate_from_start(self._offsets.start)
         self._leader_epoch = current
-        epochs.save()
 
 
 def _read_state(files: LogFiles) -> tuple[PartitionState, str | None]:
