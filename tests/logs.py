@@ -50,6 +50,12 @@ class LogOnDisk:
         self.report: OpenReport
         self.log = self._open(clean=True)
 
+    @property
+    def double(self) -> ForgetfulFileSystem:
+        """The disk, where it is the forgetful one."""
+        assert isinstance(self.fs, ForgetfulFileSystem)
+        return self.fs
+
     def _open(
         self, *, clean: bool, recovery_point: int = 0, log_start: int = 0, first_dirty_offset: int | None = None
     ) -> PartitionLog:
@@ -94,6 +100,11 @@ def append_one(log: PartitionLog, view: memoryview) -> Appended:
     if isinstance(outcome, SeglogError):
         raise outcome
     return outcome
+
+
+def bases_of(log: PartitionLog) -> list[int]:
+    """The base offsets of its segments."""
+    return [segment.base_offset for segment in log.segments]
 
 
 def batch(*values: bytes, timestamp: int = -1, key: bytes | None = None) -> bytes:

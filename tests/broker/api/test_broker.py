@@ -11,10 +11,8 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
@@ -22,14 +20,10 @@ from seglog_protocol.frames import HEADER_BYTES_MAX, decode_value, encode_value
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
-from tests.logs import ManualClock, batch
+from tests.broker.brokers import open_broker
+from tests.logs import batch
 
 NOW = 1_700_000_000_000
-
-
-def open_broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return Broker.open(config, fs, ManualClock(NOW), InlineOffload())
 
 
 async def with_topic(broker: Broker, **config: str | int) -> None:
@@ -39,7 +33,7 @@ async def with_topic(broker: Broker, **config: str | int) -> None:
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    broker = open_broker(ForgetfulFileSystem())
+    broker = open_broker()
     await with_topic(broker)
     yield broker
     broker.close()
@@ -515,7 +509,7 @@ async def test_of_a_large_batch_as_well_each_record_of_the_future_is_named(
     codec: Codec, config: dict[str, str]
 ) -> None:
     """Its records are looked at in a process, as those of topics with rules for them are."""
-    broker = open_broker(ForgetfulFileSystem())
+    broker = open_broker()
     await with_topic(broker, **config)
     records = [(NOW + 10**8 * (number in (3, 140)), b"key", bytes(200), ()) for number in range(150)]
     good, large, last = (encode_batch(some, codec=codec) for some in (records[:1], records, records[:2]))
@@ -541,7 +535,7 @@ async def test_an_hour_ahead_is_just_accepted_and_so_is_no_timestamp(broker: Bro
 
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_a_compacted_topic_refuses_a_keyless_record_by_its_index(codec: Codec) -> None:
-    broker = open_broker(ForgetfulFileSystem())
+    broker = open_broker()
     await with_topic(broker, cleanup_policy="compact")
     keyless = encode_batch([(NOW, b"k", b"v", ()), (NOW, None, b"v", ())], codec=codec)
     [result] = await append(broker, keyless)
@@ -551,7 +545,7 @@ async def test_a_compacted_topic_refuses_a_keyless_record_by_its_index(codec: Co
 
 
 async def test_a_timestamp_before_the_topics_limit_is_refused_by_its_index() -> None:
-    broker = open_broker(ForgetfulFileSystem())
+    broker = open_broker()
     await with_topic(broker, message_timestamp_before_max_ms=1000)
     [result] = await append(broker, encode_batch([(NOW, None, b"v", ()), (NOW - 1001, None, b"v", ())]))
     assert isinstance(result.error, errors.InvalidTimestampError)
@@ -560,7 +554,7 @@ async def test_a_timestamp_before_the_topics_limit_is_refused_by_its_index() -> 
 
 
 async def test_a_log_append_time_topic_stamps_the_brokers_time() -> None:
-    broker = open_broker(ForgetfulFileSystem())
+    broker = open_broker()
     await with_topic(broker, message_timestamp_type="LogAppendTime")
     [result] = await append(broker, batch(b"v", timestamp=12345))
     assert result.timestamp == NOW
@@ -570,7 +564,7 @@ async def test_a_log_append_time_topic_stamps_the_brokers_time() -> None:
 
 
 async def test_a_batch_larger_than_a_segment_is_refused() -> None:
-    broker = open_broker(ForgetfulFileSystem())
+    broker = open_broker()
     await with_topic(broker, segment_bytes=2048)
     [result] = await append(broker, batch(b"x" * 3000))
     assert isinstance(result.error, errors.RecordListTooLargeError)
@@ -633,7 +627,7 @@ async def test_a_topic_that_finds_no_room_leaves_no_trace(broker: Broker) -> Non
 
 
 async def test_deletion_can_be_switched_off() -> None:
-    broker = open_broker(ForgetfulFileSystem(), "delete.topic.enable=false")
+    broker = open_broker(None, "delete.topic.enable=false")
     await with_topic(broker)
     with pytest.raises(errors.PolicyViolationError):
         await broker.delete_topic(messages.DeleteTopicRequest("t"))

@@ -8,7 +8,7 @@ from seglog_broker.api.index_density import SMALLEST_BATCH, why_index_fills_firs
 from seglog_broker.config import TopicConfig
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import CreateTopicRequest
-from tests.broker.api.test_broker import open_broker
+from tests.broker.brokers import open_broker
 from tests.logs import LogOnDisk, batch
 
 

@@ -6,23 +6,17 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_response import GAPS_MAX
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest, FetchResult, Gap
-from tests.logs import ManualClock, add_bytes, flip_bit
+from tests.broker.brokers import open_broker
+from tests.logs import add_bytes, flip_bit
 
 LOG = "/data/t-0/00000000000000000000.log"
-
-
-def open_broker(fs: ForgetfulFileSystem) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return Broker.open(config, fs, ManualClock(), InlineOffload())
 
 
 async def with_batches(*bases: int, compacted_before: int = 0) -> tuple[Broker, PartitionLog]:

@@ -8,27 +8,21 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.listeners.request_errors import count_errors
 from seglog_broker.runtime import metrics
 from seglog_broker.runtime.metrics import Metrics, StallWatch
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from tests.appends import append_request
+from tests.broker.brokers import open_broker
 from tests.logs import ManualClock, batch
 from tests.support import REPOSITORY
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
-
-
-def open_broker(offload: Offload | None = None, *flags: str) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return Broker.open(config, ForgetfulFileSystem(), ManualClock(), offload or InlineOffload())
 
 
 async def append(broker: Broker, *batches: bytes, ack: messages.Ack = "os") -> None:
@@ -132,7 +126,7 @@ class SlowDisk(InlineOffload):
 
 
 async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:
-    broker = open_broker(SlowDisk(0.5, 2, 1))
+    broker = open_broker(offload=SlowDisk(0.5, 2, 1))
     await broker.create_topic(messages.CreateTopicRequest("t", 1))
     longest = []
     for _ in range(3):

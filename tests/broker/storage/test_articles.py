@@ -4,15 +4,9 @@ import pytest
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
 from tests.logs import LogOnDisk, batch, batch_of_size, read_all, verify
-
-
-def _double(disk: LogOnDisk) -> ForgetfulFileSystem:
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
 
 
 def _thousand_record_log() -> LogOnDisk:
@@ -69,7 +63,7 @@ def test_offset_1191_is_found_through_its_neighbours() -> None:
 def test_offset_1800_touches_only_the_files_of_segment_1500() -> None:
     disk = _thousand_record_log()
     disk.reopen()
-    double = _double(disk)
+    double = disk.double
     double.reads.clear()
     found = disk.log.read(1800, 10_000)
     assert found is not None
@@ -87,7 +81,7 @@ def test_offset_0_and_the_last_offset_are_read() -> None:
 
 def test_at_the_end_there_is_nothing_and_no_index_is_touched() -> None:
     disk = _thousand_record_log()
-    double = _double(disk)
+    double = disk.double
     double.reads.clear()
     assert disk.log.read(2100, 10_000) is None
     assert double.reads == []
@@ -95,7 +89,7 @@ def test_at_the_end_there_is_nothing_and_no_index_is_touched() -> None:
 
 def test_beyond_the_end_is_refused_before_any_index_is_touched() -> None:
     disk = _thousand_record_log()
-    double = _double(disk)
+    double = disk.double
     double.reads.clear()
     with pytest.raises(OffsetOutOfRangeError) as caught:
         disk.log.read(2101, 10_000)

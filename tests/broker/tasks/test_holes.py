@@ -5,15 +5,14 @@ from collections.abc import Mapping
 import pytest
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.server import TASKS
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.segment.segment_ends import holes_between
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
 from tests.appends import append_request
-from tests.logs import ManualClock, batch_of_size, flip_bit
+from tests.broker.brokers import open_broker
+from tests.logs import batch_of_size, flip_bit
 
 _CONFIG: Mapping[str, str | int | float] = {
     "segment.bytes": 1024,
@@ -23,17 +22,12 @@ _CONFIG: Mapping[str, str | int | float] = {
 }
 
 
-def _open(fs: ForgetfulFileSystem) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return Broker.open(config, fs, ManualClock(), InlineOffload())
-
-
 async def _written(
     batches: int = 43, *, clean: bool = True, config: Mapping[str, str | int | float] = _CONFIG
 ) -> Broker:
     """A stopped log directory with segments of ten batches of one record."""
     fs = ForgetfulFileSystem()
-    broker = _open(fs)
+    broker = open_broker(fs)
     await broker.create_topic(CreateTopicRequest("t", 1, dict(config)))
     for number in range(batches):
         data = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + number)))
@@ -60,7 +54,7 @@ def _unlink(broker: Broker, base: int) -> ForgetfulFileSystem:
 async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(clean: bool, gone: list[int]) -> None:
     before = await _written(clean=clean)
     [fs, *_] = [_unlink(before, base) for base in gone]
-    broker = _open(fs)
+    broker = open_broker(fs)
     await TASKS["hole search"](broker)
     damaged = broker.partitions["t", 0].log.state.damaged
     missing = {offset for d in damaged if d.reason == "missing" for offset in range(d.start_offset, d.end_offset)}
@@ -72,7 +66,7 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
         assert result.gaps
         assert (result.gaps[0].start, result.gaps[0].reason) == (gone[0], "missing")
     broker.close()
-    again = _open(fs)
+    again = open_broker(fs)
     assert again.partitions["t", 0].log.state.damaged == damaged, "remembered"
     await TASKS["hole search"](again)
     assert again.partitions["t", 0].log.state.damaged == damaged, "and noted once"
@@ -81,7 +75,7 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
 async def test_no_hole_is_reported_in_a_complete_log() -> None:
     before = await _written()
     assert isinstance(before.fs, ForgetfulFileSystem)
-    broker = _open(before.fs)
+    broker = open_broker(before.fs)
     await TASKS["hole search"](broker)
     assert broker.hello().problems == []
     assert broker.partitions["t", 0].log.state.damaged == []
@@ -91,7 +85,7 @@ async def test_in_a_compacted_log_no_hole_is_reported() -> None:
     before = await _written(43)
     fs = _unlink(before, 10)
     write_file_atomically(fs, "/data/cleaner-offset-checkpoint", b"0\n1\nt 0 20\n")
-    broker = _open(fs)
+    broker = open_broker(fs)
     await TASKS["hole search"](broker)
     assert broker.partitions["t", 0].log.state.damaged == []
 

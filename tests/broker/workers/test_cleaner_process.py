@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from seglog_broker.workers.jobs import CLEANING
 from seglog_broker.workers.messages import WorkerError, request_line
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log, run
-from tests.processes import clean_environment, told_of_nonsense, worker, workers
+from tests.processes import told_of_nonsense, worker, workers
 
 
 @pytest.fixture
@@ -37,18 +36,6 @@ def stuck_log(log: Log) -> Log:
     log.fs.rename(log.path(0), log.path(0, ".aside"))
     os.mkfifo(log.path(0))
     return log
-
-
-@pytest.fixture(autouse=True)
-def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-
-
-@pytest.fixture(autouse=True)
-def _no_process_left() -> Iterator[None]:
-    before = workers("cleaner")
-    yield
-    assert workers("cleaner") == before
 
 
 async def run_cleaner(job: CleaningJob) -> CleaningResult:

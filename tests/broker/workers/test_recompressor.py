@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules
 from seglog_broker.storage.log.recompression import Recompression, recompress
@@ -24,8 +23,9 @@ from seglog_protocol.errors import OutOfResourcesError, SeglogError
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, iter_batches, parse_header, seal_batch, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
+from tests.broker.brokers import open_broker
 from tests.broker.listeners.fake_broker import serving
-from tests.logs import ManualClock, contents
+from tests.logs import contents
 from tests.processes import workers
 from tests.support import examples
 
@@ -109,11 +109,6 @@ class CountingOffload(InlineOffload):
         return await super().recompress(batch, wanted, rules)
 
 
-def open_broker(offload: Offload, *flags: str) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return Broker.open(config, ForgetfulFileSystem(), ManualClock(NOW), offload)
-
-
 async def with_topic(broker: Broker, **config: str | int) -> None:
     named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
     await broker.create_topic(messages.CreateTopicRequest("t", 1, named))
@@ -185,7 +180,7 @@ def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
         sequence += len(records) * copies
 
     async def run() -> None:
-        broker = open_broker(InlineOffload())
+        broker = open_broker()
         await with_topic(
             broker,
             compression_type=NAMES[target],
@@ -221,7 +216,7 @@ def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
 @pytest.mark.parametrize("level", [1, 9])
 async def test_a_batch_that_has_the_codec_stays_whatever_its_level(level: int) -> None:
     offload = CountingOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await with_topic(broker, compression_type="gzip", compression_gzip_level=5)
     text = b" ".join(b"%d" % number for number in range(30_000))
     batch = encode_batch([(NOW, b"k", text, ())], codec=Codec.GZIP, level=level)
@@ -234,7 +229,7 @@ async def test_a_batch_that_has_the_codec_stays_whatever_its_level(level: int) -
 
 async def test_the_level_of_the_topic_is_used_and_only_large_batches_go_to_a_process() -> None:
     offload = CountingOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await with_topic(broker, compression_type="gzip", compression_gzip_level=5)
     text = b" ".join(b"%d" % number for number in range(30_000))
     for value, processes in ((text[:500], 0), (text, 1)):
@@ -249,7 +244,7 @@ async def test_the_level_of_the_topic_is_used_and_only_large_batches_go_to_a_pro
 
 async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
     offload = CountingOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await with_topic(broker)
     request, payload = request_of(LARGE)
     assert broker.is_plain(request, view(payload))
@@ -264,7 +259,7 @@ async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
 
 
 async def test_the_setting_of_the_broker_holds_for_topics_without_one() -> None:
-    broker = open_broker(InlineOffload(), "compression.type=lz4")
+    broker = open_broker(None, "compression.type=lz4")
     await with_topic(broker)
     await append(broker, SMALL, LARGE)
     assert [header.codec for header, _ in stored(broker)] == [Codec.LZ4, Codec.LZ4]
@@ -273,7 +268,7 @@ async def test_the_setting_of_the_broker_holds_for_topics_without_one() -> None:
 
 async def test_a_repeated_batch_is_recognised_and_one_out_of_order_refused_before_any_work() -> None:
     offload = CountingOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await with_topic(broker, compression_type="zstd")
     first, second, far = (
         encode_batch([(NOW, b"k", bytes(100_000), ())], producer_id=5, producer_epoch=0, base_sequence=sequence)
@@ -296,7 +291,7 @@ async def test_a_repeated_batch_is_recognised_and_one_out_of_order_refused_befor
 
 @pytest.mark.parametrize("value_size", [100, 100_000])
 async def test_records_are_checked_before_they_are_compressed(value_size: int) -> None:
-    broker = open_broker(InlineOffload())
+    broker = open_broker()
     await with_topic(broker, compression_type="zstd", cleanup_policy="compact")
     keyless = encode_batch([(NOW, None, bytes(value_size), ())])
     keyed = encode_batch([(NOW, b"k", bytes(value_size), ())])
@@ -309,7 +304,7 @@ async def test_records_are_checked_before_they_are_compressed(value_size: int) -
 
 
 async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() -> None:
-    broker = open_broker(InlineOffload())
+    broker = open_broker()
     await with_topic(broker, compression_type="uncompressed", max_message_bytes=50_000)
     opens_to_much = encode_batch([(NOW, b"k", bytes(60_000), ())], codec=Codec.ZSTD)
     whole = [encode_batch([(NOW, b"k", os.urandom(size), ())], codec=Codec.LZ4) for size in (10, 30_000)]
@@ -325,7 +320,7 @@ async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() 
 
 async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_recompressed_and_others_are_served() -> None:
     offload = CountingOffload(is_held=True)
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await with_topic(broker, compression_type="zstd")
     async with serving(broker) as served:
         peer, other = await served.greeted(), await served.greeted()
@@ -349,7 +344,7 @@ async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_recompr
 @pytest.mark.parametrize("what", ["deleted", "another codec", "no codec", "smaller"])
 async def test_changes_of_the_topic_while_a_batch_is_recompressed_take_effect(what: str) -> None:
     offload = CountingOffload(is_held=True)
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await with_topic(broker, compression_type="zstd")
     request, payload = request_of(LARGE)
     pending = append_request(broker, request, view(payload))
@@ -377,7 +372,7 @@ async def test_changes_of_the_topic_while_a_batch_is_recompressed_take_effect(wh
 
 
 async def test_many_small_batches_are_recompressed_in_turns_with_others() -> None:
-    broker = open_broker(InlineOffload())
+    broker = open_broker()
     await with_topic(broker, compression_type="snappy")
     batches = [encode_batch([(NOW, None, b"%d" % number, ())]) for number in range(200)]
     request, payload = request_of(*batches)

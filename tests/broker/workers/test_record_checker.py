@@ -8,16 +8,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import EFFORT_OF_NEXT
 from seglog_broker.api.turns import EFFORT_A_TURN
-from seglog_broker.config import load_config
 from seglog_broker.partitions import cold_reads
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log import batch_checks
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
@@ -26,8 +23,8 @@ from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, Ou
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from seglog_protocol.records import Record
 from tests.appends import append_request
+from tests.broker.brokers import open_broker
 from tests.broker.listeners.fake_broker import serving
-from tests.logs import ManualClock
 from tests.processes import workers
 
 KEYED: Final = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
@@ -133,11 +130,6 @@ class HeldOffload(InlineOffload):
         await super().check_records(batch, rules)
 
 
-def open_broker(offload: Offload) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return Broker.open(config, ForgetfulFileSystem(), ManualClock(), offload)
-
-
 def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRequest, bytes]:
     return messages.AppendRequest(
         [messages.AppendPartition(topic, 0, len(batch)) for batch in batches], "os"
@@ -146,7 +138,7 @@ def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRe
 
 async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked_and_others_are_served() -> None:
     offload = HeldOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
     async with serving(broker) as served:
         peer, other = await served.greeted(), await served.greeted()
@@ -169,7 +161,7 @@ async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked
 @pytest.mark.parametrize("what", ["deleted", "altered", "refused"])
 async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: str) -> None:
     offload = HeldOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
     request, payload = request_of(bomb(None if what == "refused" else b"k"))
     pending = append_request(broker, request, memoryview(bytearray(payload)))
@@ -191,7 +183,7 @@ async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: s
 
 
 async def test_many_batches_are_written_in_turns_with_others_and_in_their_order() -> None:
-    broker = open_broker(InlineOffload())
+    broker = open_broker()
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     batches = [encode_batch([(-1, None, b"%d" % number, ())]) for number in range(1000)]
     request, payload = request_of(*batches, topic="plain")
@@ -233,7 +225,7 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
     codec: Codec, value_size: int, is_searched: int
 ) -> None:
     offload = CountingOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     batch = encode_batch([(time, b"k", bytes(value_size), ()) for time in (10, 20, 30)], codec=codec)
     request, payload = request_of(batch, topic="plain")
@@ -257,7 +249,7 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
 
 async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_reads, "FOUND_MAX", 3)
-    broker = open_broker(CountingOffload())
+    broker = open_broker(offload=CountingOffload())
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
     request, payload = request_of(bytes(encode_batch(records)), topic="plain")
@@ -274,7 +266,7 @@ async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_o
 ) -> None:
     monkeypatch.setattr(cold_reads, "SEARCHES_MAX", 3)
     offload = CountingOffload()
-    broker = open_broker(offload)
+    broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     for _ in range(5):
         batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))

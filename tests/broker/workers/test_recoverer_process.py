@@ -24,7 +24,7 @@ from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from tests.logs import TOPIC_ID, append_one, batch_of_size
-from tests.processes import clean_environment, told_of_nonsense, workers
+from tests.processes import told_of_nonsense, workers
 
 _FS = PosixFileSystem()
 _BATCHES = 100
@@ -48,17 +48,6 @@ def directory(tmp_path: Path) -> str:
 def job(directory: str) -> RecoveryJob:
     size = unread_tail(_FS, directory, 0).size
     return RecoveryJob(directory, size, 0, 0, 0, 10_485_760, 4096, 86_400_000)
-
-
-@pytest.fixture(autouse=True)
-def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-
-
-@pytest.fixture(autouse=True)
-def _no_process_left() -> Iterator[None]:
-    yield
-    assert not workers("recoverer")
 
 
 @contextmanager

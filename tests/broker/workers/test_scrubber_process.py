@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
-from tests.processes import clean_environment, told_of_nonsense, workers
+from tests.processes import told_of_nonsense, workers
 
 
 @pytest.fixture
@@ -34,17 +33,6 @@ def log(tmp_path: Path) -> Log:
 def job(log: Log, number: int = 0) -> ScrubJob:
     base, following = [*log.bases, log.end][number : number + 2]
     return ScrubJob(log.directory, base, following, 4096, 10_485_760, is_adopted=False, bytes_per_second=1 << 30)
-
-
-@pytest.fixture(autouse=True)
-def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-
-
-@pytest.fixture(autouse=True)
-def _no_process_left() -> Iterator[None]:
-    yield
-    assert not workers("scrubber")
 
 
 async def test_a_scrubber_process_gives_the_same_results_as_the_function(log: Log) -> None:

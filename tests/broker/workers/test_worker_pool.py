@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from seglog_broker.workers.kinds import JobKind, Tools
 from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
-from tests.processes import clean_environment, workers
+from tests.processes import workers
 
 KEYED = CheckJob(needs_key=True, earliest=None, before_max_ms=0, latest=2**63 - 1)
 BATCH = encode_batch([(10, b"k", b"v" * 100_000, ()), (20, b"k", b"v", ())])
@@ -64,17 +63,6 @@ class _Dealt:
 
 
 _DEAL = JobKind("deal", _Wish, _Dealt, lambda *_: _Dealt("n", bytearray()))
-
-
-@pytest.fixture(autouse=True)
-def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-
-
-@pytest.fixture(autouse=True)
-def _no_process_left() -> Iterator[None]:
-    yield
-    assert not workers("record_checker")
 
 
 @pytest.fixture

@@ -41,15 +41,6 @@ def _filled(count: int = 30, *, segment_bytes: int = 1000, interval: int = 250) 
     return disk
 
 
-def _double(disk: logs.LogOnDisk) -> ForgetfulFileSystem:
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
-
-
-def _bases(log: PartitionLog) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
-
-
 def _lives(disk: logs.LogOnDisk) -> Iterator[PartitionLog]:
     """The open log, then the log after a clean stop, then after a kill."""
     yield disk.log
@@ -79,7 +70,7 @@ def test_a_batch_gets_the_next_offsets_and_the_current_epoch_and_nothing_else_ch
 def test_a_segment_that_becomes_exactly_full_does_not_roll() -> None:
     disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
     assert [disk.append_batch(logs.batch_of_size(100)).rolled for _ in range(4)] == [None, None, None, RollReason.SIZE]
-    assert _bases(disk.log) == [0, 3]
+    assert logs.bases_of(disk.log) == [0, 3]
 
 
 def test_one_byte_more_than_fits_rolls() -> None:
@@ -185,7 +176,7 @@ def test_an_index_with_room_for_nothing_gives_a_segment_for_each_batch_and_no_lo
     disk = logs.LogOnDisk(TopicConfig(index_interval_bytes=0, segment_index_bytes=12))
     rolled = [disk.append(b"value", timestamp=1000 + number).rolled for number in range(3)]
     assert rolled == [None, RollReason.TIME_INDEX_FULL, RollReason.TIME_INDEX_FULL]
-    assert _bases(disk.log) == [0, 1, 2]
+    assert logs.bases_of(disk.log) == [0, 1, 2]
     assert len(logs.read_all(disk.reopen())) == 3
     logs.verify(disk.fs, disk.log)
 
@@ -204,7 +195,7 @@ def test_an_offset_that_no_index_entry_can_hold_rolls_and_the_gap_is_read_over()
     assert disk.log.log_end_offset == INT32_MAX + 1
     assert disk.append(b"third") == Appended(INT32_MAX + 1, INT32_MAX + 1, RollReason.OFFSET_RANGE)
     for log in _lives(disk):
-        assert _bases(log) == [0, INT32_MAX + 1]
+        assert logs.bases_of(log) == [0, INT32_MAX + 1]
         assert [record.offset for record in logs.read_all(log)] == [0, 1, INT32_MAX + 1]
         found = log.read(1000, 1)
         assert found is not None
@@ -217,7 +208,7 @@ def test_an_offset_range_of_one_more_rolls_before_the_batch() -> None:
     disk.append(b"first")
     disk.append(b"second")
     assert disk.append_batch(_sparse_batch(INT32_MAX - 1)) == Appended(2, INT32_MAX + 1, RollReason.OFFSET_RANGE)
-    assert _bases(disk.log) == [0, 2]
+    assert logs.bases_of(disk.log) == [0, 2]
 
 
 def test_a_roll_closes_the_old_segment_trimmed_and_begins_the_new_one_with_its_files() -> None:
@@ -237,7 +228,7 @@ def test_a_restart_with_a_smaller_segment_size_rolls_at_once() -> None:
     disk.config = TopicConfig(segment_bytes=500)
     disk.reopen()
     assert disk.append_batch(logs.batch_of_size(100)).rolled is RollReason.SIZE
-    assert _bases(disk.log) == [0, 9]
+    assert logs.bases_of(disk.log) == [0, 9]
 
 
 def test_the_broker_remembers_when_it_last_appended() -> None:
@@ -260,13 +251,13 @@ def test_the_broker_remembers_when_it_last_appended() -> None:
 def test_a_failed_append_leaves_the_log_as_it_was(code: int, short: int) -> None:
     disk = _filled(5)
     before = logs.contents(disk.fs)
-    _double(disk).inject(Fault("pwritev", ".log", short=short))
-    _double(disk).inject(Fault("pwritev", ".log", error=code, nth=2))
+    disk.double.inject(Fault("pwritev", ".log", short=short))
+    disk.double.inject(Fault("pwritev", ".log", error=code, nth=2))
     with pytest.raises(StorageError, match="could not be written"):
         disk.append_batch(logs.batch_of_size(100))
     assert logs.contents(disk.fs) == before
     assert disk.log.log_end_offset == 5
-    _double(disk).heal()
+    disk.double.heal()
     assert disk.append_batch(logs.batch_of_size(100)).base_offset == 5
     logs.verify(disk.fs, disk.log)
     logs.verify(disk.fs, disk.reopen())
@@ -274,12 +265,12 @@ def test_a_failed_append_leaves_the_log_as_it_was(code: int, short: int) -> None
 
 def test_when_a_failed_append_cannot_be_cut_back_the_partition_is_read_only_also_after_a_restart() -> None:
     disk = _filled(5)
-    _double(disk).inject(Fault("pwritev", ".log", short=50))
-    _double(disk).inject(Fault("pwritev", ".log", error=errno.EIO, nth=2))
-    _double(disk).inject(Fault("truncate", ".log", error=errno.EIO))
+    disk.double.inject(Fault("pwritev", ".log", short=50))
+    disk.double.inject(Fault("pwritev", ".log", error=errno.EIO, nth=2))
+    disk.double.inject(Fault("truncate", ".log", error=errno.EIO))
     with pytest.raises(StorageError):
         disk.append_batch(logs.batch_of_size(100))
-    _double(disk).heal()
+    disk.double.heal()
     for log in _lives(disk):
         assert [record.offset for record in logs.read_all(log)] == list(range(5))
         with pytest.raises(PartitionReadOnlyError) as caught:
@@ -292,7 +283,7 @@ def test_a_failed_fsync_is_final_and_a_later_success_proves_nothing() -> None:
     disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 5
     disk.append(b"not on the disk")
-    _double(disk).inject(Fault("fdatasync", ".log", error=errno.EIO))
+    disk.double.inject(Fault("fdatasync", ".log", error=errno.EIO))
     with pytest.raises(StorageError, match="could not be synced"):
         disk.log.flusher.flush()
     with pytest.raises(PartitionReadOnlyError):
@@ -311,34 +302,34 @@ def test_a_flush_that_cannot_open_a_file_leaves_everything_to_the_next_one() -> 
         disk.append_batch(logs.batch_of_size(100))
     for segment in disk.log.segments:
         disk.log._files.handles.forget(segment.log_path)
-    _double(disk).inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
+    disk.double.inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
     with pytest.raises(StorageError, match="EMFILE"):
         disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 0
-    _double(disk).heal()
+    disk.double.heal()
     disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 10
-    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    found = disk.double.found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in (0, 3, 6, 9)] == [300, 300, 300, 100]
     disk.log.release()
-    assert _double(disk).open_files == []
+    assert disk.double.open_files == []
 
 
 def test_a_checkpoint_that_cannot_save_an_index_can_be_tried_again() -> None:
     disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, index_interval_bytes=0))
     for _ in range(3):
         disk.append_batch(logs.batch_of_size(100))
-    _double(disk).inject(Fault("pwritev", "index", error=errno.ENOSPC, sticky=True))
+    disk.double.inject(Fault("pwritev", "index", error=errno.ENOSPC, sticky=True))
     assert disk.append_batch(logs.batch_of_size(100)).rolled is RollReason.SIZE
     with pytest.raises(OSError, match="ENOSPC"):
         disk.log.flusher.prepare_checkpoint()
     assert len(logs.read_all(disk.log)) == 4
-    _double(disk).heal()
+    disk.double.heal()
     flush = disk.log.flusher.prepare_checkpoint()
     assert flush.end_offset == 3
     flush.run()
     disk.log.finish_flush(flush, None)
-    assert len(_double(disk).found_after(POWER_LOSS).snapshot()[f"{logs.DIRECTORY}/{0:020d}.index"]) == 16
+    assert len(disk.double.found_after(POWER_LOSS).snapshot()[f"{logs.DIRECTORY}/{0:020d}.index"]) == 16
     logs.verify(disk.fs, disk.reopen())
 
 
@@ -347,9 +338,9 @@ def test_a_flush_covers_the_segments_before_a_roll_and_their_names() -> None:
     for _ in range(10):
         disk.append_batch(logs.batch_of_size(100))
     disk.log.flusher.flush()
-    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    found = disk.double.found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in (0, 3, 6, 9)] == [300, 300, 300, 100]
-    operations = _double(disk).operations
+    operations = disk.double.operations
     operations.clear()
     disk.append(b"next")
     disk.log.flusher.flush()
@@ -369,7 +360,7 @@ def test_very_many_segments_are_synced_a_few_at_a_time_the_oldest_first() -> Non
     flush.run()
     disk.log.finish_flush(flush, None)
     assert disk.log.durable_end_offset == flush.end_offset == SEGMENTS_PER_FLUSH_MAX
-    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    found = disk.double.found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in range(SEGMENTS_PER_FLUSH_MAX)] == [100] * SEGMENTS_PER_FLUSH_MAX
     disk.log.flusher.flush()
     assert disk.log.durable_end_offset == disk.log.log_end_offset
@@ -389,13 +380,13 @@ def test_with_few_descriptors_as_many_segments_are_synced_as_can_be_opened() -> 
     disk = _filled_with_segments(SEGMENTS_PER_FLUSH_MAX)
     for segment in disk.log.segments:
         disk.log._files.handles.forget(segment.log_path)
-    _double(disk).inject(Fault("open", _log_path(5), error=errno.EMFILE, sticky=True))
+    disk.double.inject(Fault("open", _log_path(5), error=errno.EMFILE, sticky=True))
     flush = disk.log.prepare_flush()
     assert 0 < flush.end_offset <= 5
     flush.run()
     disk.log.finish_flush(flush, None)
     assert disk.log.durable_end_offset == flush.end_offset
-    _double(disk).heal()
+    disk.double.heal()
     disk.log.flusher.flush()
     assert disk.log.durable_end_offset == SEGMENTS_PER_FLUSH_MAX
 
@@ -404,7 +395,7 @@ def test_with_few_descriptors_as_many_segments_are_synced_as_can_be_opened() -> 
 def test_a_stop_syncs_them_all(handles_max: int) -> None:
     disk = _filled_with_segments(3 * SEGMENTS_PER_FLUSH_MAX, handles_max=handles_max)
     disk.log.close()
-    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    found = disk.double.found_after(POWER_LOSS).snapshot()
     assert all(len(found[_log_path(base)]) == 100 for base in range(3 * SEGMENTS_PER_FLUSH_MAX))
 
 
@@ -434,7 +425,7 @@ def test_what_is_appended_during_a_flush_is_left_to_the_next() -> None:
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_a_roll_that_fails_hands_out_no_offset_twice(suffix: str) -> None:
     disk = _filled(10)
-    _double(disk).inject(Fault("open", f"{10:020d}{suffix}", error=errno.EMFILE))
+    disk.double.inject(Fault("open", f"{10:020d}{suffix}", error=errno.EMFILE))
     with pytest.raises(StorageError, match="could not be begun"):
         disk.append_batch(logs.batch_of_size(150))
     assert disk.log.log_end_offset == 10
@@ -451,7 +442,7 @@ def test_after_a_roll_that_failed_a_batch_that_would_still_fit_goes_to_the_new_s
     """The new segment's ``.log`` may exist already: a start would take it for the active one and append to it."""
     disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
     disk.append_batch(logs.batch_of_size(100))
-    _double(disk).inject(Fault("open", f"{1:020d}.index", error=errno.EMFILE))
+    disk.double.inject(Fault("open", f"{1:020d}.index", error=errno.EMFILE))
     with pytest.raises(StorageError):
         disk.append_batch(logs.batch_of_size(250))
     assert disk.append_batch(logs.batch_of_size(100)) == Appended(1, 1, RollReason.SIZE)
@@ -462,7 +453,7 @@ def test_after_a_roll_that_failed_a_batch_that_would_still_fit_goes_to_the_new_s
 
 def test_after_a_roll_that_failed_a_start_goes_on_at_the_same_offset() -> None:
     disk = _filled(10)
-    _double(disk).inject(Fault("open", f"{10:020d}.index", error=errno.EMFILE))
+    disk.double.inject(Fault("open", f"{10:020d}.index", error=errno.EMFILE))
     with pytest.raises(StorageError):
         disk.append_batch(logs.batch_of_size(100))
     disk.reopen()
@@ -474,7 +465,7 @@ def test_a_closed_log_holds_no_file() -> None:
     disk = _filled(30)
     logs.read_all(disk.log)
     disk.log.close()
-    assert _double(disk).open_files == []
+    assert disk.double.open_files == []
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -600,13 +591,13 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
     disk = _filled(30)
     disk.reopen()
     for operation in ("open", "pread", "stat"):
-        _double(disk).inject(Fault(operation, f"{10:020d}.log", error=errno.EIO))
+        disk.double.inject(Fault(operation, f"{10:020d}.log", error=errno.EIO))
         disk.log._files.handles.forget(_log_path(10))
         with pytest.raises(StorageError, match="could not be read"):
             logs.read_all(disk.log, 10)
-        _double(disk).heal()
+        disk.double.heal()
         disk.log.release()
-        assert _double(disk).open_files == []
+        assert disk.double.open_files == []
         disk._open(clean=True)
 
 
@@ -750,7 +741,7 @@ def test_a_time_beyond_every_record_has_no_answer_and_an_empty_log_has_none() ->
 
 def test_a_segment_without_timestamps_swallows_no_time_whatever_its_file_date() -> None:
     disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, segment_ms=_FOREVER))
-    _double(disk).now_ms = 10**15
+    disk.double.now_ms = 10**15
     for _ in range(3):
         disk.append_batch(logs.batch_of_size(100))
     disk.append(b"later", timestamp=500)
@@ -766,7 +757,7 @@ def test_a_lost_time_index_swallows_no_time_either() -> None:
     for base, content in ((0, None), (3, b"")):
         disk.fs.unlink(f"{logs.DIRECTORY}/{base:020d}.timeindex")
         if content is not None:
-            _double(disk).load({f"{logs.DIRECTORY}/{base:020d}.timeindex": content})
+            disk.double.load({f"{logs.DIRECTORY}/{base:020d}.timeindex": content})
     log = disk._open(clean=True)
     assert [_answer(log, 100 * number - 50) for number in range(1, 9)] == [(100 * n, n) for n in range(1, 9)]
 
@@ -777,9 +768,9 @@ def test_a_time_lookup_opens_only_the_segment_that_answers() -> None:
         disk.append_batch(logs.batch_of_size(100, timestamp=100 * number))
     disk.reopen()
     assert _answer(disk.log, 1250) == (1300, 13)  # the first one has held what the time indexes say against the log
-    _double(disk).reads.clear()
+    disk.double.reads.clear()
     assert _answer(disk.log, 1250) == (1300, 13)
-    assert {read.path for read in _double(disk).reads if read.name == "pread"} == {_log_path(12)}
+    assert {read.path for read in disk.double.reads if read.name == "pread"} == {_log_path(12)}
 
 
 def test_a_time_lookup_goes_around_damage() -> None:
@@ -842,7 +833,7 @@ def test_truncation_keeps_whole_batches_below_the_offset_and_appending_goes_on(
     disk.log.flusher.flush()
     disk.log.truncation.truncate_to(offset)
     assert disk.log.log_end_offset == end == disk.log.durable_end_offset
-    assert _bases(disk.log) == bases
+    assert logs.bases_of(disk.log) == bases
     logs.verify(disk.fs, disk.log)
     assert disk.append_batch(pair).base_offset == end
     for log in _lives(disk):
@@ -860,7 +851,7 @@ def test_truncation_below_the_first_segment_begins_anew_there() -> None:
     log = disk._open(clean=True)
     assert (log.log_start_offset, log.log_end_offset) == (0, 30)
     log.truncation.truncate_to(7)
-    assert (_bases(log), log.log_start_offset, log.log_end_offset) == ([7], 0, 7)
+    assert (logs.bases_of(log), log.log_start_offset, log.log_end_offset) == ([7], 0, 7)
     assert disk.append(b"again").base_offset == 7
     logs.verify(disk.fs, disk.reopen())
 
@@ -869,7 +860,7 @@ def test_truncation_survives_a_power_cut() -> None:
     disk = _filled(30)
     disk.log.flusher.flush()
     disk.log.truncation.truncate_to(15)
-    disk.fs = _double(disk).crash(POWER_LOSS)
+    disk.fs = disk.double.crash(POWER_LOSS)
     log = disk._open(clean=False)
     assert [record.offset for record in logs.read_all(log)] == list(range(15))
 
@@ -877,7 +868,7 @@ def test_truncation_survives_a_power_cut() -> None:
 def test_a_truncation_whose_process_is_killed_leaves_no_hole() -> None:
     disk = _filled(50)
     disk.log.flusher.flush()
-    double = _double(disk)
+    double = disk.double
     found: list[ForgetfulFileSystem] = []
     double.on_operation = lambda _: found.append(double.found_after(PROCESS_KILL))
     disk.log.truncation.truncate_to(12)

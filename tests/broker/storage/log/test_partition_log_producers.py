@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.appender import Appended
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name
@@ -29,18 +29,13 @@ def sent(producer: int, sequence: int, count: int = 1, *, epoch: int = 0, timest
 def log_on_disk(config: TopicConfig | None = None) -> LogOnDisk:
     """Whose files are written by the same clock."""
     disk = LogOnDisk(config)
-    double(disk).now_ms = disk.clock.now
+    disk.double.now_ms = disk.clock.now
     return disk
 
 
 def snapshots(disk: LogOnDisk) -> list[int]:
     found = (parse_segment_file_name(name) for name in disk.fs.list_directory(DIRECTORY))
     return sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == SNAPSHOT_SUFFIX)
-
-
-def double(disk: LogOnDisk) -> ForgetfulFileSystem:
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
 
 
 def test_a_batch_that_comes_again_is_answered_with_its_first_place_and_not_written() -> None:
@@ -66,7 +61,7 @@ def test_what_is_out_of_order_or_of_an_old_epoch_is_refused_and_changes_nothing(
 
 def test_a_failed_write_is_not_counted_so_that_its_retry_is_written() -> None:
     disk = log_on_disk()
-    double(disk).inject(Fault("pwritev", ".log", error=errno.ENOSPC))
+    disk.double.inject(Fault("pwritev", ".log", error=errno.ENOSPC))
     with pytest.raises(Exception, match="could not be written"):
         disk.append_batch(sent(1, 0))
     assert disk.append_batch(sent(1, 0)) == Appended(0, 0, None)
@@ -82,7 +77,7 @@ def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
         disk.append_batch(sent(1, 5))  # a snapshot has only the last batch
     disk.append_batch(sent(1, 7))
     disk.log.release()
-    disk.fs = double(disk).crash(PROCESS_KILL)
+    disk.fs = disk.double.crash(PROCESS_KILL)
     disk._open(clean=False)
     assert disk.append_batch(sent(1, 7)).duplicate_of is not None
     assert disk.append_batch(sent(1, 3)).base_offset == 3, "read from the log, so it has the last five"
@@ -90,7 +85,7 @@ def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
     disk.log.flusher.flush()
     disk.append_batch(sent(1, 9))
     disk.log.release()
-    disk.fs = double(disk).crash(POWER_LOSS)
+    disk.fs = disk.double.crash(POWER_LOSS)
     disk._open(clean=False)
     assert disk.append_batch(sent(1, 8)).duplicate_of is not None
     assert disk.append_batch(sent(1, 9)) == Appended(9, 9, None)
@@ -114,7 +109,7 @@ def test_a_roll_waits_for_no_disk_and_the_checkpoint_syncs_the_snapshot() -> Non
     disk = log_on_disk(TopicConfig(segment_bytes=200))
     disk.append_batch(sent(1, 0))
     disk.append_batch(sent(1, 1))
-    fs = double(disk)
+    fs = disk.double
     fs.operations.clear()
     disk.append_batch(sent(1, 2))
     rolled = [operation for operation in fs.operations if operation.name in ("fdatasync", "sync_directory")]
@@ -130,7 +125,7 @@ def test_a_roll_waits_for_no_disk_and_the_checkpoint_syncs_the_snapshot() -> Non
 
 def test_a_snapshot_that_cannot_be_written_holds_no_roll_up() -> None:
     disk = log_on_disk(TopicConfig(segment_bytes=200))
-    double(disk).inject(Fault("rename", SNAPSHOT_SUFFIX, error=errno.ENOSPC))
+    disk.double.inject(Fault("rename", SNAPSHOT_SUFFIX, error=errno.ENOSPC))
     for sequence in range(4):
         disk.append_batch(sent(1, sequence))
     disk.reopen()
@@ -219,7 +214,7 @@ class RetryingProducers(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         self.disk.log.release()
-        self.disk.fs = double(self.disk).crash(PROCESS_KILL)
+        self.disk.fs = self.disk.double.crash(PROCESS_KILL)
         self.disk._open(clean=False)
 
     @rule()
@@ -227,7 +222,7 @@ class RetryingProducers(RuleBasedStateMachine):
         """What was acked had been flushed; the rest is sent again, from the first that is gone on."""
         self.disk.log.flusher.flush()
         self.disk.log.release()
-        self.disk.fs = double(self.disk).crash(POWER_LOSS)
+        self.disk.fs = self.disk.double.crash(POWER_LOSS)
         self.disk._open(clean=False)
 
     @rule()

@@ -12,7 +12,7 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
 from seglog_protocol.record_batch import parse_header
-from tests.logs import DIRECTORY, LogOnDisk, batch_of_size, contents, flip_bit, read_all, read_around, verify
+from tests.logs import DIRECTORY, LogOnDisk, bases_of, batch_of_size, contents, flip_bit, read_all, read_around, verify
 
 DAY = 86_400_000
 
@@ -34,21 +34,12 @@ def a_log(segments: int = 3, *, batches: int = 5, retention_ms: int = -1, **conf
     return disk
 
 
-def double(disk: LogOnDisk) -> ForgetfulFileSystem:
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
-
-
 def set_time(disk: LogOnDisk, now: int) -> None:
-    disk.clock.now = double(disk).now_ms = now
+    disk.clock.now = disk.double.now_ms = now
 
 
 def append(disk: LogOnDisk, timestamp: int | None = None) -> int:
     return disk.append_batch(batch_of_size(100, disk.clock.now if timestamp is None else timestamp)).base_offset
-
-
-def bases(log: PartitionLog) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
 
 
 def offsets(log: PartitionLog) -> list[int]:
@@ -95,7 +86,7 @@ def test_an_expired_active_segment_leaves_one_empty_segment_at_the_log_end() -> 
     disk = a_log(retention_ms=1000)
     set_time(disk, disk.clock.now + 1001)
     assert expire(disk) == 3
-    assert (bases(disk.log), disk.log.size) == ([15], 0)
+    assert (bases_of(disk.log), disk.log.size) == ([15], 0)
     assert (disk.log.log_start_offset, disk.log.log_end_offset) == (15, 15)
     assert disk.log.read(15, 1000) is None
     set_time(disk, disk.clock.now + DAY)
@@ -114,7 +105,7 @@ def test_only_the_last_segment_is_young_so_all_others_go() -> None:
     disk.reopen()
     append(disk)
     assert expire(disk) == 4
-    assert (bases(disk.log), offsets(disk.log)) == ([20], [20])
+    assert (bases_of(disk.log), offsets(disk.log)) == ([20], [20])
 
 
 def test_a_compacted_log_loses_only_what_lies_below_its_log_start() -> None:
@@ -124,7 +115,7 @@ def test_a_compacted_log_loses_only_what_lies_below_its_log_start() -> None:
     assert going(disk.log) == 0
     disk.log.truncate_before(7)
     assert expire(disk) == 1
-    assert (bases(disk.log), disk.log.log_start_offset) == ([5, 10], 7), "no segment in part, and no record back"
+    assert (bases_of(disk.log), disk.log.log_start_offset) == ([5, 10], 7), "no segment in part, and no record back"
     assert offsets(disk.log) == list(range(7, 15))
 
 
@@ -198,10 +189,10 @@ def test_the_log_start_never_passes_the_log_end() -> None:
 def test_judging_segments_is_lazy() -> None:
     disk = a_log(50, batches=1, retention_ms=1000)
     disk.reopen()
-    double(disk).reads.clear()
+    disk.double.reads.clear()
     segment, verdict = next(disk.log.retention.judge_segments())
     assert (segment.base_offset, verdict.kept) == (0, Kept.AGE)
-    touched = {read.path for read in double(disk).reads}
+    touched = {read.path for read in disk.double.reads}
     assert touched <= {f"{DIRECTORY}/{0:020d}{suffix}" for suffix in (".timeindex", ".index", ".log")}
 
 
@@ -232,7 +223,7 @@ def test_a_reader_of_a_deleted_segment_reads_on_also_when_its_file_is_gone() -> 
     assert parse_header(data).base_offset == 0
     slice_.release()
     disk.log.close()
-    assert double(disk).open_files == [], "nothing keeps the removed file open"
+    assert disk.double.open_files == [], "nothing keeps the removed file open"
 
 
 def test_a_log_start_inside_a_segment_stays_where_it_is_when_older_segments_go() -> None:
@@ -258,7 +249,7 @@ def test_a_flush_under_way_ends_as_if_nothing_had_happened() -> None:
     disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 16
     disk.log.close()
-    assert double(disk).open_files == []
+    assert disk.double.open_files == []
 
 
 def test_dirty_segments_may_go_and_what_is_left_can_be_flushed() -> None:
@@ -277,24 +268,24 @@ def test_dirty_segments_may_go_and_what_is_left_can_be_flushed() -> None:
 def test_a_full_disk_that_has_no_room_for_a_new_segment_loses_the_old_ones_all_the_same() -> None:
     disk = a_log(retention_ms=1000)
     set_time(disk, disk.clock.now + 1001)
-    double(disk).inject(Fault("open", f"{15:020d}.index", error=errno.ENOSPC, sticky=True))
+    disk.double.inject(Fault("open", f"{15:020d}.index", error=errno.ENOSPC, sticky=True))
     doomed = disk.log.truncation.drop_oldest(going(disk.log))
     assert doomed.base_offsets == (0, 5)
-    assert (bases(disk.log), offsets(disk.log)) == ([10], [10, 11, 12, 13, 14])
+    assert (bases_of(disk.log), offsets(disk.log)) == ([10], [10, 11, 12, 13, 14])
     before = contents(disk.fs)
     with pytest.raises(StorageError, match="a new segment could not be begun"):
         disk.log.truncation.drop_oldest(going(disk.log))
     assert contents(disk.fs) == before
     assert offsets(disk.log) == [10, 11, 12, 13, 14]
-    double(disk).heal()
+    disk.double.heal()
     assert disk.append_batch(batch_of_size(100)).rolled is RollReason.RETENTION, "what was begun is ended first"
     verify(disk.fs, disk.log)
-    assert bases(disk.log) == [10, 15]
+    assert bases_of(disk.log) == [10, 15]
 
 
 def test_an_index_that_could_not_be_saved_does_not_matter_when_its_segment_goes() -> None:
     disk = a_log(retention_ms=1000)
-    double(disk).inject(Fault("pwritev", f"{10:020d}.timeindex", error=errno.EIO))
+    disk.double.inject(Fault("pwritev", f"{10:020d}.timeindex", error=errno.EIO))
     disk.log.truncation.drop_oldest(3).set_aside()
     flush = disk.log.flusher.prepare_checkpoint()
     flush.run()
@@ -348,7 +339,7 @@ def test_where_a_start_would_begin_is_known_for_each_drop_by_itself() -> None:
     assert disk.log.truncation.first_base_on_disk == 0
     first = disk.log.truncation.drop_oldest(1)
     assert disk.log.truncation.first_base_on_disk == 0
-    double(disk).inject(Fault("rename", f"{0:020d}.log", error=errno.EIO))
+    disk.double.inject(Fault("rename", f"{0:020d}.log", error=errno.EIO))
     with pytest.raises(OSError):
         first.set_aside()
     second = disk.log.truncation.drop_oldest(1)
@@ -382,7 +373,7 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
         assert state is not None
         state.run()
         ends: list[int] = []
-        fs = double(disk)
+        fs = disk.double
 
         def crash_here(_: object, fs: ForgetfulFileSystem = fs, seed: int = seed, ends: list[int] = ends) -> None:
             found = LogOnDisk.__new__(LogOnDisk)
@@ -404,13 +395,13 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
 def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over() -> None:
     disk = a_log(4)
     doomed = disk.log.truncation.drop_oldest(3)
-    double(disk).inject(Fault("rename", f"{10:020d}.index", error=errno.EIO))
+    disk.double.inject(Fault("rename", f"{10:020d}.index", error=errno.EIO))
     with pytest.raises(OSError):
         doomed.set_aside()
     disk.log.release()
-    disk.fs = double(disk).crash(PROCESS_KILL)
+    disk.fs = disk.double.crash(PROCESS_KILL)
     disk._open(clean=False, log_start=15)
-    assert bases(disk.log) == [15], "the orphaned index is gone"
+    assert bases_of(disk.log) == [15], "the orphaned index is gone"
     assert disk.log.state.damaged == []
     assert files(disk) == {
         *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
@@ -428,7 +419,7 @@ def test_what_could_not_be_set_aside_is_taken_by_the_log_start_after_a_restart()
     verdicts = [verdict.rule for _, verdict in disk.log.retention.judge_segments()]
     assert verdicts == [DeletionRule.LOG_START, DeletionRule.LOG_START, None, None]
     assert expire(disk) == 2
-    assert bases(disk.log) == [10, 15]
+    assert bases_of(disk.log) == [10, 15]
 
 
 def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
@@ -438,7 +429,7 @@ def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
     doomed.set_aside()
     doomed.remove()
     disk.log.release()
-    disk.fs = double(disk).crash(POWER_LOSS)
+    disk.fs = disk.double.crash(POWER_LOSS)
     disk._open(clean=False, log_start=10)
     assert offsets(disk.log) == list(range(10, 20))
     assert files(disk) - {f"{10:020d}.checksum"} == {

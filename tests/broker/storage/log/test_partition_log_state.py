@@ -21,14 +21,9 @@ def a_log() -> LogOnDisk:
     return disk
 
 
-def double(disk: LogOnDisk) -> forgetful.ForgetfulFileSystem:
-    assert isinstance(disk.fs, forgetful.ForgetfulFileSystem)
-    return disk.fs
-
-
 def saved(disk: LogOnDisk) -> PartitionState:
     """The state that a power cut now would leave."""
-    return PartitionState.load(double(disk).found_after(forgetful.POWER_LOSS), DIRECTORY)
+    return PartitionState.load(disk.double.found_after(forgetful.POWER_LOSS), DIRECTORY)
 
 
 def prepared(disk: LogOnDisk) -> StateWrite:
@@ -67,7 +62,7 @@ def test_what_is_written_is_what_was_remembered_when_the_write_was_prepared() ->
 def test_a_write_that_failed_is_prepared_again() -> None:
     disk = a_log()
     write = prepared(disk)
-    double(disk).inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
+    disk.double.inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
     with pytest.raises(OSError):
         write.run()
     disk.log.state_file.finish(written=False)
@@ -81,9 +76,9 @@ def test_an_urgent_save_waits_only_for_the_write_in_progress() -> None:
     """Two writers would write the same temporary file."""
     disk = a_log()
     write = prepared(disk)
-    double(disk).operations.clear()
+    disk.double.operations.clear()
     disk.log.state_file.mark_read_only("an fsync failed")
-    assert double(disk).operations == []
+    assert disk.double.operations == []
     write.run()
     assert saved(disk).read_only is None
     disk.log.state_file.finish(written=True)
@@ -95,7 +90,7 @@ def test_an_urgent_save_is_made_although_the_write_in_progress_fails() -> None:
     disk = a_log()
     write = prepared(disk)
     disk.log.state_file.mark_read_only("an fsync failed")
-    double(disk).inject(forgetful.Fault("fdatasync", ".tmp", error=errno.EIO))
+    disk.double.inject(forgetful.Fault("fdatasync", ".tmp", error=errno.EIO))
     with pytest.raises(OSError):
         write.run()
     disk.log.state_file.finish(written=False)
@@ -109,7 +104,7 @@ def test_a_failed_urgent_save_is_tried_again() -> None:
     write = prepared(disk)
     disk.log.state_file.mark_read_only("an fsync failed")
     write.run()
-    double(disk).inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
+    disk.double.inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
     with pytest.raises(OSError):
         disk.log.state_file.finish(written=True)
     prepared(disk).run()
@@ -139,11 +134,11 @@ def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: forget
     found: list[PartitionState] = []
 
     def crash_here(_: forgetful.Operation) -> None:
-        found.append(PartitionState.load(double(disk).found_after(policy), DIRECTORY))
+        found.append(PartitionState.load(disk.double.found_after(policy), DIRECTORY))
 
-    double(disk).on_operation = crash_here
+    disk.double.on_operation = crash_here
     write.run()
-    double(disk).on_operation = None
+    disk.double.on_operation = None
     assert found
     assert all(state in (old, disk.log.state) for state in found)
     assert saved(disk) == disk.log.state
@@ -194,9 +189,9 @@ def test_a_truncated_log_forgets_the_roll_reasons_and_times_of_removed_segments(
 
 def _rewrite(disk: LogOnDisk, name: str, content: bytes) -> None:
     path = f"{DIRECTORY}/{name}"
-    double(disk).unlink(path)
-    double(disk).sync_directory(DIRECTORY)
-    double(disk).load({path: content})
+    disk.double.unlink(path)
+    disk.double.sync_directory(DIRECTORY)
+    disk.double.load({path: content})
 
 
 def _in_epoch_two() -> LogOnDisk:

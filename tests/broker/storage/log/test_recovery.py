@@ -56,11 +56,6 @@ def _filled(count: int = 30) -> LogOnDisk:
     return disk
 
 
-def _double(disk: LogOnDisk) -> ForgetfulFileSystem:
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
-
-
 def _restarted(disk: LogOnDisk, hurt: Callable[[], object] = lambda: None, *, recovery_point: int = 0) -> PartitionLog:
     """The process is killed, then something happens to the files, then it starts again."""
     disk.log.release()
@@ -270,9 +265,9 @@ def test_segments_below_the_recovery_point_are_not_read() -> None:
     disk = _filled(30)
     disk.log.release()
     flip_bit(disk.fs, _path(0), 480)
-    _double(disk).reads.clear()
+    disk.double.reads.clear()
     log = disk._open(clean=False, recovery_point=20)
-    assert {read.path for read in _double(disk).reads if read.name == "pread" and read.path.endswith(".log")} == {
+    assert {read.path for read in disk.double.reads if read.name == "pread" and read.path.endswith(".log")} == {
         _path(20)
     }
     assert log.state.damaged == []
@@ -377,7 +372,7 @@ def test_a_scan_for_the_next_batch_looks_at_offsets_before_it_reads_megabytes() 
         garbage[position + 16] = 2
     disk.log.release()
     add_bytes(disk.fs, _path(0), bytes(garbage))
-    double = _double(disk)
+    double = disk.double
     double.reads.clear()
     log = disk._open(clean=False)
     assert log.log_end_offset == 3
@@ -475,7 +470,7 @@ def test_where_there_is_no_room_for_an_index_that_is_made_anew_it_is_kept_in_mem
     before = contents(disk.fs)
     cut_file(disk.fs, _path(0, ".index"), 3)
     log = disk._open(clean=True)
-    _double(disk).inject(Fault("pwritev", ".index.made.tmp", error=errno.ENOSPC))
+    disk.double.inject(Fault("pwritev", ".index.made.tmp", error=errno.ENOSPC))
     values = [record.offset for record in read_all(log)]
     assert values == list(range(27))
     assert log.segments[0].offset_index.read() == before[_path(0, ".index")]
@@ -502,7 +497,7 @@ def test_junk_as_index_is_made_anew_when_the_log_is_read(junk: bytes) -> None:
     for base in (0, 10, 20):
         for suffix in (".index", ".timeindex"):
             disk.fs.unlink(_path(base, suffix))
-            _double(disk).load({_path(base, suffix): junk})
+            disk.double.load({_path(base, suffix): junk})
     disk._open(clean=False)
     verify(disk.fs, disk.log)
     disk.log.close()
@@ -527,7 +522,7 @@ def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
     disk.log.close()
     strays = (_path(99, ".index"), _path(99, ".timeindex"), _path(99, ".txnindex"))
     others = (f"{DIRECTORY}/notes.txt", f"{DIRECTORY}/index", _path(10, ".timeindex.old"))
-    _double(disk).load(dict.fromkeys((*strays, *others), b"x"))
+    disk.double.load(dict.fromkeys((*strays, *others), b"x"))
     disk._open(clean=True)
     found = set(contents(disk.fs))
     assert not found & set(strays)
@@ -679,7 +674,7 @@ def test_a_crash_while_damage_at_the_end_is_settled_cuts_nothing_either() -> Non
 def test_after_a_clean_stop_only_the_active_segment_and_the_last_snapshot_are_opened() -> None:
     disk = _filled(200)
     disk.log.close()
-    double = _double(disk)
+    double = disk.double
     double.reads.clear()
     double.operations.clear()
     disk._open(clean=True, recovery_point=200)
@@ -694,17 +689,17 @@ def test_after_a_clean_stop_everything_up_to_the_end_is_durable() -> None:
     disk.append(b"not flushed by hand")
     disk.reopen()
     assert disk.log.durable_end_offset == 6
-    assert _double(disk).found_after(POWER_LOSS).snapshot()[_path(0)] == contents(disk.fs)[_path(0)]
+    assert disk.double.found_after(POWER_LOSS).snapshot()[_path(0)] == contents(disk.fs)[_path(0)]
 
 
 def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None:
     disk = _filled(5)
     for _ in range(10):
         disk.append_batch(batch_of_size(100))
-    disk.fs = _double(disk).crash(PROCESS_KILL)
+    disk.fs = disk.double.crash(PROCESS_KILL)
     disk._open(clean=False)
     assert disk.log.durable_end_offset == 15
-    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    found = disk.double.found_after(POWER_LOSS).snapshot()
     assert (len(found[_path(0)]), len(found[_path(10)])) == (1000, 500)
 
 
@@ -790,7 +785,7 @@ def test_records_deleted_up_to_an_end_that_a_power_cut_took_stay_deleted() -> No
     for number in range(3):
         disk.append(b"%d" % number)
     disk.log.truncate_before(28)
-    disk.fs = _double(disk).crash(POWER_LOSS)
+    disk.fs = disk.double.crash(POWER_LOSS)
     log = disk._open(clean=False, log_start=28)
     assert (log.log_start_offset, log.log_end_offset, disk.report.problems) == (28, 28, [])
     assert disk.append(b"next").base_offset == 28
@@ -801,7 +796,7 @@ def test_kafka_moves_the_first_epoch_with_the_log_start() -> None:
     disk.log.close()
     disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
     disk.fs.unlink(_EPOCHS)
-    _double(disk).load({_EPOCHS: b"0\n1\n0 14\n"})
+    disk.double.load({_EPOCHS: b"0\n1\n0 14\n"})
     log = disk._open(clean=True, log_start=14)
     assert (log.log_start_offset, disk.report.problems) == (14, [])
 
@@ -849,7 +844,7 @@ def test_a_first_segment_that_is_restored_is_read_again_and_one_more_that_is_gon
     assert _gaps(disk._open(clean=True), 4) == [(4, 20, "missing")]
     assert disk.report.problems[0].startswith("the records 0 to 19 are missing")
     disk.log.close()
-    _double(disk).load(kept)
+    disk.double.load(kept)
     log = disk._open(clean=True)
     assert disk.report.problems == []
     assert (log.state.damaged, [record.offset for record in read_all(log)]) == ([], list(range(30)))
@@ -896,7 +891,7 @@ def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_on
     log = disk._open(clean=True, log_start=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
     log.close()
-    assert _double(disk).open_files == []
+    assert disk.double.open_files == []
 
 
 def test_bytes_after_the_end_of_a_clean_stop_are_kept_and_appends_go_to_a_new_segment() -> None:
@@ -1063,7 +1058,7 @@ def test_every_start_that_was_not_clean_takes_a_new_epoch_that_is_on_disk_before
         assert disk.log.leader_epoch == number
         assert (
             f"\n{number} {disk.log.log_end_offset}\n".encode()
-            in _double(disk).found_after(POWER_LOSS).snapshot()[_EPOCHS]
+            in disk.double.found_after(POWER_LOSS).snapshot()[_EPOCHS]
         )
         disk.append(b"more")
     assert _written_epochs(disk) == b"0\n4\n0 0\n1 5\n2 6\n3 7\n"
@@ -1081,14 +1076,14 @@ def test_after_a_lost_tail_no_offset_is_written_under_the_same_epoch_again(then:
     disk = _filled(5)
     disk.append(b"written but never on the disk")
     assert disk.log.leader_epoch == 0
-    disk.fs = _double(disk).crash(POWER_LOSS)
+    disk.fs = disk.double.crash(POWER_LOSS)
     disk._open(clean=False)
     assert (disk.log.log_end_offset, disk.log.leader_epoch) == (5, 1)
     if then == "stops cleanly":
         disk.reopen()
         assert (disk.log.leader_epoch, _written_epochs(disk)) == (1, b"0\n2\n0 0\n1 5\n")
     else:
-        disk.fs = _double(disk).crash(POWER_LOSS)
+        disk.fs = disk.double.crash(POWER_LOSS)
         disk._open(clean=False)
         assert (disk.log.leader_epoch, _written_epochs(disk)) == (2, b"0\n2\n0 0\n2 5\n")
     assert disk.append(b"another record at the same offset").base_offset == 5
@@ -1100,7 +1095,7 @@ def test_the_epoch_never_falls_below_one_in_the_file_though_its_records_are_lost
     disk.log.flusher.flush()
     disk.restart_unclean()
     disk.append(b"epoch 1")
-    disk.fs = _double(disk).crash(POWER_LOSS)
+    disk.fs = disk.double.crash(POWER_LOSS)
     disk._open(clean=False)
     assert disk.log.log_end_offset == 5
     assert disk.log.leader_epoch == 2
@@ -1114,7 +1109,7 @@ def test_epochs_are_found_in_the_batches_when_the_file_is_empty() -> None:
     for clean, epoch in ((False, 3), (True, 3)):
         disk.log.close()
         disk.fs.unlink(_EPOCHS)
-        _double(disk).load({_EPOCHS: b""})
+        disk.double.load({_EPOCHS: b""})
         disk._open(clean=clean)
         assert disk.log.leader_epoch == epoch
         disk.append(b"more")
@@ -1141,7 +1136,7 @@ def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
     disk = _filled(5)
     disk.log.close()
     disk.fs.unlink(_EPOCHS)
-    _double(disk).load({_EPOCHS: b"0\n7\nnonsense\n"})
+    disk.double.load({_EPOCHS: b"0\n7\nnonsense\n"})
     log = disk._open(clean=True)
     [problem] = disk.report.problems
     assert problem.startswith("leader-epoch-checkpoint is ignored: ")

@@ -6,11 +6,10 @@ from random import Random
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import StorageError
-from tests.logs import DIRECTORY, LogOnDisk, contents, read_all, verify
+from tests.logs import DIRECTORY, LogOnDisk, bases_of, contents, read_all, verify
 
 DAY = 86_400_000
 
@@ -63,10 +62,6 @@ def set_time(disk: LogOnDisk, now: int) -> None:
     disk.fs.now_ms = now
 
 
-def bases(log: PartitionLog) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
-
-
 def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_segment_ms_and_not_before() -> None:
     disk = a_log()
     began = disk.clock.now
@@ -78,7 +73,7 @@ def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_segment_m
     assert not disk.log.roller.roll_if_idle()
     set_time(disk, began + 1001)
     assert disk.log.roller.roll_if_idle()
-    assert bases(disk.log) == [0, 2]
+    assert bases_of(disk.log) == [0, 2]
     assert disk.log.state.rolls == {0: ("idle timer", began + 1001)}
     verify(disk.fs, disk.log)
 
@@ -96,7 +91,7 @@ def test_an_empty_segment_is_never_closed_and_its_time_begins_with_its_first_app
     set_time(disk, disk.clock.now + DAY)
     assert not disk.log.roller.roll_if_idle(), "nothing has been appended since"
     assert disk.append(b"b").base_offset == 1
-    assert bases(disk.log) == [0, 1]
+    assert bases_of(disk.log) == [0, 1]
 
 
 @pytest.mark.parametrize("timestamp", [-1, 5, 2**50])
@@ -243,15 +238,15 @@ def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_app
         disk.fs.inject(Fault("open", ".timeindex", error=errno.ENOSPC))
         with pytest.raises(StorageError, match="a new segment could not be begun"):
             disk.log.roller.roll_if_idle()
-        assert bases(disk.log) == [0]
+        assert bases_of(disk.log) == [0]
         if later == "timer":
             assert disk.log.roller.roll_if_idle()
         else:
             assert disk.append(b"b").rolled is RollReason.IDLE
-        assert bases(disk.log) == [0, 1]
+        assert bases_of(disk.log) == [0, 1]
         verify(disk.fs, disk.log)
         disk.reopen()
-        assert bases(disk.log) == [0, 1]
+        assert bases_of(disk.log) == [0, 1]
 
 
 def test_a_read_only_log_is_left_as_it_is() -> None:

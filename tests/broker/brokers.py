@@ -1,0 +1,18 @@
+"""Brokers for tests: on a forgetful disk, with a clock that is moved by hand, and everything on the loop."""
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from tests.logs import ManualClock
+
+
+def open_broker(
+    fs: FileSystem | None = None, *flags: str, clock: Clock | None = None, offload: Offload | None = None
+) -> Broker:
+    """A broker with the keys of ``flags`` set; what is left out is new."""
+    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
+    return Broker.open(config, fs or ForgetfulFileSystem(), clock or ManualClock(), offload or InlineOffload())
