@@ -1,5 +1,6 @@
 """Texts that others chose, such as the names of groups and members, as they are shown in a terminal or in JSON."""
 
+from binascii import b2a_base64
 from collections.abc import Collection, Iterable
 from itertools import islice
 
@@ -20,9 +21,7 @@ def bytes_as_json(name: str, content: bytes | None) -> dict[str, str | None]:
     try:
         return {name: content.decode()}
     except UnicodeDecodeError:
-        import base64  # noqa: PLC0415 - seldom needed
-
-        return {f"{name}_base64": base64.b64encode(content).decode()}
+        return {f"{name}_base64": b2a_base64(content, newline=False).decode()}
 
 
 def shortened(text: str, most: int) -> str:

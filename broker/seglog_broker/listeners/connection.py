@@ -98,7 +98,7 @@ class Connection(Producing):
         self._acks = AckQueue(self.sender, self._wire)
         self._acks_running = False
         self._nursery: trio.Nursery | None = None
-        self._has_frames = True  # perhaps: none was found incomplete since bytes came
+        self._has_frames = True  # perhaps: true until the wire finds no whole one
         self._gathered = 0  # appends of this turn in the run
         self._gathered_bytes = 0  # of their payloads
         self.waiting_request: Any = None
@@ -290,7 +290,7 @@ class Connection(Producing):
         self.write_gathered()
         if self._wire.is_ordered and len(self._acks) and self.job is None:
             self.job = self._wait_for_acks
-        return not self.is_blocked
+        return not self.is_blocked and self._failure is None
 
     def serve_later(self, request: Any, size: int) -> None:
         """Keep a request, to be served before all others: ``take_waiting`` returns it then.
@@ -330,7 +330,9 @@ class Connection(Producing):
         if self.is_held and not self.is_over:
             with trio.CancelScope() as self._while_held:
                 await self.transport.wait_until_left()
-                if self.state is not State.STOPPING:  # a stop looks the same from here, and ends what waits
+                if (
+                    self.state is not State.STOPPING
+                ):  # `stop` shuts our side, which looks the same from here; the wire ends the wait
                     self.state = State.FINISHED
                     return
                 await trio.sleep_forever()

@@ -1,6 +1,7 @@
 """The byte stream between a connection and its peer: the only module that touches the socket of a connection.
 
-``Transport`` is a plain one. One with TLS is a subclass of it, and no other module changes.
+``Transport`` is a plain one. One with TLS would be a subclass of it; ``ReadySockets`` would have to ask it, too, for bytes
+that are decrypted and not yet taken.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ CLOSE_BYTES_MAX: Final = 256 * 1024
 """Time, and bytes, that the peer may go on sending while its connection is closed; the bytes are discarded."""
 
 CHECK_SECONDS: Final = 1
-"""The pause between two looks at a peer whose next requests wait to be read: its socket is readable all the time."""
+"""The pause between two looks at a peer whose next requests wait to be read: these keep its socket readable, so that
+readiness does not tell whether it has left."""
 
 _READ_HANGUP: Final = getattr(select, "POLLRDHUP", 0)
 """On Linux it is reported when no more will come, whatever waits to be read. Elsewhere only a reset is noticed."""

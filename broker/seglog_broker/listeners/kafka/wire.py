@@ -1,8 +1,8 @@
 """Kafka's protocol on one connection: requests in their order, responses in the same order.
 
 As in Kafka, a request is served when those before it are: one that waits, such as a long poll, holds up what follows on
-its connection. Only Produce requests overtake: each is written in its turn, together with those of other connections,
-and answered in order when its ack is reached. A fetch that waits for records does so without a task.
+its connection. Only Produce requests are served before earlier ones are answered: each is written in its turn, together
+with those of other connections, and answered in order when its ack is reached. A fetch that waits for records does so without a task.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -110,7 +110,8 @@ class KafkaWire(Wire):
             self._waiter.end()
 
     def detach(self) -> None:
-        """Forget the connection."""
+        """Forget the connection, and give back the place of its response."""
+        self._room.close()
         del self._connection
 
     def last_frame(self, _error: SeglogError) -> bytes:
