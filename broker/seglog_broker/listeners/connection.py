@@ -330,9 +330,8 @@ class Connection(Producing):
         if self.is_held and not self.is_over:
             with trio.CancelScope() as self._while_held:
                 await self.transport.wait_until_left()
-                if (
-                    self.state is not State.STOPPING
-                ):  # `stop` shuts our side, which looks the same from here; the wire ends the wait
+                # ``stop`` shuts our side, which looks the same from here; the wire ends the wait then.
+                if self.state is not State.STOPPING:
                     self.state = State.FINISHED
                     return
                 await trio.sleep_forever()

@@ -1,7 +1,7 @@
 """The byte stream between a connection and its peer: the only module that touches the socket of a connection.
 
-``Transport`` is a plain one. One with TLS would be a subclass of it; ``ReadySockets`` would have to ask it, too, for bytes
-that are decrypted and not yet taken.
+``Transport`` is a plain one. One with TLS would be a subclass of it; ``ReadySockets`` would have to ask it, too, for
+bytes that are decrypted and not yet taken.
 """
 
 import contextlib

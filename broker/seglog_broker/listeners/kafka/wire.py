@@ -2,7 +2,7 @@
 
 As in Kafka, a request is served when those before it are: one that waits, such as a long poll, holds up what follows on
 its connection. Only Produce requests are served before earlier ones are answered: each is written in its turn, together
-with those of other connections, and answered in order when its ack is reached. A fetch that waits for records does so without a task.
+with those of other connections, and answered in order when its ack is reached. A fetch that waits has no task.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
