@@ -4,7 +4,7 @@ A runtime knows no coordinator: it is given the topic, and state machines of one
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -82,11 +82,11 @@ class Runtime(Generic[MachineT]):
         self._successor = successor
         self._unwritten: dict[str, int] = {}  # key -> writes that are not durable yet
         self._owed: dict[str, dict[bytes, int]] = {}
-        """By coordinator key: the keys of records of a state machine that was replaced, and the number of replacement.
+        """By coordinator key: the keys of records of state machines that were replaced or removed; which one it was.
 
-        Their tombstones are part of whatever is written next, until that is durable.
+        Their tombstones are part of whatever is written next, until that is durable, or a record takes such a key anew.
         """
-        self._replacements = 0
+        self._removals = 0
         self._after_failure: dict[str, int] = {}  # key -> how many of these were queued before an earlier one failed
         self._waiting: dict[Waiting[Any], str] = {}  # unanswered requests, and their keys
         self._deadlines = Deadlines()
@@ -97,6 +97,11 @@ class Runtime(Generic[MachineT]):
     def now(self) -> Now:
         """This moment."""
         return Now(int(trio.current_time() * 1000), self._clock.now_ms())
+
+    @property
+    def owed(self) -> Collection[str]:
+        """The keys of state machines that were replaced or removed, and whose tombstones are not durable yet."""
+        return self._owed.keys()
 
     # --- State machines that come and go ------------------------------------------------------------------------------
 
@@ -117,21 +122,28 @@ class Runtime(Generic[MachineT]):
         del records[count:]
         self.machines[key].delete()
         self.machines[key] = made
-        self._replacements += 1
-        tombstones = {encode_key(record): self._replacements for record in records[count:]}
-        self._owed.setdefault(key, {}).update(tombstones)
+        self._owe(key, records[count:])
         records += of_made
         return made
 
-    def remove(self, key: str) -> list[Encoded | Record]:
-        """Remove a state machine. Returns the tombstones of its records, which are not appended here."""
-        self.machines.pop(key).delete()
-        self.schedule(key)
-        records, self.decision.records = self.decision.records, []
-        self.decision.replies = []  # of what is gone
-        tombstones = list(self._with_owed(key, records))
-        self._owed.pop(key, None)
-        return tombstones
+    def remove(self, key: str) -> Waiting[None]:
+        """Remove a state machine, if there is one, and append all tombstones that are owed. Wait for what is returned.
+
+        What the next one of this key writes comes behind them. Where they cannot be written, they stay owed.
+        """
+        machine = self.machines.pop(key, None)
+        if machine is not None:
+            machine.delete()
+            self._owe(key, self.decision.records)
+            self.decision.records, self.decision.replies = [], []  # the replies are of what is gone
+            self.schedule(key)
+        removed: Waiting[None] = Waiting()
+        self._append(key, self._with_owed(key, ()), [(removed, None)])
+        return removed
+
+    def _owe(self, key: str, tombstones: Iterable[Record]) -> None:
+        self._removals += 1
+        self._owed.setdefault(key, {}).update((encode_key(record), self._removals) for record in tombstones)
 
     def drop_if_unused(self, key: str) -> None:
         """Remove a state machine about which nothing was ever decided, and which waits for nothing."""
@@ -185,21 +197,29 @@ class Runtime(Generic[MachineT]):
         records, replies = self.decision.records, self.decision.replies
         self.decision.records, self.decision.replies = [], []
         if records or key in self._unwritten:
-            self._unwritten[key] = self._unwritten.get(key, 0) + 1
-            owed = dict(self._owed.get(key, ())) if records else {}
-            then = partial(self._note_written, key, replies, owed)
-            self._topic.append(key, self._with_owed(key, records) if records else (), then)
+            self._append(key, self._with_owed(key, records) if records else (), replies)
         else:
             for answer, result in replies:
                 answer(result)
 
+    def _append(self, key: str, records: Sequence[Encoded | Record], replies: Sequence[tuple[Answer, Any]]) -> None:
+        """Append records, with all tombstones that are owed, and send the replies when they are durable."""
+        self._unwritten[key] = self._unwritten.get(key, 0) + 1
+        owed = dict(self._owed.get(key, ())) if records else {}
+        self._topic.append(key, records, partial(self._note_written, key, replies, owed))
+
     def _with_owed(self, key: str, records: Sequence[Record]) -> Sequence[Encoded | Record]:
         """``records``, after the tombstones that are owed and do not stand among them."""
         owed = self._owed.get(key)
-        if not owed:
+        if owed is None:
             return records
-        there = set(map(encode_key, records))
-        return [*((deleted, None) for deleted in owed if deleted not in there), *records]
+        last = {encode_key(record): record for record in records}
+        for of_record, record in last.items():
+            if record.value is not None:
+                owed.pop(of_record, None)  # a tombstone must not come behind it
+        if not owed:
+            del self._owed[key]
+        return [*((deleted, None) for deleted in owed if deleted not in last), *records]
 
     async def written(self, key: str) -> None:
         """Carry out what was decided, and return when it is durable. Raises CoordinatorNotAvailableError."""
@@ -233,8 +253,8 @@ class Runtime(Generic[MachineT]):
     ) -> None:
         """Send the replies that waited for a write, of which the tombstones ``deleted`` were part."""
         if deleted and error is None and (owed := self._owed.get(key)) is not None:
-            for of_record, replacement in deleted.items():
-                if owed.get(of_record) == replacement:
+            for of_record, removal in deleted.items():
+                if owed.get(of_record) == removal:
                     del owed[of_record]
             if not owed:
                 del self._owed[key]

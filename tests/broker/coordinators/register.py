@@ -112,11 +112,7 @@ class Registers:
 
     async def _drop_zero(self, name: str) -> None:
         if self.runtime.machines[name].is_unused:
-            waiting: Waiting[None] = Waiting()
-            self.topic.append(
-                name, self.runtime.remove(name), lambda error: waiting(None) if error is None else waiting.fail(error)
-            )
-            await waiting.wait()
+            await self.runtime.remove(name).wait()
 
     async def add(self, name: str, number: int) -> int:
         """Add to a register, which is made where there is none. The sum, once it is durable."""

@@ -200,7 +200,7 @@ class OffsetExpiry:
         self._clock_trust = clock_trust
         self._warned: dict[str, int] = {}  # group -> the moment that the log named
         self._deletes = True
-        self._sweep = Sweep(lambda: {*runtime.machines, *offsets.committed}, self._clean, reads)
+        self._sweep = Sweep(lambda: {*runtime.machines, *runtime.owed, *offsets.committed}, self._clean, reads)
 
     async def run(self) -> None:
         """Sweep every ``offsets.retention.check.interval.ms``, until cancelled.
@@ -268,8 +268,9 @@ class OffsetExpiry:
             return False
         self._warned.pop(group, None)
         self._offsets.committed.end(group)
-        if known is not None and self._runtime.machines.get(group) is known and known.deadline_ms is None:
-            await self._offsets.forget(group, (), self._runtime.remove(group))
+        is_over = group in self._runtime.owed if known is None else known.deadline_ms is None
+        if is_over and self._runtime.machines.get(group) is known:
+            await self._runtime.remove(group).wait()
             log.info("group_expired", group=group)
         return True
 

@@ -25,7 +25,6 @@ from seglog_broker.coordinators.groups.records import encode_commit, encode_tomb
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.runtime import Runtime, Waiting
-from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -338,23 +337,16 @@ class OffsetService:
         await self.forget(group, list(forgotten))
         return results
 
-    async def forget(self, group: str, keys: Sequence[Key], more: Sequence[Encoded | Record] = ()) -> None:
-        """Forget offsets, and write ``more`` with that; return when it is durable.
-
-        Raises CoordinatorNotAvailableError.
-        """
+    async def forget(self, group: str, keys: Sequence[Key]) -> None:
+        """Forget offsets; return when that is durable. Raises CoordinatorNotAvailableError."""
         for begin in range(0, len(keys), OFFSETS_A_WRITE):
             if begin:
                 await self._reads.turn()
             some = keys[begin : begin + OFFSETS_A_WRITE]
-            await self._forget_some(group, some, [encode_tombstone(group, key) for key in some])
-        if more:
-            await self._forget_some(group, (), more)
-
-    async def _forget_some(self, group: str, keys: Sequence[Key], records: Sequence[Encoded | Record]) -> None:
-        waiting: Waiting[None] = Waiting()
-        self._topic.append(group, records, partial(self._note_forgotten, group, keys, waiting))
-        await waiting.wait()
+            waiting: Waiting[None] = Waiting()
+            tombstones = [encode_tombstone(group, key) for key in some]
+            self._topic.append(group, tombstones, partial(self._note_forgotten, group, some, waiting))
+            await waiting.wait()
 
     def _note_forgotten(
         self, group: str, keys: Sequence[Key], waiting: Waiting[None], error: SeglogError | None

@@ -19,8 +19,7 @@ from seglog_broker.coordinators.groups.service.members import MemberService
 from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
 from seglog_broker.coordinators.loader import StateLoader
-from seglog_broker.coordinators.state_machine import Record
-from seglog_broker.coordinators.topic import Encoded, StateTopic, TopicSettings
+from seglog_broker.coordinators.topic import StateTopic, TopicSettings
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -266,7 +265,7 @@ class GroupService:
     async def delete(self, groups: Sequence[str]) -> list[SeglogError | None]:
         """Delete groups without members and their offsets; an error or None for each, in order.
 
-        Their tombstones are written together.
+        They share writes. A group whose deletion could not be written may be deleted again.
         """
         errors: dict[str, SeglogError] = {}
 
@@ -285,10 +284,11 @@ class GroupService:
 
     async def _delete(self, group: str) -> None:
         self.check(group)
-        known = self._known(group)
-        tombstones: list[Encoded | Record] = []
+        # Tombstones are owed without a state machine where an earlier deletion could not be written.
+        known = self._runtime.machines.get(group) if group in self._runtime.owed else self._known(group)
         if known is not None:
             known.check_delete()
-            tombstones = self._runtime.remove(group)
-        await self._offsets.forget(group, list(self._offsets.committed.of(group)), tombstones)
+        removed = self._runtime.remove(group)
+        await self._offsets.forget(group, list(self._offsets.committed.of(group)))
+        await removed.wait()
         self._offsets.committed.end(group)

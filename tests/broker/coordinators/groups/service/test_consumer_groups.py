@@ -1,9 +1,12 @@
 """Groups of the consumer protocol (KIP-848) on the forgetful disk: restarts, power cuts, the other protocol."""
 
 import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 import trio
+import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
@@ -11,8 +14,10 @@ from seglog_broker.coordinators.groups.consumer_protocol import assigned_partiti
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
+from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import AlterTopicRequest
 from tests.broker.coordinators.groups.service.running import (
@@ -20,10 +25,12 @@ from tests.broker.coordinators.groups.service.running import (
     TogetherClock,
     commit,
     committed,
+    join_request,
     joined,
     running,
     with_topic,
 )
+from tests.broker.coordinators.held_topic import FAILED
 
 pytestmark = pytest.mark.trio
 
@@ -193,6 +200,100 @@ async def test_a_deleted_group_of_the_consumer_protocol_stays_deleted(autojump_c
         assert await broker.groups.delete(["g"]) == [None]
     async with running(fs) as broker:
         assert await broker.groups.list_groups() == []
+
+
+async def with_empty_group(broker: Broker) -> None:
+    """The group g, whose only member has left, with a committed offset."""
+    await with_topic(broker)
+    member = await assigned(broker, "g", "m-1")
+    await broker.groups.commit("g", Committer("m-1", member.member_epoch), [OffsetToCommit("t", 0, 5)])
+    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
+
+
+@contextmanager
+def failing_writes() -> Iterator[None]:
+    """Nothing can be written to the topics of coordinators in this block."""
+
+    async def failed(_topic: StateTopic, builders: Mapping[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
+        return dict.fromkeys(builders, FAILED)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTopic, "_append", failed)
+        yield
+
+
+async def test_a_group_made_while_its_predecessor_is_deleted_is_there_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append, released = StateTopic._append, trio.Event()
+
+    async def held(topic: StateTopic, builders: Mapping[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
+        await released.wait()
+        return await append(topic, builders)
+
+    fs = ForgetfulFileSystem()
+    async with running(fs, closes=False) as broker:
+        await with_empty_group(broker)
+        monkeypatch.setattr(StateTopic, "_append", held)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.groups.delete, ["g"])
+            await trio.testing.wait_all_tasks_blocked()
+            for member_id in ("m-2", "m-3"):
+                nursery.start_soon(broker.groups.consumer_heartbeat, "g", heartbeat(member_id, 0))
+                await trio.testing.wait_all_tasks_blocked()
+            released.set()
+        assert committed(broker, "g") == -1
+        before = broker.groups.describe_consumer("g")
+        assert sorted(member.member_id for member in before.members) == ["m-2", "m-3"]
+    async with running(fs.crash(POWER_LOSS)) as broker:
+        after = broker.groups.describe_consumer("g")
+        assert after.group_epoch == before.group_epoch
+        assert sorted(member.member_id for member in after.members) == ["m-2", "m-3"]
+
+
+async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again() -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs) as broker:
+        await with_empty_group(broker)
+        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
+        with failing_writes():
+            (failed,) = await broker.groups.delete(["g"])
+            assert isinstance(failed, errors.CoordinatorNotAvailableError)
+        assert await broker.groups.delete(["g"]) == [None]
+        (unknown,) = await broker.groups.delete(["g"])
+        assert isinstance(unknown, errors.UnknownGroupError)
+    async with running(fs) as broker:
+        assert await broker.groups.list_groups() == []
+
+
+async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_check(autojump_clock: object) -> None:
+    fs = ForgetfulFileSystem()
+    clock = TogetherClock()
+    flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
+    async with running(fs, clock, *flags) as broker:
+        await with_empty_group(broker)
+        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
+        with failing_writes():
+            await trio.sleep(61)
+        await trio.sleep(60)
+    async with running(fs, clock, *flags) as broker:
+        assert await broker.groups.list_groups() == []
+
+
+async def test_a_group_made_after_a_deletion_that_could_not_be_written_has_nothing_of_its_predecessor() -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs) as broker:
+        await with_topic(broker)
+        assert (await assigned(broker, "g", "m-1")).member_epoch == 1
+        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
+        with failing_writes():
+            await broker.groups.delete(["g"])
+        classic = await broker.groups.join("g", join_request(needs_known_member_id=False))
+        assert classic.error is None
+        before, _ = broker.groups.describe("g")
+    async with running(fs) as broker:
+        after, _ = broker.groups.describe("g")
+        assert (after.kind, after.generation) == (before.kind, before.generation)
 
 
 async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_offsets(autojump_clock: object) -> None:

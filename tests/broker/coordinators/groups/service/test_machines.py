@@ -16,7 +16,7 @@ from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.steps import finished
 from tests.broker.coordinators.groups.consumer_coordinator import Topics
-from tests.broker.coordinators.held_topic import FAILED, HeldTopic, encode
+from tests.broker.coordinators.held_topic import FAILED, HeldTopic
 from tests.logs import ManualClock
 
 
@@ -69,5 +69,34 @@ async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable
     assert written[CLASSIC_KEY] is not None
     assert {value for key, value in written.items() if key != CLASSIC_KEY} == {None}
     topic.end(FAILED)
-    assert {key for key, value in encode(runtime.remove("g")) if value is None} == set(written)
+    runtime.remove("g")
+    assert {key for key, value in topic.records[-1] if value is None} == set(written)
     assert back.generation == group.group_epoch
+
+
+def join_alone(machines: GroupMachines, host: str) -> None:
+    """Have the member m join the group g, which is made where there is none, from ``host``."""
+    runtime = machines.runtime
+    group = runtime.machines.setdefault("g", machines.consumer("g"))
+    assert isinstance(group, ConsumerGroup)
+    joins = ConsumerHeartbeat("m", 0, rebalance_timeout_ms=20_000, topics=["t"], owned={}, client_host=host)
+    finished(group.heartbeat(joins, runtime.now()))
+    runtime.carry_out("g")
+
+
+async def test_what_a_group_has_written_is_not_deleted_with_its_predecessor() -> None:
+    machines, topic = without_groups()
+    join_alone(machines, "/1.1.1.1")
+    topic.end()
+    machines.runtime.remove("g")
+    deleted = {key for key, value in topic.records[-1] if value is None}
+    join_alone(machines, "/2.2.2.2")
+    written = {key for key, value in topic.records[-1] if value is not None}
+    assert written & deleted
+    join_alone(machines, "/3.3.3.3")
+    assert 0 < sum(value is not None for _, value in topic.records[-1]) < len(written)
+    assert not written & {key for key, value in topic.records[-1] if value is None}
+    topic.end(FAILED)
+    while topic.writes:
+        topic.end()
+    assert not machines.runtime.owed
