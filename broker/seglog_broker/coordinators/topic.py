@@ -25,7 +25,7 @@ from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopic
 from seglog_protocol.record_batch import HEADER_SIZE
 
 BATCH_BYTES: Final = 256 * 1024
-"""Bytes after which a batch takes no more writes; one write is never divided."""
+"""Bytes after which a batch takes no more writes, unless its topic takes less; one write is never divided."""
 
 RECORDS_A_TURN: Final = 500
 """Records that are put into batches before other tasks run."""
@@ -61,8 +61,8 @@ class _Write(NamedTuple):
     partition: int
     records: Sequence[Encoded | Record]
     then: Then
-    least_size: int = 0
-    """Of its records, where they are too large to be encoded."""
+    error: SeglogError | None = None
+    """Why it is refused; it keeps its turn, without records."""
 
 
 class StateTopic:
@@ -115,16 +115,16 @@ class StateTopic:
         Callbacks come in the order of these calls. Without records ``then`` is called when all before it is durable.
         """
         number = self.partition_of(key)
+        write = _Write(number, records, then)
         least_size = sum(record.least_size for record in records if isinstance(record, Record))
-        if least_size > self._batch_bytes_max(number):
-            self._queue.append(_Write(number, (), then, least_size))
-        else:
-            self._queue.append(_Write(number, records, then))
+        if least_size > (limit := self._batch_bytes_max(number)):
+            write = self._too_large(write, least_size, limit)  # before it is encoded
+        self._queue.append(write)
         self._wanted.set()
 
     async def run(self) -> None:
         """Write what is queued, until cancelled; then call back for the rest with an error."""
-        writes: list[_Write] = []
+        writes: deque[_Write] = deque()
         try:
             while True:
                 await self._wanted.wait()
@@ -135,26 +135,34 @@ class StateTopic:
                     except Exception:
                         log.exception("coordinator_write_failed", topic=self.name)
                         error = self._not_written("of an internal error; see the broker's log")
-                        _call_back(writes, dict.fromkeys(range(self.partitions), error))
-                    writes.clear()
+                        self._call_back(writes, dict.fromkeys(range(self.partitions), error))
         finally:
             stopped = self._not_written("the broker is stopping")
-            for write in [*writes, *self._queue]:
-                write.then(stopped)
+            writes += self._queue
+            self._call_back(writes, dict.fromkeys(range(self.partitions), stopped))
             self._queue.clear()
 
-    async def _write_some(self, writes: list[_Write]) -> None:
+    async def _write_some(self, writes: deque[_Write]) -> None:
         """Move what fits into one batch for each partition from the queue to ``writes``, append it, and call back."""
         try:
             await self._create()
         except SeglogError as error:
             writes.extend(self._queue)
             self._queue.clear()
-            _call_back(writes, dict.fromkeys(range(self.partitions), self._not_written(error.message)))
+            self._call_back(writes, dict.fromkeys(range(self.partitions), self._not_written(error.message)))
             return
         builders = await self._gather(writes)
         failed = await self._append(builders) if builders else {}
-        _call_back(writes, failed)
+        self._call_back(writes, failed)
+
+    def _call_back(self, writes: deque[_Write], failed: Mapping[int, SeglogError]) -> None:
+        """Take all of ``writes`` out, each before it is called, so that none is called twice."""
+        while writes:
+            write = writes.popleft()
+            try:
+                write.then(write.error or failed.get(write.partition))
+            except Exception:
+                log.exception("coordinator_callback_failed", topic=self.name)
 
     async def _create(self) -> None:
         if self.exists:
@@ -166,7 +174,7 @@ class StateTopic:
         except TopicExistsError:
             return
 
-    async def _gather(self, writes: list[_Write]) -> dict[int, BatchBuilder]:
+    async def _gather(self, writes: deque[_Write]) -> dict[int, BatchBuilder]:
         """One batch for each partition, of the first writes that are queued."""
         now_ms = self._clock.now_ms()
         builders: dict[int, BatchBuilder] = {}
@@ -176,20 +184,15 @@ class StateTopic:
             records = await self._encode(write.records)
             self._queue[0] = write = write._replace(records=records)
             builder = builders.get(write.partition)
-            size = write.least_size or sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in records)
-            if builder is not None and builder.size + size > BATCH_BYTES and write.records:
+            size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in records)
+            limit = self._batch_bytes_max(write.partition)
+            if builder is not None and records and builder.size + size > min(BATCH_BYTES, limit):
                 break
             self._queue.popleft()
-            limit = self._batch_bytes_max(write.partition)
-            if HEADER_SIZE + size > limit:
-                error = self._too_large(size, limit)
-                log.warning(
-                    "coordinator_records_too_large", topic=self.name, partition=write.partition, reason=error.message
-                )
-                write.then(error)
-                continue
+            if HEADER_SIZE + size > limit and records:
+                write = self._too_large(write, size, limit)
             writes.append(write)
-            if not records:
+            if not write.records:
                 continue
             if builder is None:
                 builder = builders[write.partition] = BatchBuilder(base_sequence=0)
@@ -244,18 +247,16 @@ class StateTopic:
     def _not_written(self, why: str) -> CoordinatorNotAvailableError:
         return CoordinatorNotAvailableError(f"nothing could be written to {self.name}, because {why}; try again")
 
-    def _too_large(self, size: int, limit: int) -> MessageTooLargeError:
-        return MessageTooLargeError(
+    def _too_large(self, write: _Write, size: int, limit: int) -> _Write:
+        """A write refused for the size of its records, and without these."""
+        error = MessageTooLargeError(
             f"what is to be written about the {self._settings().noun} has {size:,} bytes; max.message.bytes of"
             f" {self.name} is {limit:,}: raise it",
             size=size,
             limit=limit,
         )
-
-
-def _call_back(writes: Iterable[_Write], failed: Mapping[int, SeglogError]) -> None:
-    for write in writes:
-        write.then(failed.get(write.partition))
+        log.warning("coordinator_records_too_large", topic=self.name, partition=write.partition, reason=error.message)
+        return write._replace(records=(), error=error)
 
 
 def partition_of(key: str, partitions: int) -> int:
