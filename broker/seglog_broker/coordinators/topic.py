@@ -55,6 +55,9 @@ class TopicSettings(NamedTuple):
     config: Mapping[str, str]
 
 
+_INTERNAL: Final = "of an internal error; see the broker's log"
+
+
 class _Write(NamedTuple):
     """Records of one coordinator key, to be written together."""
 
@@ -134,7 +137,7 @@ class StateTopic:
                         await self._write_some(writes)
                     except Exception:
                         log.exception("coordinator_write_failed", topic=self.name)
-                        error = self._not_written("of an internal error; see the broker's log")
+                        error = self._not_written(_INTERNAL)
                         self._call_back(writes, dict.fromkeys(range(self.partitions), error))
         finally:
             stopped = self._not_written("the broker is stopping")
@@ -181,7 +184,12 @@ class StateTopic:
         count = 0
         while self._queue:
             write = self._queue[0]
-            records = await self._encode(write.records)
+            try:
+                records = await self._encode(write.records)
+            except Exception:  # a bug: it is refused alone, or it would be tried again for ever
+                log.exception("coordinator_write_failed", topic=self.name)
+                records = []
+                write = write._replace(error=self._not_written(_INTERNAL))
             self._queue[0] = write = write._replace(records=records)
             builder = builders.get(write.partition)
             size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in records)

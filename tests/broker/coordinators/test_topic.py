@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -109,3 +110,15 @@ async def test_a_callback_that_raises_keeps_no_other_from_its_call_at_a_stop() -
             stopped.cancel()
             await registers.topic.run()
         assert outcomes.of_writes == [(number, CoordinatorNotAvailableError) for number in range(4)]
+
+
+async def test_a_write_that_cannot_be_encoded_is_refused_alone() -> None:
+    no_text: Any = 7
+    odd = Record(TransactionLogKey(transactional_id=no_text), 0, TransactionLogValue(), 1, least_size=1)
+    async with queued() as (_, registers, outcomes):
+        outcomes.append(0, some(10))
+        outcomes.append(1, [odd])
+        outcomes.append(2, some(10))
+        with trio.fail_after(60):
+            await write_all(registers)
+        assert outcomes.of_writes == [(0, None), (1, CoordinatorNotAvailableError), (2, None)]
