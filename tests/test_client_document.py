@@ -25,7 +25,6 @@ def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
                 env=clean_environment(),
                 capture_output=True,
                 encoding="utf-8",
-                timeout=120,
                 check=False,
             )
             assert (done.returncode, done.stdout) == (0, printed), done.stderr

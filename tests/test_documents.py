@@ -135,7 +135,6 @@ class _Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
-            timeout=120,
             check=False,
         )
         assert done.returncode == 0, f"block at line {block.line}:\n{done.stdout}"

@@ -27,7 +27,6 @@ def test_the_program_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
             env=clean_environment(),
             capture_output=True,
             encoding="utf-8",
-            timeout=120,
             check=False,
         )
     assert (done.returncode, done.stdout) == (0, printed), done.stderr

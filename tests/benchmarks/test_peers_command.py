@@ -31,7 +31,6 @@ def run(scripts: Path, directory: Path, *arguments: str) -> tuple[str, dict[str,
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout, json.loads((directory / "peers.json").read_text())

@@ -30,7 +30,6 @@ def printed(arguments: str, redirection: str) -> tuple[int, list[str]]:
         capture_output=True,
         encoding="utf-8",
         env=clean_environment(),
-        timeout=60,
         check=False,
     )
     return done.returncode, done.stderr.splitlines()

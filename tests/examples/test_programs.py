@@ -31,7 +31,6 @@ def _run(running: Daemon, name: str, *arguments: str) -> subprocess.CompletedPro
         env=clean_environment(SEGLOG_SERVER=running.address),
         capture_output=True,
         encoding="utf-8",
-        timeout=240,
         check=False,
     )
 

@@ -44,7 +44,6 @@ class Tool:
             env=os.environ | {"KAFKA_TOOL_HEAP": "-Xmx128m"},
             capture_output=True,
             text=True,
-            timeout=120,
             check=False,
         )
         return done.stdout + done.stderr
