@@ -203,7 +203,7 @@ class Runtime(Generic[MachineT]):
                 answer(result)
 
     def _append(self, key: str, records: Sequence[Encoded | Record], replies: Sequence[tuple[Answer, Any]]) -> None:
-        """Append records, with all tombstones that are owed, and send the replies when they are durable."""
+        """Append records, those of ``_with_owed``, and send the replies when they are durable."""
         self._unwritten[key] = self._unwritten.get(key, 0) + 1
         owed = dict(self._owed.get(key, ())) if records else {}
         self._topic.append(key, records, partial(self._note_written, key, replies, owed))

@@ -17,7 +17,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.overlay import Overlay
-from seglog_broker.storage.log.loader import OpenReport, load
+from seglog_broker.storage.log.loader import LoadedLog, OpenReport, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery import Progress, RecoveryReport
 from seglog_broker.storage.segment.damage import DamagedRange
@@ -103,19 +103,7 @@ def recover_partition(
     handles = HandlePool(fs, HANDLES)
     config = TopicConfig(segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes)
     try:
-        loaded = load(
-            fs,
-            handles,
-            clock,
-            job.directory,
-            config,
-            clean=False,
-            recovery_point=job.recovery_point,
-            log_start=job.log_start,
-            first_dirty_offset=job.compacted_before or None,
-            progress=progress,
-            producer_expiration_ms=job.producer_expiration_ms,
-        )
+        loaded = _load(fs, handles, clock, job, config, progress)
         log = PartitionLog(loaded)
         try:
             log.close()
@@ -144,18 +132,7 @@ class ReadOnlyView:
         overlay = Overlay(fs)
         self._handles = HandlePool(overlay, VIEW_HANDLES, readahead=False)
         try:
-            loaded = load(
-                overlay,
-                self._handles,
-                clock,
-                job.directory,
-                config,
-                clean=False,
-                recovery_point=job.recovery_point,
-                log_start=job.log_start,
-                first_dirty_offset=job.compacted_before or None,
-                producer_expiration_ms=job.producer_expiration_ms,
-            )
+            loaded = _load(overlay, self._handles, clock, job, config)
         except BaseException:
             self._handles.close()
             raise
@@ -165,3 +142,27 @@ class ReadOnlyView:
         """Close every file, except those with a lease, when that is released."""
         self.log.release()
         self._handles.close()
+
+
+def _load(
+    fs: FileSystem,
+    handles: HandlePool,
+    clock: Clock,
+    job: RecoveryJob,
+    config: TopicConfig,
+    progress: Progress | None = None,
+) -> LoadedLog:
+    """Recover what the job describes."""
+    return load(
+        fs,
+        handles,
+        clock,
+        job.directory,
+        config,
+        clean=False,
+        recovery_point=job.recovery_point,
+        log_start=job.log_start,
+        first_dirty_offset=job.compacted_before or None,
+        progress=progress,
+        producer_expiration_ms=job.producer_expiration_ms,
+    )
