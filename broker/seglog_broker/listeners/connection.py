@@ -42,7 +42,7 @@ from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import InconsistentTopicIdError, RemoteProtocolError, SeglogError
-from seglog_protocol.frame_receiver import RECEIVE_BYTES, Buffer
+from seglog_protocol.frame_receiver import RECEIVE_BYTES, Buffer, has_own_buffer
 from seglog_protocol.messages import Ack, AppendRequest
 
 GATHERED_COST: Final = 8
@@ -292,12 +292,12 @@ class Connection(Producing):
             self.job = self._wait_for_acks
         return not self.is_blocked and self._failure is None
 
-    def serve_later(self, request: Any, size: int) -> None:
+    def serve_later(self, request: Any, payload: memoryview, size: int) -> None:
         """Keep a request, to be served before all others: ``take_waiting`` returns it then.
 
-        ``size`` is that of its bytes in memory that is in no share.
+        Its ``size`` counts unless the payload has a buffer of its own, which is counted as it arrives.
         """
-        self.waiting_request, self._waiting_bytes = request, size
+        self.waiting_request, self._waiting_bytes = request, 0 if has_own_buffer(payload) else size
         self._has_frames = True
 
     def take_waiting(self) -> Any:

@@ -4,12 +4,14 @@ Small replies are queued and sent together by one system call, from the task tha
 them there is no task switch. Payloads of fetches go from file to socket with ``sendfile``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import trio
 
 from seglog_broker.listeners.transport import Transport
+from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import CutError, Transfers
@@ -97,6 +99,28 @@ class Sender:
             left = sum(map(len, chunks))
         if left:
             await self.end_frame(chunks, left)
+
+    def begin_answer(self, answer: FetchAnswer, chunks: Sequence[Chunk]) -> Callable[[], Awaitable[None]] | None:
+        """Send what the socket takes of a frame with the slices of ``answer`` now.
+
+        Returns what a task has to do to end it, None if nothing. Closes the answer after an error, and when it is sent.
+        """
+        try:
+            left = self.begin_frame(chunks)
+        except BaseException:
+            answer.close()
+            raise
+        if left == 0:
+            answer.close()
+            return None
+        return partial(self._end_answer, answer, chunks, left)
+
+    async def _end_answer(self, answer: FetchAnswer, chunks: Sequence[Chunk], left: int | None) -> None:
+        with answer:
+            if left is None:
+                await self.send_frame(chunks)
+            else:
+                await self.end_frame(chunks, left)
 
     def begin_frame(self, chunks: Sequence[Chunk]) -> int | None:
         """Send what the socket takes of a frame without waiting; the number of bytes left.

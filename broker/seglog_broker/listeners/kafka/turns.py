@@ -1,10 +1,11 @@
 """Turns for other tasks between the parts of a request about many topics."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.runtime import budget
+from seglog_protocol.steps import Steps
 
 PARTITION_COST: Final = 4
 """Microseconds to describe a partition, or to name a topic or a group."""
@@ -28,13 +29,7 @@ async def in_turns(context: RequestContext, items: Iterable[ItemT]) -> AsyncIter
         yield item
 
 
-def run_out(steps: Iterator[None]) -> None:
-    """Run ``steps`` to their end without a pause."""
-    for _ in steps:
-        pass
-
-
-async def in_turns_of(steps: Iterator[None], turn: Callable[[], Awaitable[None]]) -> None:
+async def in_turns_of(steps: Steps[None], turn: Callable[[], Awaitable[None]]) -> None:
     """Run ``steps`` to their end, with a ``turn`` wherever they yield."""
     for _ in steps:
         await turn()

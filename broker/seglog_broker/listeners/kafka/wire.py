@@ -23,7 +23,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     encode_responses,
     partitions_of,
 )
-from seglog_broker.listeners.kafka.turns import in_turns_of, run_out
+from seglog_broker.listeners.kafka.turns import in_turns_of
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Chunk
 from seglog_broker.listeners.wire import Wire
@@ -52,6 +52,7 @@ from seglog_protocol.kafka import (
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import AppendReply, AppendRequest
+from seglog_protocol.steps import finished
 
 REQUEST_COST: Final = 250
 """Microseconds for any request but Produce, without that for what it names."""
@@ -158,7 +159,7 @@ class KafkaWire(Wire):
         if self._connection.may_serve():
             return True
         kept = self._kept(frame)
-        self._connection.serve_later(kept, 0 if has_own_buffer(kept) else len(kept))
+        self._connection.serve_later(kept, kept, len(kept))
         return False
 
     def _kept(self, frame: memoryview) -> memoryview:
@@ -418,7 +419,7 @@ class KafkaWire(Wire):
         if asked.is_large:
             connection.job = partial(self._fetch_in_turns, header, asked)
             return
-        run_out(asked.read())
+        finished(asked.read())
         if asked.has_only_errors:
             connection.job = partial(self._send_errors, header, asked)
             return
@@ -446,20 +447,16 @@ class KafkaWire(Wire):
         Closes the answer after an error, and when it is sent.
         """
         try:
-            run_out(asked.found(answer))
+            finished(asked.found(answer))
             self._count_found(answer)
             if asked.has_only_errors:
                 answer.close()
                 return partial(self._send_errors, header, asked)
             chunks = write_response(header.correlation_id, asked.response, header.version)
-            left = self._connection.sender.begin_frame(chunks)
         except BaseException:
             answer.close()
             raise
-        if left == 0:
-            answer.close()
-            return None
-        return partial(self._send_rest, answer, chunks, left)
+        return self._connection.sender.begin_answer(answer, chunks)
 
     def _retry_fetch(self, header: RequestHeader, asked: fetch.Fetch, waiter: Waiter) -> None:
         """Answer a fetch that has waited, and go on with the requests behind it.
@@ -506,13 +503,6 @@ class KafkaWire(Wire):
             await self._send_errors(header, asked)
         else:
             await self._fetch_slowly(header, asked)
-
-    async def _send_rest(self, answer: FetchAnswer, chunks: Sequence[Chunk], left: int | None) -> None:
-        with answer:
-            if left is None:
-                await self._connection.sender.send_frame(chunks)
-            else:
-                await self._connection.sender.end_frame(chunks, left)
 
     async def _send_errors(self, header: RequestHeader, asked: fetch.Fetch) -> None:
         """Send a response of nothing but errors, a little later."""

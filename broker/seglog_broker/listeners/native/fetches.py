@@ -82,16 +82,10 @@ class Fetches:
         """
         try:
             prefix = self._encode_answer(request_id, answer)
-            left = self._sender.begin_frame([prefix, *answer.slices])
         except BaseException:
             answer.close()
             raise
-        if left is None:
-            return partial(self._send_encoded, answer, prefix)
-        if left:
-            return partial(self._end_answer, answer, prefix, left)
-        answer.close()
-        return None
+        return self._sender.begin_answer(answer, [prefix, *answer.slices])
 
     def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> None:
         if self._count >= FETCHES_IN_FLIGHT_MAX:
@@ -209,16 +203,6 @@ class Fetches:
                 await self._sender.flush()
             else:
                 await self._sender.send_frame([prefix, *answer.slices])
-
-    async def _send_encoded(self, answer: FetchAnswer, prefix: bytes) -> None:
-        """Send an answer whose frame is encoded up to its slices, and close it."""
-        with answer:
-            await self._sender.send_frame([prefix, *answer.slices])
-
-    async def _end_answer(self, answer: FetchAnswer, prefix: bytes, left: int) -> None:
-        """Send the last ``left`` bytes of an answer and close it."""
-        with answer:
-            await self._sender.end_frame([prefix, *answer.slices], left)
 
     def _encode_answer(self, request_id: int, answer: FetchAnswer, prefix: bytes | None = None) -> bytes:
         """The frame of an answer without its slices of files, added to the metrics.

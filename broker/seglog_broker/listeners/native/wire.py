@@ -179,9 +179,7 @@ class NativeWire(Wire):
                 connection.note_gathered(1, len(opened.request.partitions), len(frame.payload))
                 return
         if not connection.may_serve():
-            kept = self._kept(frame)
-            size = 0 if has_own_buffer(kept.payload) else len(kept.packed) + len(kept.payload)
-            connection.serve_later((opened, kept), size)
+            self._serve_later(opened, self._kept(frame))
         elif opened is None:
             connection.job = partial(self._open_slowly, self._kept(frame))
         elif isinstance(opened.request, AppendRequest):
@@ -202,12 +200,14 @@ class NativeWire(Wire):
             return frame
         return Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
 
+    def _serve_later(self, opened: OpenedRequest | None, frame: Frame) -> None:
+        self._connection.serve_later((opened, frame), frame.payload, len(frame.packed) + len(frame.payload))
+
     async def _open_slowly(self, frame: Frame) -> None:
         """Decode a large header, in a turn of its own."""
         await self._connection.sender.flush()
         await self._broker.turn()
-        size = 0 if has_own_buffer(frame.payload) else len(frame.packed) + len(frame.payload)
-        self._connection.serve_later((open_request(frame.packed), frame), size)
+        self._serve_later(open_request(frame.packed), frame)
 
     async def _append_creating(self, request_id: int, request: AppendRequest, frame: Frame) -> None:
         """Serve an append for which topics have to be created first."""

@@ -17,7 +17,6 @@ Fetch
   18  high watermark of a replica that fetches
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import trio
@@ -31,6 +30,7 @@ from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult
+from seglog_protocol.steps import Steps
 
 TOPIC_ID_VERSION_MIN: Final = 13
 """The first version of Fetch that names topics by their ids."""
@@ -93,7 +93,7 @@ class Fetch:
         """True if other tasks must run between its parts."""
         return self.effort > PARTITIONS_A_TURN
 
-    def read(self) -> Iterator[None]:
+    def read(self) -> Steps[None]:
         """Make ``request``; yields where other tasks may run."""
         wanted: list[FetchPartition] = []
         for topic in [] if self._session_refused else self._asked.topics:
@@ -147,7 +147,7 @@ class Fetch:
         """Wait before a response of nothing but errors."""
         await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
 
-    def found(self, answer: FetchAnswer) -> Iterator[None]:
+    def found(self, answer: FetchAnswer) -> Steps[None]:
         """Copy what the broker found into ``response``; yields where other tasks may run."""
         payload, slices = answer.payload, iter(answer.slices)
         for number, (data, result) in enumerate(zip(self._places, answer.reply.partitions, strict=True), start=1):

@@ -32,12 +32,13 @@ from seglog_broker.coordinators.groups.committed_offsets import Committed, Commi
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
-from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns, in_turns_of, run_out
+from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns, in_turns_of
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.steps import Steps, finished
 
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
@@ -127,7 +128,7 @@ def offset_fetch(context: RequestContext, request: messages.OffsetFetchRequest) 
     if asked > PARTITIONS_A_TURN:
         return None
     response = messages.OffsetFetchResponse()
-    run_out(_fetch(context, request, response))
+    finished(_fetch(context, request, response))
     return response
 
 
@@ -142,7 +143,7 @@ async def offset_fetch_slowly(
 
 def _fetch(
     context: RequestContext, request: messages.OffsetFetchRequest, response: messages.OffsetFetchResponse
-) -> Iterator[None]:
+) -> Steps[None]:
     """Fill ``response``; other tasks may run wherever this yields."""
     if context.version >= 8:
         for group in _once(request.groups):
@@ -199,7 +200,7 @@ class _Asker(NamedTuple):
 
 def _fetch_group(
     context: RequestContext, asked: _AskedGroup, found: _FoundGroup, *, is_stable_wanted: bool
-) -> Iterator[None]:
+) -> Steps[None]:
     """Find the committed offsets of one group, or its error.
 
     ``is_stable_wanted``: where a transaction of Kafka's is open that has committed something, there is an error
@@ -223,7 +224,7 @@ def _fetch_group(
         found.error_code = group_code(error, "OffsetFetch")
 
 
-def _fetch_topic(context: RequestContext, group: _FoundGroup, asker: _Asker, asked: _AskedTopic) -> Iterator[None]:
+def _fetch_topic(context: RequestContext, group: _FoundGroup, asker: _Asker, asked: _AskedTopic) -> Steps[None]:
     found = _FoundTopic(name=asked.name, topic_id=asked.topic_id)
     name = asked.name
     if context.version >= 10:
@@ -247,7 +248,7 @@ def _look_up(
     found: _FoundTopic,
     *,
     only_known: bool = False,
-) -> Iterator[None]:
+) -> Steps[None]:
     """Add the committed offsets of a topic to ``found``; ``only_known`` leaves out partitions without one."""
     for begin in range(0, max(1, len(numbers)), PARTITIONS_A_TURN):
         some = [(name, number) for number in numbers[begin : begin + PARTITIONS_A_TURN]]
@@ -258,7 +259,7 @@ def _look_up(
         yield
 
 
-def _fetch_all(context: RequestContext, group: _FoundGroup, asker: _Asker) -> Iterator[None]:
+def _fetch_all(context: RequestContext, group: _FoundGroup, asker: _Asker) -> Steps[None]:
     """All committed offsets; where topics are named by id, without those of deleted topics."""
     topics = context.topics
     yield
