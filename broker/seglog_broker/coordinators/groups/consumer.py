@@ -1,7 +1,7 @@
 """A group of the consumer protocol (KIP-848): the broker assigns partitions, members follow with their heartbeats.
 
 Whenever members, their subscriptions or topics change the group epoch grows, and the next heartbeat makes the target
-assignment of that epoch. Each member is reconciled towards it by itself: it is told to revoke partitions, reports that
+assignment of that epoch. Each member is reconciled towards it by itself: it gets partitions to revoke, reports that
 it has, and only then others get them. A member epoch is that of the target assignment which the member has reached.
 """
 
@@ -83,7 +83,7 @@ class ConsumerGroup(StateMachine):
         """For members that use the classic protocol."""
 
     def upgrade(self, members: Iterable[Member], generation: int, now: Now) -> None:
-        """Take the place of a classic group. Its members stay, with their partitions, and are told to rejoin.
+        """Take the place of a classic group. Its members stay, with their partitions, and have to rejoin.
 
         ``begin`` decides its records.
         """
