@@ -308,7 +308,7 @@ class RequestCancelledError(RequestError):
 
 
 class BrokerStoppingError(RequestError):
-    """The broker is shutting down; connect again."""
+    """The broker, or this connection, is being shut down; connect again."""
 
     code = "BROKER_STOPPING"
     kafka_code = 8

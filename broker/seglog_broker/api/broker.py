@@ -218,7 +218,7 @@ class Broker:
         if report.remade:
             log.warning("topic_registry_rebuilt", topics=report.remade)
         if report.kafka_signs:
-            log.warning("kafka_had_the_directory", signs=report.kafka_signs)
+            log.warning("directory_used_by_kafka", signs=report.kafka_signs)
         for change in report.kafka_changes:
             log.warning("changed_by_kafka", change=change)
         for problem in report.problems:

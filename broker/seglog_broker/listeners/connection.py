@@ -57,7 +57,7 @@ class State(Enum):
     """Where a connection is in its life; the table above says what each allows."""
 
     OPEN = "open"
-    STOPPING = "the broker is stopping"
+    STOPPING = "it reads no more, and answers what has come"
     FINISHED = "the peer has finished sending"
     ENDING = "it ends"
 
@@ -137,11 +137,14 @@ class Connection(Producing):
             self.intake.end()
             self.transport.close()
 
-    def stop(self) -> None:
-        """Begin to end the connection: read nothing more, answer what waits at once, finish other requests."""
+    def stop(self, reason: str = "the broker is stopping") -> None:
+        """Begin to end the connection: read nothing more, answer what waits at once, finish other requests.
+
+        The answers to requests that wait give the ``reason``.
+        """
         if self.state is State.OPEN:
             self.state = State.STOPPING
-        self._wire.stop()
+        self._wire.stop(reason)
         if self._until_stop is not None:
             self._until_stop.cancel()
         self.intake.stop()
@@ -159,11 +162,12 @@ class Connection(Producing):
         if reason is not None:
             self.broker.metrics.connections_cut += 1
             self.log.warning("connection_cut", reason=reason)
-            self.stop()
+            self.stop(f"this connection is closed: {reason}")
         elif self.intake.quiet_seconds >= idle_seconds and not (self._wire.is_waiting or len(self._acks)):
             self.broker.metrics.connections_idle += 1
-            self.log.info("connection_idle", seconds=round(self.intake.quiet_seconds))
-            self.stop()
+            seconds = round(self.intake.quiet_seconds)
+            self.log.info("connection_idle", seconds=seconds)
+            self.stop(f"this connection is closed: it was idle for {seconds} s")
 
     async def receive_first(self) -> memoryview | None:
         """Receive outside of a turn: a view of the new bytes, empty at the end of the connection; None if none came."""

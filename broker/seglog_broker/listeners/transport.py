@@ -5,9 +5,11 @@ bytes that are decrypted and not yet taken.
 """
 
 import contextlib
+import ipaddress
 import os
 import select
 import socket
+import struct
 import sys
 from typing import Final
 
@@ -66,6 +68,14 @@ class Transport:
         """``HOST:PORT`` of the other end; ``gone`` if it has left already."""
         try:
             return address_of(self._sock.getpeername())
+        except OSError:
+            return "gone"
+
+    @property
+    def host(self) -> str:
+        """The address of the other end; ``gone`` if it has left already."""
+        try:
+            return str(self._sock.getpeername()[0])
         except OSError:
             return "gone"
 
@@ -159,3 +169,17 @@ def address_of(name: tuple[object, ...]) -> str:
     """``HOST:PORT`` of a socket's name."""
     host, port = name[:2]
     return join_address(str(host), str(port))
+
+
+def shown_host(host: str) -> str:
+    """The address of a client as Kafka shows it in groups: ``/192.0.2.7``, ``/2001:db8:0:0:0:0:0:1``."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"/{host}"
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return f"/{address.ipv4_mapped}"
+        scope = f"%{address.scope_id}" if address.scope_id else ""
+        return "/" + ":".join(f"{part:x}" for part in struct.unpack(">8H", address.packed)) + scope
+    return f"/{address}"

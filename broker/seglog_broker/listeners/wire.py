@@ -50,8 +50,8 @@ class Wire:
         """The frame that is sent before a connection ends by ``error``; empty if the protocol has none."""
         raise NotImplementedError
 
-    def stop(self) -> None:
-        """The broker is stopping: answer at once what waits."""
+    def stop(self, reason: str) -> None:
+        """Answer at once what waits, because the broker stops or ends this connection: the ``reason`` says which."""
 
     def drop(self) -> None:
         """The peer reads no more, or the connection is lost: what waits is dropped."""

@@ -281,4 +281,4 @@ def _log_expired(partition: Partition, segment: Segment, verdict: Verdict) -> No
         **({} if age is None else {"newest_ms": age.since_ms, "newest_by": str(age.source)}),
     )
     if age is not None and age.warning is not None:
-        log.warning("age_doubtful", topic=partition.topic, partition=partition.number, reason=age.warning)
+        log.warning("segment_age_unknown", topic=partition.topic, partition=partition.number, reason=age.warning)

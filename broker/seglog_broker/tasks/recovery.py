@@ -158,7 +158,9 @@ class CrashRecovery:
                 log.warning("ballast_removed", bytes=space.marks.ballast)
         if is_first_time:
             facts = {"topic": recovery.topic, "partition": recovery.partition, "reason": reason}
-            log.warning("recovery_lacks_room", **facts, consequence="it is read-only until there is room on the disk")
+            log.warning(
+                "recovery_waiting_for_space", **facts, consequence="it is read-only until there is room on the disk"
+            )
         if recovery.key in self.views:
             return
         config = self.directory.partitions.config_of(self.directory.registry.topics[recovery.topic])

@@ -42,7 +42,7 @@ BATCH = encode_batch([(-1, None, b"value", ())])
 class PairTransport(Transport):
     """One end of a pair of sockets, which have no addresses."""
 
-    peer = "a peer"
+    peer = host = "a peer"
 
 
 class ByHand:

@@ -183,6 +183,17 @@ async def test_a_connection_that_sends_nothing_and_closes_is_not_logged() -> Non
         assert logged == []
 
 
+@pytest.mark.trio
+async def test_a_connection_that_sends_nothing_is_logged_as_silent(autojump_clock: MockClock) -> None:
+    async with serving(FakeBroker()) as served:
+        with capture_logs() as logged:
+            peer = await served.connect()
+            assert b"hello" in await peer.rest()
+        assert [(entry["event"], entry["reason"]) for entry in logged] == [
+            ("connection_refused", "it sent nothing for 10 s")
+        ]
+
+
 @given(st.binary(max_size=40))
 def test_there_is_a_hint_for_any_first_bytes(first: bytes) -> None:
     kind, answer = hint_for(first)
@@ -792,6 +803,17 @@ async def test_where_one_of_several_addresses_cannot_be_opened_none_stays_open()
 
 
 # --- Stopping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_waiting_fetch_is_told_that_its_connection_stalled(autojump_clock: MockClock) -> None:
+    async with serving(FakeBroker(seglog_connections_max_stall_ms=5_000)) as served:
+        peer = await served.greeted()
+        await peer.send(2, fetch_of())
+        await peer.stream.send_all(PREFIX.pack(200, 5))
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header)) == (2, "BROKER_STOPPING")
+        assert header["error"]["message"].startswith("this connection is closed: it sent half a request")
 
 
 @pytest.mark.trio

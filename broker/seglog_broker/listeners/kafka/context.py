@@ -1,7 +1,5 @@
 """What the handlers of Kafka requests are given, and how they are registered."""
 
-import ipaddress
-import struct
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
@@ -36,7 +34,7 @@ class RequestContext(NamedTuple):
     """The version of the request's api."""
     client_id: str | None
     client_address: str
-    """The client's address, as ``shown_address`` writes it."""
+    """The client's address, as ``shown_host`` writes it."""
     room: Room
     """The memory of the response."""
 
@@ -75,20 +73,6 @@ class RequestContext(NamedTuple):
             raise InvalidRequestError(
                 f"one response takes at most {RESPONSE_BYTES_MAX // 2**20} MiB: ask for less at a time", field=""
             )
-
-
-def shown_address(host: str) -> str:
-    """The address of a client as Kafka shows it in groups: ``/192.0.2.7``, ``/2001:db8:0:0:0:0:0:1``."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return f"/{host}"
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return f"/{address.ipv4_mapped}"
-        scope = f"%{address.scope_id}" if address.scope_id else ""
-        return "/" + ":".join(f"{part:x}" for part in struct.unpack(">8H", address.packed)) + scope
-    return f"/{address}"
 
 
 class Api(NamedTuple):

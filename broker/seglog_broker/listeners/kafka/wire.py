@@ -11,10 +11,9 @@ from typing import Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import Acknowledged
-from seglog_broker.config import split_address
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
-from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext, shown_address
+from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
 from seglog_broker.listeners.kafka.handlers import fetch
 from seglog_broker.listeners.kafka.handlers.produce import (
     PARTITIONS_MAX,
@@ -26,6 +25,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
 from seglog_broker.listeners.kafka.turns import in_turns_of
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Chunk
+from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
@@ -85,22 +85,22 @@ class KafkaWire(Wire):
         )
         self.reader = self._frames
         self._headers = RequestHeaderReader()
-        host = _host(connection.transport.peer)
+        host = connection.transport.host
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
-        self._client_address = shown_address(host)
+        self._client_address = shown_host(host)
         self._latest_context: RequestContext | None = None
         self._waiter: Waiter | None = None  # of the fetch that waits for records
-        self._is_stopping = False
+        self._stop_reason: str | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether a fetch waits."""
         return self._waiter is not None
 
-    def stop(self) -> None:
+    def stop(self, reason: str) -> None:
         """Answer waiting fetches at once."""
-        self._is_stopping = True
+        self._stop_reason = reason
         if self._waiter is not None:
             self._waiter.end()
 
@@ -329,8 +329,8 @@ class KafkaWire(Wire):
             return
         if response is not None:
             await self._send_response(header, response)
-        elif self._is_stopping:
-            refusal = CoordinatorNotAvailableError("the broker is stopping")
+        elif self._stop_reason is not None:
+            refusal = CoordinatorNotAvailableError(self._stop_reason)
             self._queue_response(header, api.refuse(context, request, refusal))
 
     def _give_up(self, api: str, error: Exception) -> None:
@@ -433,7 +433,7 @@ class KafkaWire(Wire):
             connection.job = self._begin_answer(header, asked, answer)
             return
         waiter = Waiter(partial(self._retry_fetch, header, asked))
-        if self._is_stopping or not self._broker.wait_for(asked.request, waiter):
+        if self._stop_reason is not None or not self._broker.wait_for(asked.request, waiter):
             connection.job = partial(self._fetch_slowly, header, asked)
             return
         self._waiter = waiter
@@ -514,7 +514,7 @@ class KafkaWire(Wire):
         """Wait for the answer to a fetch, in the task of the connection, and send it."""
         await self._connection.sender.flush()
         self._waiter = waiter = Waiter()
-        if self._is_stopping:
+        if self._stop_reason is not None:
             waiter.end()
         fetching = partial(self._broker.fetch, asked.request, waiter)
         await self._answer_fetch(header, asked, partial(self._connection.wait_for, fetching))
@@ -527,7 +527,7 @@ class KafkaWire(Wire):
         try:
             answer = await fetching()
         except RequestCancelledError:
-            if self._is_stopping:
+            if self._stop_reason is not None:
                 await self._send_response(header, asked.empty_response())
             return
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -545,11 +545,3 @@ class KafkaWire(Wire):
 
 async def _raise(error: BaseException) -> None:
     raise error
-
-
-def _host(peer: str) -> str:
-    """The host of ``HOST:PORT``."""
-    try:
-        return split_address(peer)[0]
-    except ValueError:
-        return peer  # "gone"

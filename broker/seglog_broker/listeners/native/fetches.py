@@ -51,7 +51,7 @@ class Fetches:
         self._partitions = 0
         self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
         self._cancelled: set[int] = set()  # ids of fetches that the client cancelled
-        self._is_stopping = False
+        self._stop_reason: str | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -105,7 +105,7 @@ class Fetches:
         # Registered here, because `stop` may come before a task has run.
         waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery))
         self._waiting[request_id] = waiter
-        if self._is_stopping:
+        if self._stop_reason is not None:
             waiter.end()
         if waiter.is_ended or not self._broker.wait_for(request, waiter):
             nursery.start_soon(self._fetch, request_id, request, waiter)
@@ -156,8 +156,8 @@ class Fetches:
             if answer is not None:
                 await self._send_answer(request_id, answer)
                 return
-            if failure is None and self._is_stopping:
-                failure = BrokerStoppingError("the broker is stopping; connect again")
+            if failure is None and self._stop_reason is not None:
+                failure = BrokerStoppingError(f"{self._stop_reason}; connect again")
             if failure is not None:  # else the peer has left
                 self._queue_error(request_id, failure)
                 await self._sender.flush()
@@ -177,9 +177,9 @@ class Fetches:
         waiter.end()
         return True
 
-    def stop(self) -> None:
-        """End all that wait, with an error: the broker is stopping."""
-        self._is_stopping = True
+    def stop(self, reason: str) -> None:
+        """End all that wait, with an error that gives the reason."""
+        self._stop_reason = reason
         for waiter in self._waiting.values():
             waiter.end()
 

@@ -22,6 +22,7 @@ from seglog_broker.listeners.native.replies import (
     encode_reply,
 )
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import InvalidRequestError, RemoteProtocolError, RequestCancelledError, SeglogError
@@ -76,16 +77,16 @@ class NativeWire(Wire):
             HELLO_BYTES_MAX, receive_buffer=connection.run_of_appends.buffer, pool=memory.pool, asks=True
         )
         self.reader = self._frames
-        self._host = "/" + connection.transport.peer.rpartition(":")[0].strip("[]")  # as Kafka shows it
+        self._client_host = shown_host(connection.transport.host)
 
     @property
     def is_waiting(self) -> bool:
         """Whether a fetch waits."""
         return len(self._fetches) > 0
 
-    def stop(self) -> None:
+    def stop(self, reason: str) -> None:
         """Answer waiting fetches at once."""
-        self._fetches.stop()
+        self._fetches.stop(reason)
 
     def drop(self) -> None:
         """Drop waiting fetches."""
@@ -126,9 +127,8 @@ class NativeWire(Wire):
         except RemoteProtocolError:
             pass
         hint = hint_for(first)
-        connection.log.info(
-            "connection_refused", reason="not the seglog protocol", kind=hint.kind, first=first.hex(" ")
-        )
+        reason = "not the seglog protocol" if first else f"it sent nothing for {HELLO_SECONDS} s"
+        connection.log.info("connection_refused", reason=reason, kind=hint.kind, first=first.hex(" "))
         connection.end(hint.answer)
         return False
 
@@ -277,7 +277,7 @@ class NativeWire(Wire):
 
     async def _answer(self, request: Request) -> tuple[Message, bytes]:
         """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
-        answering = partial(self._broker.answer, request, self._host)
+        answering = partial(self._broker.answer, request, self._client_host)
         if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
             return await answering()
         answered = await self._connection.wait_for(answering)

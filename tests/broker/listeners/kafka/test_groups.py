@@ -14,7 +14,6 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.listeners.kafka.context import shown_address
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -129,21 +128,6 @@ async def test_a_bug_is_logged_and_answered(groups: FakeGroups) -> None:
         told = await serve(groups, join_request(), 9)
     assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert [entry["event"] for entry in logged] == ["request_crashed"]
-
-
-@pytest.mark.parametrize(
-    ("host", "shown"),
-    [
-        ("192.0.2.7", "/192.0.2.7"),
-        ("::1", "/0:0:0:0:0:0:0:1"),
-        ("2001:db8::a:0", "/2001:db8:0:0:0:0:a:0"),
-        ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0"),
-        ("::ffff:192.0.2.7", "/192.0.2.7"),
-        ("gone", "/gone"),
-    ],
-)
-async def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
-    assert shown_address(host) == shown
 
 
 # --- SyncGroup --------------------------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class Fetch:
         return self._response
 
     def empty_response(self) -> messages.FetchResponse:
-        """The response without records, because the broker is stopping: clients ask for metadata, and connect again."""
+        """The response without records, because the connection ends: clients ask for metadata, and connect again."""
         for data in self._places:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self._response
