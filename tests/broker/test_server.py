@@ -1,6 +1,7 @@
 """``serve``: the whole daemon in one task, on a real directory, without signals."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker import server
-from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.acceptor import ListenError
-from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.interpreter import IMPORTED_LATER
+from seglog_broker.runtime.offload import Arguments, Offload, T
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.server import LoadProgress, serve
 from seglog_broker.storage.io.clock import SystemClock
@@ -25,7 +25,9 @@ from tests.broker.listeners.fake_broker import Served, append_of, fetch_of
 BATCH = encode_batch([(1_546_300_800_000, None, b"a record", ())])
 
 
-async def started(nursery: trio.Nursery, folder: Path, scope: trio.CancelScope) -> Served:
+async def started(
+    nursery: trio.Nursery, folder: Path, scope: trio.CancelScope, offload: Offload | None = None
+) -> Served:
     config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=())
 
     async def run(task_status: trio.TaskStatus[list[str]]) -> None:
@@ -34,7 +36,7 @@ async def started(nursery: trio.Nursery, folder: Path, scope: trio.CancelScope) 
                 config,
                 fs=PosixFileSystem(),
                 clock=SystemClock(),
-                offload=Offload(),
+                offload=offload or Offload(),
                 listen="127.0.0.1:0",
                 task_status=task_status,
             )
@@ -87,19 +89,19 @@ async def test_an_append_under_way_at_the_stop_still_gets_its_ack(tmp_path: Path
 
 
 @pytest.mark.trio
-async def test_after_a_background_task_has_failed_the_connections_end_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_background_task_has_failed_the_connections_end_in_order(tmp_path: Path) -> None:
     fail = trio.Event()
 
-    async def failing_task(_broker: Broker) -> None:
-        await fail.wait()
-        raise ZeroDivisionError
+    class Failing(Offload):
+        async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+            if args not in [(name,) for name in IMPORTED_LATER]:
+                return await super().maintenance(fn, *args)
+            await fail.wait()
+            raise ZeroDivisionError
 
-    monkeypatch.setattr(server, "TASKS", {**server.TASKS, "failing": failing_task})
     with capture_logs() as logged, pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
-            served = await started(nursery, tmp_path / "data", trio.CancelScope())
+            served = await started(nursery, tmp_path / "data", trio.CancelScope(), Failing())
             peer = await served.greeted()
             await peer.send(1, CreateTopicRequest("commits", 1))
             assert (await peer.receive()).header.get("error") is None

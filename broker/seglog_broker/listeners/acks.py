@@ -49,6 +49,8 @@ class AckQueue:
     """
 
     def __init__(self, sender: Sender, wire: Wire) -> None:
+        self.appends_max = APPENDS_IN_FLIGHT_MAX
+        self.bytes_max = APPEND_BYTES_IN_FLIGHT_MAX
         self._sender = sender
         self._wire = wire
         self._queue: deque[_Waiting] = deque()
@@ -66,12 +68,12 @@ class AckQueue:
     @property
     def is_full(self) -> bool:
         """Whether the connection is not to be read."""
-        return self._count >= APPENDS_IN_FLIGHT_MAX or self._bytes >= APPEND_BYTES_IN_FLIGHT_MAX
+        return self._count >= self.appends_max or self._bytes >= self.bytes_max
 
     @property
     def room(self) -> tuple[int, int]:
         """How many more appends it takes until it is full, and of how many bytes together."""
-        return APPENDS_IN_FLIGHT_MAX - self._count, APPEND_BYTES_IN_FLIGHT_MAX - self._bytes
+        return self.appends_max - self._count, self.bytes_max - self._bytes
 
     def add(self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
         """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""

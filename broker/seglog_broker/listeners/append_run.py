@@ -73,6 +73,7 @@ class AppendRun(Together):
 
     def __init__(self, broker: Broker, ready: ReadySockets) -> None:
         self.buffer = ReceiveBuffer(RECEIVE_BYTES_MAX)
+        self.batches_max = BATCHES_AT_ONCE
         self._broker = broker
         self._ready = ready
         self._appends: list[_Append] = []
@@ -86,7 +87,7 @@ class AppendRun(Together):
     def add(self, connection: Producing, request_id: Any, request: AppendRequest, payload: memoryview) -> None:
         """Gather an append that is plain (``AppendService.is_plain``)."""
         appends = self._appends
-        if appends and (self._batches >= BATCHES_AT_ONCE or appends[0].request.ack != request.ack):
+        if appends and (self._batches >= self.batches_max or appends[0].request.ack != request.ack):
             self.write()
             appends = self._appends
         appends.append(_Append(connection, request_id, request, payload))

@@ -110,6 +110,10 @@ class ReadySockets:
 
     def __init__(self, is_awaited: Callable[[], bool] = lambda: False) -> None:
         """``is_awaited`` tells whether tasks wait for the end of something outside the loop, such as an fsync."""
+        self.turn_seconds = TURN_SECONDS
+        self.ready_max = READY_MAX
+        self.poll_seconds = POLL_SECONDS
+        self.poll_pause_factor = POLL_PAUSE_FACTOR
         self._is_awaited = is_awaited
         self._may_poll_at = 0.0  # by time.perf_counter
         self._poll_hits = 0  # since the last time that none came
@@ -172,7 +176,7 @@ class ReadySockets:
                 else:
                     await trio.lowlevel.wait_readable(self._selector)
                 self.now = trio.current_time()
-                ends = time.perf_counter() + TURN_SECONDS
+                ends = time.perf_counter() + self.turn_seconds
                 while (ready := self._ready()) or queued or (ready := self._poll()):
                     for entry in ready:
                         self._queue(entry)
@@ -194,7 +198,7 @@ class ReadySockets:
         if self._epoll is None:
             return [key.data for key, _ in self._selector.select(0)]
         registered = self._selector.get_map()
-        return [registered[descriptor].data for descriptor, _ in self._epoll.poll(0, READY_MAX)]
+        return [registered[descriptor].data for descriptor, _ in self._epoll.poll(0, self.ready_max)]
 
     def _poll(self) -> list[_Entry]:
         """The next sockets that are readable, if that is soon and nothing else is to be done; else none."""
@@ -205,14 +209,14 @@ class ReadySockets:
         waiting = trio.lowlevel.current_statistics().io_statistics
         if getattr(waiting, "tasks_waiting_write", None) != 0:
             return []
-        ends = now + POLL_SECONDS
+        ends = now + self.poll_seconds
         while now < ends:
             if ready := self._ready():
                 self._poll_hits += 1
                 return ready
             now = time.perf_counter()
         if self._poll_hits < POLL_HITS_MIN:
-            self._may_poll_at = now + POLL_PAUSE_FACTOR * POLL_SECONDS
+            self._may_poll_at = now + self.poll_pause_factor * self.poll_seconds
         self._poll_hits = 0
         return []
 

@@ -44,6 +44,8 @@ class ResponseMemory:
     """The places of large responses."""
 
     def __init__(self) -> None:
+        self.response_bytes_max = RESPONSE_BYTES_MAX
+        self.large_max = LARGE_MAX
         self._holding: dict[Room, None] = {}
         self._waiting: dict[Room, trio.Event] = {}  # the oldest first
 
@@ -58,7 +60,7 @@ class ResponseMemory:
 
     async def take_place(self, room: "Room") -> None:
         """Wait for a place for ``room``. A checkpoint only if it has to wait. May be cancelled."""
-        if len(self._holding) < LARGE_MAX and not self._waiting:
+        if len(self._holding) < self.large_max and not self._waiting:
             self._holding[room] = None
             return
         self._waiting[room] = given = trio.Event()
@@ -79,14 +81,14 @@ class ResponseMemory:
         if room not in self._holding:
             return
         del self._holding[room]
-        while self._waiting and len(self._holding) < LARGE_MAX:
+        while self._waiting and len(self._holding) < self.large_max:
             held = Counter(holder.address for holder in self._holding)
             following = min(self._waiting, key=lambda waiting: held[waiting.address])
             self._holding[following] = None
             self._waiting.pop(following).set()
 
     def _cut_slow(self) -> None:
-        share = LARGE_MAX / (LARGE_MAX + len(self._waiting))
+        share = self.large_max / (self.large_max + len(self._waiting))
         if self._waiting:
             for room in self._holding:
                 room.cut_if_slow(share)
@@ -108,7 +110,7 @@ class Room:
 
     def add(self, size: int) -> bool:
         """Count ``size`` bytes that are to be added to the response. False: they do not fit, and are not counted."""
-        if self.used + size > RESPONSE_BYTES_MAX:
+        if self.used + size > self._memory.response_bytes_max:
             return False
         self.used += size
         return True

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.acceptor import open_listeners
+from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.transport import address_of
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -349,8 +352,24 @@ class Served:
             await trio.aclose_forcefully(stream)
 
 
+class Listening(Served):
+    """A listener whose connections can be looked at."""
+
+    def __init__(self, address: str, scope: trio.CancelScope, ready: ReadySockets) -> None:
+        super().__init__(address, scope)
+        self.ready = ready
+
+    async def connection_of(self, stream: trio.SocketStream) -> Connection:
+        """The broker's side of a connection, when it waits for requests."""
+        await wait_all_tasks_blocked()
+        served = [key.data.served for key in self.ready._selector.get_map().values()]
+        address = address_of(stream.socket.getsockname())
+        [found] = [one for one in served if isinstance(one, Connection) and one.transport.peer == address]
+        return found
+
+
 @asynccontextmanager
-async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_native) -> AsyncIterator[Served]:
+async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_native) -> AsyncIterator[Listening]:
     """A listener, the native one unless another is named, in front of ``broker`` on a port of its own."""
     listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
     ready = ReadySockets()
@@ -358,13 +377,13 @@ async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_nat
         nursery.start_soon(ready.run)
         scope = trio.CancelScope()
 
-        async def run(task_status: trio.TaskStatus[Served]) -> None:
-            served: Served | None = None
+        async def run(task_status: trio.TaskStatus[Listening]) -> None:
+            served: Listening | None = None
 
             class Started:
                 def started(self, addresses: list[str]) -> None:
                     nonlocal served
-                    served = Served(addresses[0], scope)
+                    served = Listening(addresses[0], scope, ready)
                     task_status.started(served)
 
             with scope:
@@ -372,7 +391,7 @@ async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_nat
             assert served is not None
             served.ended.set()
 
-        served: Served = await nursery.start(run)
+        served: Listening = await nursery.start(run)
         try:
             yield served
         finally:

@@ -3,8 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 import trio
@@ -22,10 +21,10 @@ from seglog_broker.listeners.native.replies import (
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.wire import Wire
-from seglog_protocol.errors import UnknownTopicError
+from seglog_protocol.errors import Fact, UnknownTopicError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import FrameReader
-from seglog_protocol.messages import AppendReply, AppendResult, headers
+from seglog_protocol.messages import AppendReply, AppendResult
 
 
 class Recorder:
@@ -167,18 +166,23 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
 
 
 @pytest.mark.parametrize("has_leader", [False, True], ids=["the task answers", "whoever ends the round answers"])
-async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_replies_are_encoded_in_turns(has_leader: bool) -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = has_leader
     acks = queue_of(sender)
     encoded = most = 0
-    encoder = headers._encoder
 
-    def counted(result: AppendResult, buffer: bytearray, offset: int) -> None:
-        nonlocal encoded, most
-        encoded += 1
-        most = max(most, encoded)
-        encoder.encode_into(result, buffer, offset)
+    class Facts(dict[str, Fact]):
+        def items(self) -> Any:
+            nonlocal encoded, most
+            encoded += 1
+            most = max(most, encoded)
+            return super().items()
+
+    def refusal(message: str) -> UnknownTopicError:
+        error = UnknownTopicError(message)
+        error.facts = Facts(topic="t")
+        return error
 
     async def work() -> None:
         nonlocal encoded
@@ -186,9 +190,8 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
             encoded = 0
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(headers, "_encoder", SimpleNamespace(encode_into=counted))
-    refused = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no such topic", topic="t"))] * 600)
-    too_long = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no" * 1_000, topic="t"))] * 600)
+    refused = AppendReply([AppendResult("t", 0, error=refusal("no such topic"))] * 600)
+    too_long = AppendReply([AppendResult("t", 0, error=refusal("no" * 1_000))] * 600)
     acks.add([0], Waiting(disk, 0), 100)
     for number in range(1, 9):
         outcomes: list[Waiting | list[AppendOutcome]] = [Waiting(disk, 0, 600), [refused], [too_long]]

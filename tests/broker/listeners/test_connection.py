@@ -11,7 +11,6 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.listeners import acks
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
@@ -255,11 +254,11 @@ async def test_a_peer_that_reads_nothing_is_cut_and_gives_back_what_it_was_to_ge
 # --- Full queues ------------------------------------------------------------------------------------------------------
 
 
-async def test_appends_that_wait_for_their_ack_are_bounded(kit: WireKit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acks, "APPENDS_IN_FLIGHT_MAX", 5)
+async def test_appends_that_wait_for_their_ack_are_bounded(kit: WireKit) -> None:
     offload = HeldSyncs()
     async with serving_wire(kit, offload=offload) as served:
         peer = await served.connect()
+        (await served.connection_of(peer))._acks.appends_max = 5
         await peer.send(*[peer.append() for _ in range(12)])
         await wait_all_tasks_blocked()
         assert served.broker.partitions["plain", 0].log.log_end_offset == 5

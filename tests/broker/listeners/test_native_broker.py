@@ -15,12 +15,12 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.topics import TopicService
 from seglog_broker.config import load_config
 from seglog_broker.listeners.native.wire import HELLO_TRIES_MAX
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
@@ -362,15 +362,15 @@ async def test_an_append_that_would_create_a_topic_on_a_full_disk_is_refused_and
         assert result["base_offset"] == 0
 
 
-async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on() -> None:
     async with real() as served:
         peer = await served.greeted()
 
-        async def broken(_topics: TopicService, _requests: list[CreateTopicRequest]) -> None:
+        async def broken(request: AppendRequest) -> dict[str, SeglogError]:
             await trio.lowlevel.checkpoint()
             raise ZeroDivisionError("oops")
 
-        monkeypatch.setattr(TopicService, "create_all", broken)
+        served.broker.create_missing = broken
         encoded = batch(b"v")
         with capture_logs() as logged:
             await peer.send(1, append_of(encoded, "events"), encoded)

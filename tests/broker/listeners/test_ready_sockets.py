@@ -15,7 +15,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.listeners import ready_sockets
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets, Served, Together
 from seglog_broker.listeners.transport import Transport
 
@@ -79,9 +78,27 @@ class Peer(Served):
         self.other.close()
 
 
+class Asked(ReadySockets):
+    """Notes how many sockets were found readable each time that they were looked at."""
+
+    def __init__(self, is_awaited: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(is_awaited)
+        self._found: list[int] = []
+
+    def _ready(self) -> list[Any]:
+        ready = super()._ready()
+        self._found.append(len(ready))
+        return ready
+
+    def found(self) -> list[int]:
+        """The sockets found by each look since the last call."""
+        found, self._found = self._found, []
+        return found
+
+
 @asynccontextmanager
-async def running(*peers: Peer) -> AsyncIterator[tuple[ReadySockets, trio.Nursery]]:
-    ready = ReadySockets()
+async def running(*peers: Peer, ready: ReadySockets | None = None) -> AsyncIterator[tuple[ReadySockets, trio.Nursery]]:
+    ready = ready or ReadySockets()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ready.run)
         for peer in peers:
@@ -219,14 +236,12 @@ async def test_when_serving_has_ended_connections_end_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.002])
-async def test_beside_connections_with_endless_work_every_other_and_every_task_has_its_turn(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", seconds)
+async def test_beside_connections_with_endless_work_every_other_and_every_task_has_its_turn(seconds: float) -> None:
     shared = Shared(room=1)
     endless = [Peer(f"endless {number}", shared, Next.TURN) for number in range(3)]
     trickle = Peer("t", shared)
     async with running(trickle) as (ready, nursery):
+        ready.turn_seconds = seconds
         for peer in endless:
             nursery.start_soon(peer.serve, ready, Next.READABLE)
         await wait_all_tasks_blocked()
@@ -260,73 +275,44 @@ class Steps(trio.abc.Instrument):
         self.count += 1
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often the sockets were looked at since the last call."""
-    count, look = 0, ReadySockets._ready
-
-    def counted(ready: ReadySockets) -> Any:
-        nonlocal count
-        count += 1
-        return look(ready)
-
-    def since() -> int:
-        nonlocal count
-        found, count = count, 0
-        return found
-
-    monkeypatch.setattr(ReadySockets, "_ready", counted)
-    return since
-
-
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="only epoll can be asked for some")
-async def test_of_very_many_sockets_that_are_readable_at_once_some_are_looked_up_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ready_sockets, "READY_MAX", 3)
-    look, most = ReadySockets._ready, 0
-
-    def counted(ready: ReadySockets) -> Any:
-        nonlocal most
-        found = look(ready)
-        most = max(most, len(found))
-        return found
-
-    monkeypatch.setattr(ReadySockets, "_ready", counted)
-    shared = Shared()
+async def test_of_very_many_sockets_that_are_readable_at_once_some_are_looked_up_at_a_time() -> None:
+    shared, asked = Shared(), Asked()
+    asked.ready_max = 3
     peers = [Peer(str(number), shared) for number in range(20)]
-    async with running(*peers):
+    async with running(*peers, ready=asked):
         for peer in peers:
             peer.other.send(b"x")
         with trio.fail_after(60):
             while not all(peer.turns for peer in peers):
                 await trio.lowlevel.checkpoint()
-    assert most == 3
+    assert max(asked.found()) == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
-async def test_a_request_that_comes_soon_is_polled_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", 60)
-    monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 60)
-    peer, counter = Peer("a", Shared()), Steps()
-    begin_turn, begun, done = peer.begin_turn, threading.Event(), trio.Event()
+async def test_a_request_that_comes_soon_is_polled_for() -> None:
+    counter, ready = Steps(), ReadySockets()
+    ready.turn_seconds = ready.poll_seconds = 60
+    begun, done = threading.Event(), trio.Event()
     steps: list[int] = []
 
-    def begin() -> None:
-        begin_turn()
-        steps.append(counter.count)
-        begun.set()
-        if len(steps) == 2:
-            monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 0)
-            done.set()
+    class Begun(Peer):
+        def begin_turn(self) -> None:
+            super().begin_turn()
+            steps.append(counter.count)
+            begun.set()
+            if len(steps) == 2:
+                ready.poll_seconds = 0
+                done.set()
+
+    peer = Begun("a", Shared())
 
     def send_a_second() -> None:
         begun.wait(30)
         time.sleep(0.02)  # so that it comes when nothing is ready
         peer.other.send(b"x")
 
-    monkeypatch.setattr(peer, "begin_turn", begin)
-    async with running(peer):
+    async with running(peer, ready=ready):
         sender = threading.Thread(target=send_a_second)
         sender.start()
         trio.lowlevel.add_instrument(counter)
@@ -339,31 +325,27 @@ async def test_a_request_that_comes_soon_is_polled_for(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
-async def test_where_no_request_comes_soon_polling_pauses(
-    monkeypatch: pytest.MonkeyPatch, asked: Callable[[], int]
-) -> None:
-    monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(ready_sockets, "POLL_PAUSE_FACTOR", 100_000)
-    shared = Shared()
-    peer = Peer("a", shared)
-    async with running(peer):
-        asked()
+async def test_where_no_request_comes_soon_polling_pauses() -> None:
+    asked = Asked()
+    asked.poll_seconds = 0.01
+    asked.poll_pause_factor = 100_000
+    peer = Peer("a", Shared())
+    async with running(peer, ready=asked):
+        asked.found()
         peer.other.send(b"x")
         await wait_all_tasks_blocked()
-        assert asked() > 3, "it polled"
+        assert len(asked.found()) > 3, "it polled"
         peer.other.send(b"x")
         await wait_all_tasks_blocked()
-        assert asked() <= 3, "one look that finds it, and two behind it"
+        assert len(asked.found()) <= 3, "one look that finds it, and two behind it"
     assert peer.turns == 2
 
 
 @pytest.mark.parametrize("what", ["something is awaited", "a task is runnable", "a task waits to write"])
-async def test_nothing_else_waits_for_a_poll(
-    what: str, monkeypatch: pytest.MonkeyPatch, asked: Callable[[], int]
-) -> None:
-    monkeypatch.setattr(ready_sockets, "POLL_SECONDS", 0.2)
+async def test_nothing_else_waits_for_a_poll(what: str) -> None:
     peer = Peer("a", Shared())
-    ready = ReadySockets(lambda: what == "something is awaited")
+    ready = Asked(lambda: what == "something is awaited")
+    ready.poll_seconds = 0.2
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
 
@@ -387,12 +369,12 @@ async def test_nothing_else_waits_for_a_poll(
             await wait_all_tasks_blocked()
         elif what == "a task is runnable":
             nursery.start_soon(run, done)
-        asked()
+        ready.found()
         peer.other.send(b"x")
         with trio.fail_after(30):
             while not peer.turns:
                 await trio.lowlevel.checkpoint()
-        assert asked() <= 3
+        assert len(ready.found()) <= 3
         done.set()
         nursery.cancel_scope.cancel()
     peer.close()

@@ -22,12 +22,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.listeners import connection, ready_sockets
-from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.listeners.sender import Sender
+from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import Frame, FrameReader, encode_frame
 from seglog_protocol.messages import (
     Ack,
@@ -280,12 +281,10 @@ def log_writes(fs: ForgetfulFileSystem) -> int:
 
 @pytest.mark.trio
 @pytest.mark.parametrize("connections", [1, 16])
-async def test_appends_that_are_there_together_are_written_together(
-    connections: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", 60)
+async def test_appends_that_are_there_together_are_written_together(connections: int) -> None:
     fs = ForgetfulFileSystem()
     async with broker_on(fs) as broker, serving(broker) as served:
+        served.ready.turn_seconds = 60
         peers = [await served.greeted() for _ in range(connections)]
         data = encode_batch([(NOW, b"key", b"value", ())])
         request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
@@ -302,20 +301,28 @@ async def test_appends_that_are_there_together_are_written_together(
         await served.close_peers()
 
 
+class Broken(SegmentLog):
+    """A file that cannot be written, by a bug."""
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        raise ZeroDivisionError
+
+
 @pytest.mark.trio
-async def test_an_unexpected_error_while_writing_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_while_writing_ends_no_connection() -> None:
     async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
         peers = [await served.greeted() for _ in range(3)]
         data = encode_batch([(NOW, b"key", b"value", ())])
         request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
         frame = encode_frame(request_header(1, request), [data])
-        with monkeypatch.context() as patch:
-            patch.setattr(Segment, "append", None)
-            for peer in peers:
-                os.write(peer.stream.socket.fileno(), frame)
-            for peer in peers:
-                [result] = (await peer.receive()).header["partitions"]
-                assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+        segment = broker.partitions["wide", 1].log.segments.active
+        log, segment.log = segment.log, Broken(broker.fs, broker.directory.handles, segment.log_path, 0, [])
+        for peer in peers:
+            os.write(peer.stream.socket.fileno(), frame)
+        for peer in peers:
+            [result] = (await peer.receive()).header["partitions"]
+            assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+        segment.log = log
         for peer in peers:
             await peer.send(2, request, data)
             assert (await peer.receive()).header["partitions"][0]["ack"] == "os"
@@ -343,24 +350,25 @@ async def test_where_writing_together_fails_each_batch_is_tried_alone() -> None:
         await served.close_peers()
 
 
+class Failing(Sender):
+    """Sends nothing, by a bug."""
+
+    def queue(self, frame: Buffer) -> None:
+        raise ZeroDivisionError
+
+
 @pytest.mark.trio
-async def test_a_connection_that_cannot_be_answered_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready_sockets, "TURN_SECONDS", 60)
+async def test_a_connection_that_cannot_be_answered_ends_alone() -> None:
     async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
+        served.ready.turn_seconds = 60
         peers = [await served.greeted() for _ in range(3)]
         data = encode_batch([(NOW, b"key", b"value", ())])
         frames = [
             encode_frame(request_header(n, AppendRequest([AppendPartition("wide", 1, len(data))], "os")), [data])
             for n in range(3)
         ]
-        answer = connection.Connection.answer_appends
-
-        def fail_once(one: connection.Connection, request_ids: list[int], *rest: Any) -> None:
-            if request_ids == [1]:
-                raise ZeroDivisionError
-            answer(one, request_ids, *rest)
-
-        monkeypatch.setattr(connection.Connection, "answer_appends", fail_once)
+        connection = await served.connection_of(peers[1].stream)
+        connection.sender = Failing(connection.transport, broker.offload, broker.transfers, 60)
         for peer, frame in zip(peers, frames, strict=True):
             os.write(peer.stream.socket.fileno(), frame)
         with trio.fail_after(60):

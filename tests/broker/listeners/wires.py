@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.runtime.offload import Offload
@@ -32,7 +33,7 @@ from seglog_protocol.messages import (
     Request,
     request_header,
 )
-from tests.broker.listeners.fake_broker import Peer, Served, serving
+from tests.broker.listeners.fake_broker import Listening, Peer, Served, serving
 from tests.broker.listeners.kafka import kafka_peer
 from tests.logs import ManualClock, batch
 
@@ -213,7 +214,7 @@ WIRES: Final = (
 class WireServed:
     """A broker with one topic behind a listener of one wire."""
 
-    def __init__(self, kit: WireKit, served: Served, broker: Broker, fs: ForgetfulFileSystem) -> None:
+    def __init__(self, kit: WireKit, served: Listening, broker: Broker, fs: ForgetfulFileSystem) -> None:
         self.kit = kit
         self.broker = broker
         self.fs = fs
@@ -223,6 +224,9 @@ class WireServed:
 
     async def connect(self) -> WirePeer:
         return await self.kit.connect(self._served)
+
+    async def connection_of(self, peer: WirePeer) -> Connection:
+        return await self._served.connection_of(peer.stream)
 
     @property
     def waiters(self) -> int:

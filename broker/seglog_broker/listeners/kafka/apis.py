@@ -96,9 +96,9 @@ def counter_name(api_name: str) -> str:
     return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
 
 
-def accepted(header: RequestHeader) -> Api:
-    """The api of a request. Raises UnsupportedVersion for one that is not served in this version."""
-    api = APIS.get(header.api_key)
+def accepted(apis: Mapping[int, Api], header: RequestHeader) -> Api:
+    """The api of a request, among ``apis``. Raises UnsupportedVersion for one that is not served in this version."""
+    api = apis.get(header.api_key)
     if api is None or header.version not in api.versions:
         raise UnsupportedVersion(header.api_key, header.version, header.correlation_id)
     return api

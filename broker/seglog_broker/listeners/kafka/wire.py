@@ -77,6 +77,7 @@ class KafkaWire(Wire):
 
     def __init__(self, broker: Broker, advertised: Endpoint, connection: Connection) -> None:
         """``advertised`` is the address that clients of this port are to connect to."""
+        self.apis = apis.APIS
         self._broker = broker
         self._connection = connection
         memory = broker.request_memory
@@ -261,7 +262,7 @@ class KafkaWire(Wire):
 
     def _serve(self, header: RequestHeader, frame: memoryview) -> None:
         """Serve anything but Produce: at once if possible, else it is a job of the task."""
-        api = apis.accepted(header)
+        api = apis.accepted(self.apis, header)
         if len(frame) > READ_AT_ONCE_BYTES:
             self._connection.job = partial(self._read_slowly, api, header, self._kept(frame))
             return
@@ -360,7 +361,7 @@ class KafkaWire(Wire):
             try:
                 chunks = await self._written(write_response_in_pieces(header.correlation_id, response, header.version))
             except Exception as error:  # noqa: BLE001 - logged; those before it are answered
-                self._give_up(apis.accepted(header).name, error)
+                self._give_up(apis.accepted(self.apis, header).name, error)
                 return
             if chunks is None:
                 self._broker.metrics.request_errors["INVALID_REQUEST"] += 1

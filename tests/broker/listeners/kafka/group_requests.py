@@ -9,7 +9,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
-from seglog_broker.runtime.response_memory import ResponseMemory
+from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.kafka import (
     read_request,
@@ -27,7 +27,9 @@ PARTITIONS: Final = 2
 ID_OF: Final = {name: id_bytes(topic_id) for name, topic_id in TOPIC_IDS.items()}
 
 
-def context_of(groups: FakeGroups, version: int, client_id: str | None = "app") -> RequestContext:
+def context_of(
+    groups: FakeGroups, version: int, client_id: str | None = "app", response_bytes_max: int = RESPONSE_BYTES_MAX
+) -> RequestContext:
     """The context of a request to a broker with two topics of two partitions."""
     topics = Topics({name: Topic(name, topic_id, PARTITIONS) for name, topic_id in TOPIC_IDS.items()})
     broker = SimpleNamespace(
@@ -35,8 +37,10 @@ def context_of(groups: FakeGroups, version: int, client_id: str | None = "app") 
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
     )
+    memory = ResponseMemory()
+    memory.response_bytes_max = response_bytes_max
     return RequestContext(
-        cast("Broker", broker), Endpoint("here", 9092), version, client_id, "/192.0.2.7", ResponseMemory().room()
+        cast("Broker", broker), Endpoint("here", 9092), version, client_id, "/192.0.2.7", memory.room()
     )
 
 
@@ -47,11 +51,18 @@ def served_now(groups: FakeGroups, request: Request, version: int) -> Any:
     return handle_now(context_of(groups, version), request)
 
 
-async def serve(groups: FakeGroups, request: Request, version: int, *, client_id: str | None = "app") -> Any:
+async def serve(
+    groups: FakeGroups,
+    request: Request,
+    version: int,
+    *,
+    client_id: str | None = "app",
+    response_bytes_max: int = RESPONSE_BYTES_MAX,
+) -> Any:
     """The response, as a client of this version reads it."""
     frame = memoryview(b"".join(write_request(1, client_id, request, version)))[4:]
     asked = read_request(read_request_header(frame), frame)
-    context, api = context_of(groups, version, client_id), APIS[request.API_KEY]
+    context, api = context_of(groups, version, client_id, response_bytes_max), APIS[request.API_KEY]
     answered = None if api.handle_now is None else api.handle_now(context, asked)
     if answered is None:
         assert api.handle is not None

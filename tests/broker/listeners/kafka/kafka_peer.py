@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -19,7 +20,7 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.kafka import messages, read_response, versions, write_request
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import CreateTopicRequest
-from tests.broker.listeners.fake_broker import Served, serving
+from tests.broker.listeners.fake_broker import Listening, serving
 from tests.logs import ManualClock
 
 TOPICS: Final[dict[str, dict[str, Any]]] = {
@@ -86,7 +87,7 @@ class KafkaPeer:
 class KafkaServed:
     """A running Kafka listener in front of ``broker``."""
 
-    def __init__(self, served: Served, broker: Broker) -> None:
+    def __init__(self, served: Listening, broker: Broker) -> None:
         self.broker = broker
         self.stop = served.stop
         self.ended = served.ended
@@ -94,6 +95,10 @@ class KafkaServed:
 
     async def connect(self) -> KafkaPeer:
         return KafkaPeer((await self._served.connect()).stream)
+
+    async def connection_of(self, peer: KafkaPeer) -> Connection:
+        """The broker's side of a connection, when it waits for requests."""
+        return await self._served.connection_of(peer.stream)
 
     async def close_peers(self) -> None:
         await self._served.close_peers()

@@ -8,7 +8,6 @@ from seglog_broker.coordinators.groups.consumer_description import (
     PartitionsOfTopic,
 )
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -149,9 +148,7 @@ async def test_a_group_is_described_with_what_members_have_and_are_to_have(group
     assert [member.member_type for member in found.members] == ([1, 0] if version else [-1, -1])
 
 
-async def test_a_group_that_is_named_many_times_is_described_once_and_one_that_does_not_fit_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_group_that_is_named_many_times_is_described_once_and_one_that_does_not_fit_is_refused() -> None:
     """A real Kafka describes it each time."""
     groups = FakeGroups()
     groups.consumer_descriptions = {"readers": described(), "others": described()}
@@ -162,8 +159,7 @@ async def test_a_group_that_is_named_many_times_is_described_once_and_one_that_d
         ("none", ErrorCode.GROUP_ID_NOT_FOUND, 0),
         ("others", 0, 2),
     ]
-    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 3_000)
-    told = await serve(groups, request, 1)
+    told = await serve(groups, request, 1, response_bytes_max=3_000)
     assert [(group.error_code, len(group.members)) for group in told.groups] == [
         (0, 2),
         (ErrorCode.GROUP_ID_NOT_FOUND, 0),

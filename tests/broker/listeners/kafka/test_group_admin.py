@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from seglog_broker.coordinators.groups.membership import GroupDescription, MemberDescription
-from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -169,19 +168,16 @@ async def test_a_group_that_is_named_many_times_is_described_once(groups: FakeGr
     assert len(groups.asked) == 2
 
 
-async def test_groups_that_do_not_fit_a_response_are_refused_one_by_one(
-    groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_groups_that_do_not_fit_a_response_are_refused_one_by_one(groups: FakeGroups) -> None:
     large = MEMBER._replace(metadata=bytes(5_000))
     groups.descriptions["large"] = description("large", "Stable", "classic", large)
-    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 5_000)
-    told = await serve(groups, messages.DescribeGroupsRequest(groups=["busy", "large", "quiet"]), 6)
+    asked = messages.DescribeGroupsRequest(groups=["busy", "large", "quiet"])
+    told = await serve(groups, asked, 6, response_bytes_max=5_000)
     assert [(group.group_id, group.error_code, len(group.members)) for group in told.groups] == [
         ("busy", 0, 1),
         ("large", ErrorCode.INVALID_REQUEST, 0),
         ("quiet", 0, 0),
     ]
     assert "ask for less" in told.groups[1].error_message
-    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 200)
-    listed = await serve(groups, messages.ListGroupsRequest(), 5)
+    listed = await serve(groups, messages.ListGroupsRequest(), 5, response_bytes_max=200)
     assert (listed.error_code, listed.groups) == (ErrorCode.INVALID_REQUEST, [])

@@ -6,7 +6,6 @@ import pytest
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID
-from seglog_broker.runtime import response_memory
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -385,11 +384,9 @@ async def test_a_group_that_is_named_many_times_is_answered_once(groups: FakeGro
 
 
 @pytest.mark.parametrize("version", [8, 9])
-async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(
-    groups: FakeGroups, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 2_000)
-    told = await serve(groups, groups_request(("g", {"orders": [0]}), ("h", {"orders": [*range(100)]})), version)
+async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(groups: FakeGroups, version: int) -> None:
+    asked = groups_request(("g", {"orders": [0]}), ("h", {"orders": [*range(100)]}))
+    told = await serve(groups, asked, version, response_bytes_max=2_000)
     assert [(group.group_id, group.error_code, len(group.topics)) for group in told.groups] == [
         ("g", 0, 1),
         ("h", ErrorCode.INVALID_REQUEST, 0),

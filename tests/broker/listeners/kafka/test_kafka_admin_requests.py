@@ -23,8 +23,9 @@ from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
 from kafka.structs import TopicPartition
 
 from seglog_broker.config.kafka_configs import ResourceType
-from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes, topics
-from seglog_broker.runtime import budget, response_memory
+from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
+from seglog_broker.runtime import budget
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
@@ -55,9 +56,9 @@ def _create(*names: str, replicas: int = 1) -> messages.CreateTopicsRequest:
 
 @pytest.mark.parametrize("documented", [False, True])
 async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_once(
-    peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch, *, documented: bool
+    served: KafkaServed, peer: KafkaPeer, *, documented: bool
 ) -> None:
-    monkeypatch.setattr(response_memory, "RESPONSE_BYTES_MAX", 15_000 if documented else 5_000)
+    served.broker.response_memory.response_bytes_max = 15_000 if documented else 5_000
     resources = [
         _Resource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
         for name in [*TOPICS] * 1_000
@@ -71,48 +72,46 @@ async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_
     assert all(bool(result.configs) == (not result.error_code) for result in response.results)
 
 
-async def test_of_one_resource_a_bounded_number_of_keys_is_altered(
-    peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(configs, "KEYS_MAX", 2)
+async def test_of_one_resource_a_bounded_number_of_keys_is_altered(peer: KafkaPeer) -> None:
     cls = messages.IncrementalAlterConfigsRequest
-    for count, code in ((2, 0), (3, ErrorCode.INVALID_REQUEST)):
-        names = ("retention.ms", "segment.ms", "flush.ms")[:count]
-        changes = [cls.AlterableConfig(name=name, value="70000") for name in names]
+    for count, why in ((configs.KEYS_MAX, "an unknown key"), (configs.KEYS_MAX + 1, "too many keys")):
+        changes = [cls.AlterableConfig(name=f"unknown.{number}", value="70000") for number in range(count)]
         topic = cls.AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="plain", configs=changes)
         await peer.send(cls(resources=[topic]))
-        response = await peer.receive(messages.IncrementalAlterConfigsResponse)
-        assert [result.error_code for result in response.responses] == [code]
+        [result] = (await peer.receive(messages.IncrementalAlterConfigsResponse)).responses
+        is_too_much = result.error_message == "at most 1000 keys of a resource are altered"
+        assert is_too_much == (why == "too many keys")
+        assert result.error_code == (ErrorCode.INVALID_REQUEST if is_too_much else ErrorCode.INVALID_CONFIG)
 
 
-async def test_one_request_alters_a_bounded_number_of_resources(
-    served: KafkaServed, peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(configs, "RESOURCES_MAX", 2)
+async def test_one_request_alters_a_bounded_number_of_resources(served: KafkaServed, peer: KafkaPeer) -> None:
     change = messages.IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="5")
+    absent = [f"absent-{number}" for number in range(configs.RESOURCES_MAX - 2)]
     wanted = [
         messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=ResourceType.TOPIC, resource_name=name, configs=[change]
         )
-        for name in list(TOPICS)[:3]
+        for name in [*absent, *list(TOPICS)[:3]]
     ]
     await peer.send(messages.IncrementalAlterConfigsRequest(resources=wanted))
     response = await peer.receive(messages.IncrementalAlterConfigsResponse)
     own = [topic.config.get("retention.ms") for topic in served.broker.directory.registry.topics.values()]
-    assert [result.error_code for result in response.responses] == [0, 0, ErrorCode.INVALID_REQUEST]
+    assert [result.error_code for result in response.responses[-3:]] == [0, 0, ErrorCode.INVALID_REQUEST]
     assert own.count("5") == 2
 
 
-async def test_one_request_makes_a_bounded_number_of_partitions(
-    peer: KafkaPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topic_changes, "PARTITIONS_MAX", 2)
-    await peer.send(_create("a", "b", "c"))
+async def test_one_request_makes_a_bounded_number_of_partitions(peer: KafkaPeer) -> None:
+    most = topic_changes.PARTITIONS_MAX
+    asked = _create("a", "b", "c")
+    asked.validate_only = True  # nothing is made
+    asked.topics[0].num_partitions = asked.topics[1].num_partitions = most // 2
+    await peer.send(asked)
     refused = await peer.receive(messages.CreateTopicsResponse)
-    await peer.send(_create("a", "b"))
-    made = await peer.receive(messages.CreateTopicsResponse)
+    del asked.topics[2]
+    await peer.send(asked)
+    allowed = await peer.receive(messages.CreateTopicsResponse)
     assert [topic.error_code for topic in refused.topics] == [ErrorCode.POLICY_VIOLATION] * 3
-    assert [topic.error_code for topic in made.topics] == [0, 0]
+    assert [topic.error_code for topic in allowed.topics] == [0, 0]
 
 
 async def test_other_replication_factors_are_taken_for_1_where_that_is_set() -> None:
@@ -148,27 +147,27 @@ async def test_transactions_are_listed_by_expressions_that_re2_takes(
     assert listed.error_code == (0 if is_taken else ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
-async def test_metadata_is_of_what_topics_are_when_their_turn_comes(
-    served: KafkaServed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics, "TOPIC_COST", budget.TURN)
-    changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=5), None]  # the last one first
+async def test_metadata_is_of_what_topics_are_when_their_turn_comes(served: KafkaServed) -> None:
+    enlarged = budget.items_of(PARTITION_COST)  # to describe them all takes a turn of its own
+    changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=enlarged)]  # the last one first
 
     async def turn() -> None:
         change = changes.pop() if changes else None
         if change is not None:
             await served.broker.answer(change)
 
-    monkeypatch.setattr(served.broker, "turn", turn)
+    served.broker.turn = turn
     peer = await served.connect()
-    asked = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in ("plain", "keyed", "small")]
+    absent = [f"absent-{number}" for number in range(budget.items_of(TOPIC_COST))]
+    names = ["plain", *absent, "keyed", "small"]
+    asked = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False))
     found = (await peer.receive(messages.MetadataResponse)).topics
     changes.append(DeleteTopicRequest("stamped"))
     await peer.send(messages.MetadataRequest(topics=None))
     rest = (await peer.receive(messages.MetadataResponse)).topics
-    described = {topic.name: (topic.error_code, len(topic.partitions)) for topic in found}
-    assert described == {"plain": (0, 3), "keyed": (0, 5), "small": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
+    described = {topic.name: (topic.error_code, len(topic.partitions)) for topic in found if topic.name in TOPICS}
+    assert described == {"plain": (0, 3), "keyed": (0, enlarged), "small": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
     assert {topic.name for topic in rest} == {"plain", "keyed"}
 
 

@@ -16,17 +16,19 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.pending_appends import PendingAppends
-from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.kafka import apis
-from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX, Part
-from seglog_broker.listeners.transport import Transport
-from seglog_broker.runtime import response_memory
+from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX
+from seglog_broker.listeners.kafka.wire import KafkaWire
+from seglog_broker.listeners.request_errors import append_errors
+from seglog_broker.runtime.request_memory import HELD_BYTES_MAX
 from seglog_protocol.errors import StorageError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.kafka import messages, read_response
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import SMALL_FRAME_BYTES_MAX
 from tests.broker.listeners.kafka.kafka_peer import (
+    KafkaPeer,
     KafkaServed,
     codes,
     fetch,
@@ -59,6 +61,12 @@ async def is_alive(served: KafkaServed) -> None:
     [(code, _)] = results(await peer.receive(PRODUCED))
     assert code == 0
     await peer.stream.aclose()
+
+
+async def wire_of(served: KafkaServed, peer: KafkaPeer) -> KafkaWire:
+    wire = (await served.connection_of(peer))._wire
+    assert isinstance(wire, KafkaWire)
+    return wire
 
 
 def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
@@ -96,12 +104,10 @@ async def test_responses_have_the_order_of_requests_whatever_those_wait_for() ->
         assert results(await peer.receive(PRODUCED)) == [(ErrorCode.INVALID_RECORD, -1)]
 
 
-async def test_appends_of_a_request_that_is_written_in_two_parts_get_one_response(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("seglog_broker.listeners.append_run.BATCHES_AT_ONCE", 4)
+async def test_appends_of_a_request_that_is_written_in_two_parts_get_one_response() -> None:
     async with kafka() as served:
         peer = await served.connect()
+        (await served.connection_of(peer)).run_of_appends.batches_max = 4
         many = produce(*[("plain", number % 3, BATCH) for number in range(11)])
         await peer.stream.send_all(b"".join(peer.frame(many, 9) for _ in range(3)))
         for base in (0, 4, 8):
@@ -219,12 +225,10 @@ async def test_what_cannot_be_understood_closes_its_connection_with_a_line_in_th
         assert beside.held == b""
 
 
-async def test_what_is_unread_when_a_connection_is_closed_does_not_cost_the_responses_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_unread_when_a_connection_is_closed_does_not_cost_the_responses_before_it() -> None:
     """Closing a socket with unread bytes resets the connection."""
-    monkeypatch.setattr("seglog_broker.runtime.request_memory.RECEIVE_BYTES_MAX", RECEIVE_BYTES)
     async with kafka() as served:
+        served.broker.request_memory.note_held(HELD_BYTES_MAX + 1)  # so that little is received at a time
         peer = await served.connect()
         before = peer.frame(produce(("plain", 0, BATCH)), 9)
         data = before + raw(999, 0, b"") + bytes(200_000)
@@ -233,19 +237,13 @@ async def test_what_is_unread_when_a_connection_is_closed_does_not_cost_the_resp
         assert await peer.stream.receive_some() == b"", "not reset"
 
 
-async def test_one_unknown_name_of_a_request_gets_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_for: list[str] = []
-
-    def nearest_name(name: str, _known: object) -> str:
-        looked_for.append(name)
-        return ""
-
-    monkeypatch.setattr("seglog_broker.partitions.topic_names.nearest_name", nearest_name)
+async def test_one_unknown_name_of_a_request_gets_a_suggestion() -> None:
     async with kafka() as served:
         peer = await served.connect()
-        await peer.send(produce(*[(f"missing{number}", 0, BATCH) for number in range(50)]), 9)
-        assert results(await peer.receive(PRODUCED)) == [(3, -1)] * 50
-    assert looked_for == ["missing0"]
+        await peer.send(produce(*[(name, 0, BATCH) for name in ("plan", "keyd", "smal")]), 9)
+        response = await peer.receive(PRODUCED)
+        said = [topic.partition_responses[0].error_message for topic in response.responses]
+    assert ["did you mean" in str(message) for message in said] == [True, False, False]
 
 
 @pytest.mark.parametrize("end", [1, 3, 5, 7, 20, -1])
@@ -300,20 +298,14 @@ async def test_a_produce_request_for_millions_of_partitions_closes_the_connectio
 
 
 async def test_a_peer_that_takes_nothing_of_a_large_response_is_cut_off_for_one_that_waits(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    autojump_clock: MockClock,
 ) -> None:
-    monkeypatch.setattr(response_memory, "LARGE_MAX", 1)
-    of_stream = Transport.of_stream
-
-    def with_small_buffer(stream: trio.SocketStream) -> Transport:
-        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        return of_stream(stream)
-
-    monkeypatch.setattr(Transport, "of_stream", with_small_buffer)
     names = [messages.MetadataRequest.MetadataRequestTopic(name=f"unknown-{number}") for number in range(4_000)]
     request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
     async with kafka() as served:
+        served.broker.response_memory.large_max = 1
         bad, good = await served.connect(), await served.connect()
+        (await served.connection_of(bad)).transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         bad.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         await bad.send(request, 8)
         await wait_all_tasks_blocked()
@@ -431,7 +423,7 @@ ERRORS: list[Callable[[], Exception]] = [
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("api_key", [18, 3])  # one that is served at once, and one in a task
 async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those_before_it_are_answered(
-    error: Callable[[], Exception], api_key: int, monkeypatch: pytest.MonkeyPatch
+    error: Callable[[], Exception], api_key: int
 ) -> None:
     api = apis.APIS[api_key]
     failed = failing(error)
@@ -440,9 +432,9 @@ async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those
         failed()
 
     broken = api._replace(handle_now=failed) if api.handle_now else api._replace(handle=fail)
-    monkeypatch.setattr(apis, "APIS", {**apis.APIS, api_key: broken})
     async with kafka() as served:
         peer = await served.connect()
+        (await wire_of(served, peer)).apis = {**apis.APIS, api_key: broken}
         request = messages.ApiVersionsRequest() if api_key == 18 else messages.MetadataRequest(topics=[])
         with capture_logs() as logged:
             await peer.stream.send_all(
@@ -458,9 +450,7 @@ async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failure_does(
-    at_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failure_does(at_once: bool) -> None:
     cls = messages.MetadataResponse
     nameless = cls(topics=[cls.MetadataResponseTopic(name=None)])
 
@@ -468,9 +458,9 @@ async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failur
         return nameless
 
     odd = apis.APIS[3]._replace(handle_now=(lambda *_: nameless) if at_once else None, handle=serve)
-    monkeypatch.setattr(apis, "APIS", {**apis.APIS, 3: odd})
     async with kafka() as served:
         peer = await served.connect()
+        (await wire_of(served, peer)).apis = {**apis.APIS, 3: odd}
         with capture_logs() as logged:
             await peer.stream.send_all(
                 peer.frame(produce(("plain", 0, BATCH)), 9) + peer.frame(messages.MetadataRequest(topics=[]), 1)
@@ -501,9 +491,7 @@ async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(vers
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("when", ["at once", "when it is retried", "in a task"])
-async def test_a_fetch_that_fails_is_answered(
-    error: Callable[[], Exception], when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fetch_that_fails_is_answered(error: Callable[[], Exception], when: str) -> None:
     failed = failing(error)
 
     async def fail(*_: object) -> Any:
@@ -515,12 +503,13 @@ async def test_a_fetch_that_fails_is_answered(
 
     async with kafka() as served:
         peer = await served.connect()
-        with monkeypatch.context() as patch, capture_logs():
-            patch.setattr(served.broker, "fetch", fail)
-            if when != "in a task":
-                patch.setattr(served.broker, "fetch_now", failed if when == "at once" else fail_again)
-            else:
-                patch.setattr(served.broker, "wait_for", lambda *_: False)
+        broker = served.broker
+        broker.fetch = fail  # type: ignore[assignment]
+        if when != "in a task":
+            broker.fetch_now = failed if when == "at once" else fail_again  # type: ignore[assignment]
+        else:
+            broker.wait_for = lambda *_: False
+        with capture_logs():
             await peer.send(fetch(("plain", 0, 0), max_wait_ms=10), 12)
             [(code, high_watermark, size)] = found(await peer.receive(FETCHED))
         assert code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -530,28 +519,35 @@ async def test_a_fetch_that_fails_is_answered(
 
 
 @pytest.mark.parametrize("error", ERRORS)
-async def test_an_append_that_fails_is_answered_also_amid_those_of_others(
-    error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_append_that_fails_is_answered_also_amid_those_of_others(error: Callable[[], Exception]) -> None:
     async with kafka() as served:
         peers = [await served.connect() for _ in range(3)]
-        with monkeypatch.context() as patch, capture_logs():
-            patch.setattr(served.broker, "append", failing(error))
+        append, served.broker.append = served.broker.append, failing(error)
+        with capture_logs():
             for peer in peers:
                 os.write(peer.stream.socket.fileno(), peer.frame(produce(("plain", 0, BATCH), ("plain", 1, BATCH)), 9))
             for peer in peers:
                 told = results(await peer.receive(PRODUCED))
                 assert [offset for _, offset in told] == [-1, -1]
                 assert told[0][0] in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+        served.broker.append = append
         for number, peer in enumerate(peers):
             await peer.send(produce(("plain", 0, BATCH)), 9)
             assert results(await peer.receive(PRODUCED)) == [(0, number)]
 
 
-async def test_a_response_that_cannot_be_written_becomes_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog_broker.listeners.kafka.handlers.produce.error_message", lambda _error: "x" * 40_000)
+async def test_a_response_that_cannot_be_written_becomes_an_error() -> None:
     async with kafka() as served:
         peers = [await served.connect() for _ in range(3)]
+        plain = served.broker.append
+
+        def append(*arguments: Any, **options: Any) -> PendingAppends:
+            pending = plain(*arguments, **options)
+            for error in append_errors(pending.replies or ()):
+                error.message = "\udc80"  # half a character
+            return pending
+
+        served.broker.append = append
         with capture_logs() as logged:
             for peer in peers:
                 data = produce(("plain", 0, BATCH), ("plain", 3, BATCH), acks=1)
@@ -564,18 +560,20 @@ async def test_a_response_that_cannot_be_written_becomes_an_error(monkeypatch: p
             assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 3
 
 
-async def test_frames_are_not_kept_until_their_ack(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frames_are_not_kept_until_their_ack() -> None:
     """A hundred mebibytes may wait for an fsync, and their buffers are wanted for other requests."""
     kept: list[list[Any]] = []
-    plain = Connection.answer_appends
 
-    def look(self: Connection, parts: Sequence[Part], ack: object, outcome: PendingAppends, size: int) -> None:
-        kept.append([parts[0].produce.take_appends(), outcome._payloads])
-        plain(self, parts, ack, outcome, size)
+    class Looking(AckQueue):
+        def add(self, request_ids: Sequence[Any], outcome: Any, size: int) -> None:
+            kept.append([request_ids[0].produce.take_appends(), outcome._payloads])
+            super().add(request_ids, outcome, size)
 
-    monkeypatch.setattr(Connection, "answer_appends", look)
     async with kafka() as served:
+        served.broker.sync_now = lambda: None  # so that it waits for its ack
         peer = await served.connect()
+        connection = await served.connection_of(peer)
+        connection._acks = Looking(connection.sender, connection._wire)
         for size in (10, 300_000):
             await peer.send(produce(("plain", 0, batch(bytes(size)))), 9)
             assert results(await peer.receive(PRODUCED))[0][0] == 0

@@ -1,13 +1,14 @@
 """Members that wait for each other: what their connections do meanwhile, and how their waits end."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.coordinators.groups.membership import JoinResult
+from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult
+from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.broker.listeners.kafka.fake_groups import FakeGroups
@@ -29,18 +30,16 @@ WAITING: list[tuple[Any, int, type[Any]]] = [
 waiting = pytest.mark.parametrize(("request_", "version", "response"), WAITING)
 
 
-def with_fakes(served: KafkaServed, monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
-    groups = FakeGroups()
-    monkeypatch.setattr(served.broker, "groups", groups)
+def with_fakes(served: KafkaServed, groups: FakeGroups | None = None) -> FakeGroups:
+    groups = groups or FakeGroups()
+    served.broker.groups = cast("GroupService", groups)
     return groups
 
 
 @waiting
-async def test_a_member_that_waits_and_leaves_waits_no_longer(
-    request_: Any, version: int, response: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_member_that_waits_and_leaves_waits_no_longer(request_: Any, version: int, response: type[Any]) -> None:
     async with kafka() as served:
-        groups = with_fakes(served, monkeypatch)
+        groups = with_fakes(served)
         peer, other = await served.connect(), await served.connect()
         await peer.send(request_, version)
         await groups.is_waiting.wait()
@@ -56,10 +55,10 @@ async def test_a_member_that_waits_and_leaves_waits_no_longer(
 
 @waiting
 async def test_a_member_that_waits_when_the_broker_stops_is_told_to_look_again(
-    request_: Any, version: int, response: type[Any], monkeypatch: pytest.MonkeyPatch
+    request_: Any, version: int, response: type[Any]
 ) -> None:
     async with kafka() as served:
-        groups = with_fakes(served, monkeypatch)
+        groups = with_fakes(served)
         peer = await served.connect()
         await peer.stream.send_all(peer.frame(request_, version) * 2 + peer.frame(HEARTBEAT, 4))
         await groups.is_waiting.wait()
@@ -75,9 +74,9 @@ async def test_a_member_that_waits_when_the_broker_stops_is_told_to_look_again(
         assert len(groups.asked) == 2, "the second one was not asked"
 
 
-async def test_a_wait_holds_up_what_follows_on_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_holds_up_what_follows_on_its_connection_and_no_other() -> None:
     async with kafka() as served:
-        groups = with_fakes(served, monkeypatch)
+        groups = with_fakes(served)
         peer, other = await served.connect(), await served.connect()
         await peer.send(messages.JoinGroupRequest(group_id="g", member_id="m"), 9)
         await peer.send(HEARTBEAT, 4)
@@ -90,16 +89,16 @@ async def test_a_wait_holds_up_what_follows_on_its_connection_and_no_other(monke
         assert (await other.receive(messages.HeartbeatResponse)).error_code == 0
 
 
-async def test_a_member_that_waits_is_not_idle(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with kafka("connections.max.idle.ms=10000") as served:
-        groups = with_fakes(served, monkeypatch)
-        ready = trio.Event()
+async def test_a_member_that_waits_is_not_idle(autojump_clock: MockClock) -> None:
+    ready = trio.Event()
 
-        async def join(*_: object) -> JoinResult:
+    class Joining(FakeGroups):
+        async def join(self, group: str, request: JoinRequest, /) -> JoinResult:
             await ready.wait()
             return JoinResult("m", 1, "consumer", "range", "m")
 
-        monkeypatch.setattr(groups, "join", join)
+    async with kafka("connections.max.idle.ms=10000") as served:
+        with_fakes(served, Joining())
         idle, peer = await served.connect(), await served.connect()
         await peer.send(messages.JoinGroupRequest(group_id="g", member_id="m"), 9)
         assert await idle.rest() == b""
@@ -109,9 +108,9 @@ async def test_a_member_that_waits_is_not_idle(autojump_clock: MockClock, monkey
         assert (told.error_code, told.generation_id) == (0, 1)
 
 
-async def test_a_join_that_fails_by_a_bug_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_join_that_fails_by_a_bug_is_answered_and_logged() -> None:
     async with kafka() as served:
-        groups = with_fakes(served, monkeypatch)
+        groups = with_fakes(served)
         groups.error = ZeroDivisionError()
         peer = await served.connect()
         with capture_logs() as logged:
