@@ -20,7 +20,7 @@ from benchmarks.raw_client import connect, open_socket
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.membership import JoinRequest, LeavingMember, Limits, SyncRequest
 from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_protocol.errors import GroupError
 
 MEMBERS: Final = 100
@@ -40,11 +40,11 @@ class _Virtual:
     """A classic group whose time stands still, and whose records are encoded and forgotten."""
 
     def __init__(self) -> None:
-        self._decision = Decision()
+        self._outbox = Outbox()
         self._ids = count(1)
         self._now = Now(0, 1_700_000_000_000)
         limits = Limits(initial_rebalance_delay_ms=0)
-        self._group = ClassicGroup("bench", self._decision, lambda: limits, lambda: str(next(self._ids)))
+        self._group = ClassicGroup("bench", self._outbox, lambda: limits, lambda: str(next(self._ids)))
         self._joined: list[Any] = []
         self._synced: list[Any] = []
 
@@ -85,10 +85,10 @@ class _Virtual:
             raise BenchmarkError(f"{len(synced)} of {len(self.members)} members have an assignment")
 
     def _deliver(self) -> None:
-        for record in self._decision.records:
+        for record in self._outbox.records:
             encode_record(record)
-        replies = self._decision.replies
-        self._decision.records, self._decision.replies = [], []
+        replies = self._outbox.replies
+        self._outbox.records, self._outbox.replies = [], []
         for answer, result in replies:
             answer(result)
 

@@ -65,7 +65,7 @@ def pages(site: Path) -> dict[Path, _Page]:
 def test_every_document_is_a_page(site: Path) -> None:
     documents = [*_OWN, *(path.relative_to(REPOSITORY / "docs").as_posix() for path in _documents())]
     for name in documents:
-        page = site / ("index.html" if name == "README.md" else f"{name.removesuffix('.md')}.html")
+        page = site / re.sub(r"(README)?\.md$", lambda found: "index.html" if found[1] else ".html", name)
         assert page.exists(), name
     assert {path.name for path in REPOSITORY.glob("*.md")} == set(_OWN)
 

@@ -45,7 +45,7 @@ def compaction_of(b: Broker) -> Compaction:
         b.clock_trust,
         b.fs,
         b.offload,
-        b.reads,
+        b.scheduler,
         b.live_config,
         b.cleaning_pace,
     )

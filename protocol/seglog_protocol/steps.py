@@ -1,6 +1,6 @@
 """Work in steps: a generator that pauses wherever an event loop may serve others, for long work without I/O."""
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Final, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -20,6 +20,17 @@ def finished(steps: Steps[ResultT]) -> ResultT:
         except StopIteration as done:
             result: ResultT = done.value
             return result
+
+
+async def in_turns_of(steps: Steps[ResultT], turn: Callable[[], Awaitable[None]]) -> ResultT:
+    """The result of ``steps``, with a ``turn`` wherever they yield."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: ResultT = done.value
+            return result
+        await turn()
 
 
 def steps_of(pieces: Generator[int, None, ResultT]) -> Steps[ResultT]:

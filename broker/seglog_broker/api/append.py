@@ -114,7 +114,7 @@ class AppendService:
         waits: list[tuple[int, Partition, int]] = []
         for number, item in enumerate(request.partitions):
             if number % EFFORT_A_TURN == EFFORT_A_TURN - 1:
-                await self._context.reads.turn()
+                await self._context.scheduler.turn()
             try:
                 partition = self._context.table.partition(item.topic, item.partition)
             except SeglogError as error:
@@ -125,7 +125,7 @@ class AppendService:
             results.append(FlushResult(item.topic, item.partition))
         for done, (number, partition, end_offset) in enumerate(waits, start=1):
             if done % EFFORT_A_TURN == 0:
-                await self._context.reads.turn()
+                await self._context.scheduler.turn()
             try:
                 await partition.wait_durable(end_offset)
             except SeglogError as error:

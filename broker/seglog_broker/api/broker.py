@@ -28,13 +28,13 @@ from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
 from seglog_broker.runtime.live_config import LiveConfig
@@ -96,12 +96,20 @@ class Broker:
         self.views = Views()
         commits = GroupCommit(fs, offload, self.metrics, lambda: directory.lock.is_in_place)
         self.partitions = PartitionTable(directory, self.recoveries, self.views, offload, self.metrics, commits)
-        self.reads = ColdReads(directory.handles, fs, offload, self.metrics)
+        self.scheduler = Scheduler(directory.handles, fs, offload, self.metrics)
         self.idle_writers = IdleWriters(self.partitions, directory.handles)
         self.checkpoints = CheckpointWriter(directory, fs, offload)
         self.deletions = PendingDeletions()
         self.expiry = SegmentExpiry(
-            directory, fs, clock, self.clock_trust, offload, self.reads, self.checkpoints, self.deletions, self.metrics
+            directory,
+            fs,
+            clock,
+            self.clock_trust,
+            offload,
+            self.scheduler,
+            self.checkpoints,
+            self.deletions,
+            self.metrics,
         )
 
         topics = TopicService(
@@ -112,7 +120,7 @@ class Broker:
             self.live_config,
             fs,
             offload,
-            self.reads,
+            self.scheduler,
             self.checkpoints,
             self.deletions,
             self.expiry,
@@ -121,7 +129,7 @@ class Broker:
             self.partitions,
             directory,
             clock,
-            self.reads,
+            self.scheduler,
             offload,
             self.flush_wanted,
             self.idle_writers,
@@ -129,7 +137,7 @@ class Broker:
         )
         appends = AppendService(context, topics, self.live_config)
         self._fetches = FetchService(
-            self.partitions, directory, self.live_config, self.reads, self.purgatory, self.metrics
+            self.partitions, directory, self.live_config, self.scheduler, self.purgatory, self.metrics
         )
         self._explain = ExplainContext(
             self.live_config,
@@ -137,12 +145,12 @@ class Broker:
             self.clock_trust,
             self.retention_schedule,
             self.deletions,
-            self.reads,
-            CompactionPreviews(self.live_config, fs, offload, self.reads, self.cleaning_pace),
+            self.scheduler,
+            CompactionPreviews(self.live_config, fs, offload, self.scheduler, self.cleaning_pace),
         )
         # The methods of the services under the names of the requests, so that a call goes directly to its service.
-        self.turn = self.reads.turn
-        self.learn_sizes = self.reads.learn_sizes
+        self.turn = self.scheduler.turn
+        self.learn_sizes = self.scheduler.learn_sizes
         self.append = appends.append
         self.is_plain = appends.is_plain
         self.sync_now = commits.run_now
@@ -153,7 +161,7 @@ class Broker:
         self.fetch_now = self._fetches.fetch_now
         self.wait_for = self._fetches.wait_for
         self.fetch = self._fetches.fetch
-        offsets = ListOffsetsService(self.partitions, directory.handles, self.reads)
+        offsets = ListOffsetsService(self.partitions, directory.handles, self.scheduler)
         self.offsets = offsets.offsets
         self._offsets_now = offsets.offsets_now
         self.topics = topics.describe
@@ -165,7 +173,9 @@ class Broker:
         self.configs = ConfigService(topics, self.partitions, self.live_config, NODE_ID)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
-        self.truncate = TruncateService(self.partitions, directory, self.reads, self.checkpoints, self.expiry).truncate
+        self.truncate = TruncateService(
+            self.partitions, directory, self.scheduler, self.checkpoints, self.expiry
+        ).truncate
         self.init_producer = ProducerIdService(directory, self.recoveries, offload).init_producer
         self.groups = GroupService(
             appends,
@@ -176,7 +186,7 @@ class Broker:
             self.live_config,
             clock,
             self.clock_trust,
-            self.reads,
+            self.scheduler,
             offload,
         )
         self._native_groups = NativeGroups(self.groups, clock, self.turn)
@@ -313,7 +323,7 @@ class Broker:
             case messages.TruncateRequest():
                 return await self.truncate(request), b""
             case messages.ExplainRequest():
-                return await self.reads.retry_after_cold_read(lambda: self.explain(request)), b""
+                return await self.scheduler.retry_after_cold_read(lambda: self.explain(request)), b""
             case messages.ExplainSegmentsRequest():
                 return await self.explain_segments(request)
             case messages.LagRequest():

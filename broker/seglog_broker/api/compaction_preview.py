@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleaningJob, SegmentLoss
@@ -47,7 +47,7 @@ class CompactionPreviews:
     _config: LiveConfig
     _fs: FileSystem
     _offload: Offload
-    _reads: ColdReads
+    _scheduler: Scheduler
     _pace: Pace
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class CompactionPreviews:
         Raises StorageError when the cleaner failed.
         """
         log = partition.log
-        cleanable = await self._reads.retry_after_cold_read(log.cleaning.find_cleanable)
+        cleanable = await self._scheduler.retry_after_cold_read(log.cleaning.find_cleanable)
         if partition.is_being_cleaned:
             return DryRun({}, "what it would drop is not known while it is running")
         below = bisect_left(log.segments.bases, cleanable.until_offset)

@@ -19,9 +19,9 @@ import trio
 from seglog_broker.api.compaction_preview import CompactionPreviews, DryRun
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
@@ -112,7 +112,7 @@ class ExplainContext(NamedTuple):
     clock_trust: ClockTrust
     schedule: RetentionSchedule
     deletions: PendingDeletions
-    reads: ColdReads
+    scheduler: Scheduler
     previews: CompactionPreviews
 
 
@@ -134,13 +134,13 @@ async def explain_segments(
     first_timestamps: dict[int, int | None] = {}
     for number, base_offset in enumerate(bases[: first_shown + limit]):
         if number % SEGMENTS_A_TURN == 0:
-            await context.reads.turn()
+            await context.scheduler.turn()
         segment = log.segments.at(base_offset)
         if segment is None:
             continue  # deleted meanwhile
         try:
             load = partial(load_segment_facts, segment, is_shown=number >= first_shown)
-            first = await context.reads.retry_after_cold_read(load)
+            first = await context.scheduler.retry_after_cold_read(load)
         except OSError:
             if segment in log.segments and not partition.is_deleted:
                 raise
@@ -148,15 +148,15 @@ async def explain_segments(
         first_timestamps[base_offset] = first
     if partition.is_deleted:
         raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-    await context.reads.learn_sizes([log])
+    await context.scheduler.learn_sizes([log])
     drops = DryRun({})
     if "compact" in log.config.cleanup_policy:
-        await context.reads.turn()
+        await context.scheduler.turn()
         drops = await context.previews.preview(partition, insist=bool(request.drops))
-        await context.reads.turn()  # finding what can be compacted takes some time, and is done again for the reply
+        await context.scheduler.turn()  # finding what can be compacted takes some time, and is done again for the reply
 
     async def explain(in_turns: bool) -> tuple[messages.ExplainSegmentsReply, bytes]:
-        report = await context.reads.retry_after_cold_read(
+        report = await context.scheduler.retry_after_cold_read(
             lambda: _SegmentReport(context, partition, drops, in_turns=in_turns)
         )
         return await report.page(after, limit, first_timestamps)
@@ -248,11 +248,11 @@ async def _explain_some(
     for number, segment in enumerate(partition.log.segments):
         if segment.base_offset > last:
             break
-        await context.reads.retry_after_cold_read(partial(load_segment_facts, segment, is_shown=False))
+        await context.scheduler.retry_after_cold_read(partial(load_segment_facts, segment, is_shown=False))
         if in_turns and number % SEGMENTS_A_TURN == SEGMENTS_A_TURN - 1:
-            await context.reads.turn()
-    await context.reads.learn_sizes([partition.log])
-    report = await context.reads.retry_after_cold_read(
+            await context.scheduler.turn()
+    await context.scheduler.learn_sizes([partition.log])
+    report = await context.scheduler.retry_after_cold_read(
         lambda: _SegmentReport(context, partition, DryRun({}), in_turns=in_turns)
     )
     explained = await report.explain_kept(last, {}, base_offsets.__contains__)
@@ -420,7 +420,7 @@ class _SegmentReport:
                 known = verdict if is_age_known else verdict._replace(due_ms=None)
                 explained.append(self._explain(segment, known, end, first_timestamps.get(segment.base_offset)))
             if self._in_turns and number % SEGMENTS_A_TURN == 0:
-                await self._context.reads.turn()
+                await self._context.scheduler.turn()
         return explained
 
     def _explain(

@@ -8,10 +8,10 @@ import structlog
 import trio
 
 from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
-from seglog_broker.partitions.cold_reads import ColdReads, Steps
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import RequestSteps, Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -58,7 +58,7 @@ class FetchService:
     _table: PartitionTable
     _directory: LogDirectory
     _config: LiveConfig
-    _reads: ColdReads
+    _scheduler: Scheduler
     _purgatory: FetchPurgatory
     _metrics: Metrics
 
@@ -112,7 +112,7 @@ class FetchService:
             try:
                 await self._watch(request, waiter)
                 if not await self._is_at_the_end_in_turns(request) or trio.current_time() >= waiter.deadline:
-                    answer = await self._reads.in_turns(self._collect(request))
+                    answer = await self._scheduler.in_turns(self._collect(request))
                     if self._is_complete(request, answer) or trio.current_time() >= waiter.deadline:
                         return answer
                     waiter.bytes_wanted -= answer.size
@@ -121,7 +121,7 @@ class FetchService:
                 with trio.CancelScope(deadline=waiter.deadline):
                     await waiter.wait()
                 if len(request.partitions) > WATCHED_A_TURN:
-                    await self._reads.turn()  # one append may have woken many of them
+                    await self._scheduler.turn()  # one append may have woken many of them
             finally:
                 waiter.unwatch()
             if waiter.is_ended:
@@ -140,7 +140,7 @@ class FetchService:
         waiter.watch([self._waiters], self._watching)
         for begin in range(0, len(request.partitions), WATCHED_A_TURN):
             if len(request.partitions) > WATCHED_A_TURN:
-                await self._reads.turn()
+                await self._scheduler.turn()
             waiter.watch(self._watch_lists(request.partitions[begin : begin + WATCHED_A_TURN]), self._watching)
 
     def _has_room(self, request: FetchRequest) -> bool:
@@ -172,7 +172,7 @@ class FetchService:
             return False
         for begin in range(0, len(request.partitions), WATCHED_A_TURN):
             if len(request.partitions) > WATCHED_A_TURN:
-                await self._reads.turn()
+                await self._scheduler.turn()
             if not self._have_nothing(request.partitions[begin : begin + WATCHED_A_TURN], request.isolation):
                 return False
         return True
@@ -207,7 +207,7 @@ class FetchService:
             for result in answer.reply.partitions
         )
 
-    def _collect(self, request: FetchRequest) -> Steps[FetchAnswer]:
+    def _collect(self, request: FetchRequest) -> RequestSteps[FetchAnswer]:
         """The steps of the response now: at most ``max_bytes``, but at least one batch if there is any.
 
         Yields None to let other tasks run, and the error of a read that would wait for the disk: then that partition is

@@ -55,7 +55,7 @@ async def _measure_partition(context: ExplainContext, partition: Partition, offs
     found: dict[int, LagResult] = {}
     for offset in sorted(offsets):
         await trio.lowlevel.checkpoint()
-        found[offset] = await context.reads.retry_after_cold_read(partial(_measure, partition, offset, holders))
+        found[offset] = await context.scheduler.retry_after_cold_read(partial(_measure, partition, offset, holders))
     return found
 
 

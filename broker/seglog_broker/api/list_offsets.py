@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import InvalidRequestError, SeglogError, without_frames
@@ -19,7 +19,7 @@ class ListOffsetsService:
 
     _table: PartitionTable
     _handles: HandlePool
-    _reads: ColdReads
+    _scheduler: Scheduler
 
     def offsets_now(self, request: OffsetsRequest) -> OffsetsReply | None:
         """As ``offsets``, if that waits for nothing and takes no longer than one turn; else None."""
@@ -62,7 +62,7 @@ class ListOffsetsService:
             except SeglogError as error:
                 results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
                 if len(results) % EFFORT_A_TURN == EFFORT_A_TURN - 1:
-                    await self._reads.turn()
+                    await self._scheduler.turn()
                 continue
             topic_ids[topic.name] = topic.id
             wanted = range(topic.partitions) if item.partition is None else (item.partition,)
@@ -75,11 +75,13 @@ class ListOffsetsService:
                 effort += effort_of(self._table.find_readable(topic.name, number), item.timestamp)
                 if effort >= EFFORT_A_TURN:
                     effort = 0
-                    await self._reads.turn()
+                    await self._scheduler.turn()
                 if item.timestamp is not None:
-                    await self._reads.in_turns(bring_in_times(self._table.find_readable(item.topic, number)))
+                    await self._scheduler.in_turns(bring_in_times(self._table.find_readable(item.topic, number)))
                 results.append(
-                    await self._reads.retry_after_cold_read(partial(self._offsets_of, item, number, request.isolation))
+                    await self._scheduler.retry_after_cold_read(
+                        partial(self._offsets_of, item, number, request.isolation)
+                    )
                 )
         return OffsetsReply(results, topic_ids)
 

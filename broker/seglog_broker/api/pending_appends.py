@@ -7,11 +7,11 @@ import structlog
 
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal, Round
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -167,7 +167,7 @@ class AppendContext(NamedTuple):
     table: PartitionTable
     directory: LogDirectory
     clock: Clock
-    reads: ColdReads
+    scheduler: Scheduler
     offload: Offload
     flush_wanted: FlushSignal
     idle_writers: IdleWriters
@@ -269,7 +269,7 @@ class PendingAppends(Acknowledged):
             outcome: Outcome = None
             work = self._stopped_for
             if work is None:
-                await self._context.reads.turn()
+                await self._context.scheduler.turn()
             elif isinstance(work, FilesWanted):
                 self._may_wait_for_files = await self._context.idle_writers.wait_for_room()
             else:

@@ -14,11 +14,11 @@ from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_internal_settings
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.topic_names import TopicNames
 from seglog_broker.runtime.live_config import LiveConfig
@@ -57,7 +57,7 @@ class TopicService:
     _config: LiveConfig
     _fs: FileSystem
     _offload: Offload
-    _reads: ColdReads
+    _scheduler: Scheduler
     _checkpoints: CheckpointWriter
     _deletions: PendingDeletions
     _expiry: SegmentExpiry
@@ -79,7 +79,7 @@ class TopicService:
                 if name not in known:
                     unknown.append(self._table.unknown_topic(name))
                     if len(unknown) % EFFORT_A_TURN == 0:
-                        await self._reads.turn()
+                        await self._scheduler.turn()
             names = sorted({name for name in request.names if name in known and name > request.after})
         else:
             names = sorted(name for name in known if name > request.after)
@@ -94,7 +94,7 @@ class TopicService:
             effort += topic.partitions  # some of which have thousands of segments
             if effort >= EFFORT_A_TURN:
                 effort = 0
-                await self._reads.turn()
+                await self._scheduler.turn()
             measured = await self._measure(topic)
             if known.get(name) is topic:
                 described.append(messages.pack_fields(self._describe(topic, measured, whole=request.config)))
@@ -105,13 +105,13 @@ class TopicService:
         segments = size = 0
         for begin in range(0, topic.partitions, EFFORT_A_TURN):
             if begin:
-                await self._reads.turn()
+                await self._scheduler.turn()
             logs = [
                 partition.log
                 for number in range(begin, min(topic.partitions, begin + EFFORT_A_TURN))
                 if (partition := self._table.find_readable(topic.name, number)) is not None
             ]
-            await self._reads.learn_sizes(logs)
+            await self._scheduler.learn_sizes(logs)
             if self._directory.registry.topics.get(topic.name) is not topic:
                 break  # the topic was deleted between two turns, with its files
             segments += sum(len(partition_log.segments) for partition_log in logs)
@@ -154,7 +154,7 @@ class TopicService:
         names = TopicNames(() if for_broker else self._directory.registry.topics)
         for number, request in enumerate(requests, start=1):
             if number % EFFORT_A_TURN == 0:
-                await self._reads.turn()
+                await self._scheduler.turn()
             try:
                 if not for_broker:
                     self._check_name(request.topic, names)
@@ -205,7 +205,7 @@ class TopicService:
         outcomes: list[messages.CreateTopicReply | errors.SeglogError] = []
         for number, request in enumerate(requests, start=1):
             if number % EFFORT_A_TURN == 0:
-                await self._reads.turn()
+                await self._scheduler.turn()
             outcomes.append(failed.get(request.topic) or self._created(*planned[request.topic]))
         return outcomes
 
@@ -235,7 +235,7 @@ class TopicService:
         too_many = sys.maxsize  # partitions of one topic
         for number, topic in enumerate(topics, start=1):
             if number % EFFORT_A_TURN == 0:
-                await self._reads.turn()
+                await self._scheduler.turn()
             if topic.partitions >= too_many:
                 failed[topic.name] = self._no_room(topic)
                 continue
@@ -392,7 +392,7 @@ class TopicService:
                 for key, partition_log in self._directory.topics.opening(creation):
                     made.append(self._table.partition_of(key, partition_log))
                     if len(made) % LOGS_A_TURN == 0:
-                        await self._reads.turn()
+                        await self._scheduler.turn()
             except OSError as error:
                 return error
         return None
@@ -447,7 +447,7 @@ class TopicService:
             with trio.CancelScope(shield=True):
                 for first in range(0, len(deleted), DELETED_A_TURN):
                     self.remove_later(deleted[first : first + DELETED_A_TURN])
-                    await self._reads.turn()
+                    await self._scheduler.turn()
             if self._directory.topics.unrecorded:
                 await self._expiry.remove_now()
                 await self._record_deletions()
@@ -463,7 +463,7 @@ class TopicService:
             self._recoveries.forget(some)
             self._views.end(some, is_deleted=True)
             self._directory.topics.release(some)
-            await self._reads.turn()
+            await self._scheduler.turn()
 
     async def record_deletions(self) -> None:
         """Write deletions to the registry for which the disk had no room; if there is still none, a later call does."""

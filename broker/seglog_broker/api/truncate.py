@@ -8,9 +8,9 @@ from typing import Final
 import structlog
 
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
@@ -30,7 +30,7 @@ class TruncateService:
 
     _table: PartitionTable
     _directory: LogDirectory
-    _reads: ColdReads
+    _scheduler: Scheduler
     _checkpoints: CheckpointWriter
     _expiry: SegmentExpiry
 
@@ -40,7 +40,7 @@ class TruncateService:
         moved: dict[Partition, None] = {}  # each once, however often it is named
         for number, item in enumerate(request.partitions):
             if number % TRUNCATIONS_A_TURN == TRUNCATIONS_A_TURN - 1:
-                await self._reads.turn()
+                await self._scheduler.turn()
             try:
                 results.append(self._truncate_one(item))
                 moved[self._table.partition(item.topic, item.partition)] = None

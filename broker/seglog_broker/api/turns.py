@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from seglog_broker.partitions.cold_reads import Steps
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.scheduler import RequestSteps
 from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
 from seglog_protocol.errors import SeglogError
 
@@ -27,7 +27,7 @@ def effort_of(partition: Partition | None, timestamp: int | None) -> int:
     return 1 + len(partition.log.segments) // SEGMENTS_AN_EFFORT
 
 
-def bring_in_times(partition: Partition | None) -> Steps[None]:
+def bring_in_times(partition: Partition | None) -> RequestSteps[None]:
     """Load the largest timestamps of all segments, which a look-up needs, some of them in a turn of the loop."""
     if partition is None:
         return

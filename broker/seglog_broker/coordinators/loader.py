@@ -8,10 +8,10 @@ import trio
 
 from seglog_broker.coordinators.records import Replay
 from seglog_broker.coordinators.topic import StateTopic
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import CorruptRecordError, PartitionOfflineError, SeglogError
@@ -43,7 +43,7 @@ class StateLoader(Generic[ReplayT]):
         topic: StateTopic,
         table: PartitionTable,
         recoveries: Recoveries,
-        reads: ColdReads,
+        scheduler: Scheduler,
         offload: Offload,
         make_replay: Callable[[], ReplayT],
         keep: Callable[[ReplayT], Awaitable[None]],
@@ -52,7 +52,7 @@ class StateLoader(Generic[ReplayT]):
         self._topic = topic
         self._table = table
         self._recoveries = recoveries
-        self._reads = reads
+        self._scheduler = scheduler
         self._offload = offload
         self._make_replay = make_replay
         self._keep = keep
@@ -132,7 +132,7 @@ class StateLoader(Generic[ReplayT]):
 
     async def _replay_some(self, partition: Partition, offset: int, replay: Replay) -> int:
         """Replay some batches from ``offset`` on. Returns the offset behind them."""
-        found = await self._reads.retry_after_cold_read(
+        found = await self._scheduler.retry_after_cold_read(
             lambda: partition.log.read(offset, BYTES_AT_A_TIME, verify=True)
         )
         if found is None:
@@ -154,9 +154,9 @@ class StateLoader(Generic[ReplayT]):
         while not reader.is_finished:
             for record in reader.read():
                 for _ in replay.read(header, (record,)):
-                    await self._reads.turn()
+                    await self._scheduler.turn()
                 effort += 1 + len(record.value or b"") // BYTES_OF_RECORD
                 if effort >= RECORDS_A_TURN:
-                    await self._reads.turn()
+                    await self._scheduler.turn()
                     effort = 0
         return effort

@@ -1,8 +1,8 @@
 """State machines, of which a coordinator has one for each key. They decide without I/O, tasks and clocks.
 
-A request goes in with the moment. What comes out stands in a ``Decision``: records, which the runtime appends to the
-topic of the coordinator, and replies, which it sends when those are durable. So no client learns of what a power cut
-could take back.
+A request goes in with the moment. What comes out goes to an ``Outbox``: records, which the runtime appends to the topic
+of the coordinator, and replies, which it sends when those are durable. So no client learns of what a power cut could
+take back.
 """
 
 from collections.abc import Callable
@@ -36,8 +36,8 @@ class Record(NamedTuple):
     """Bytes that the value has at least, as far as that is known before it is encoded."""
 
 
-class Decision:
-    """The decisions of state machines that the runtime has not taken yet.
+class Outbox:
+    """Records and replies that state machines have decided, and the runtime has not taken yet.
 
     ``records`` are written together; ``replies``, each a result with where it goes, are sent when they are durable.
     """
@@ -62,10 +62,10 @@ class StateMachine:
       served there.
     """
 
-    def __init__(self, key: str, decision: Decision) -> None:
-        """It decides into ``decision``, which all state machines of a runtime share."""
+    def __init__(self, key: str, outbox: Outbox) -> None:
+        """Its records and replies go to ``outbox``, which all state machines of a runtime share."""
         self.key: Final = key
-        self.decision: Final = decision
+        self.outbox: Final = outbox
 
     @property
     def deadline_ms(self) -> int | None:

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_protocol.errors import SeglogError
 
 LINES_MAX: Final = 100
@@ -45,13 +45,13 @@ class Sweep:
         self,
         keys: Callable[[], Iterable[str]],
         clean: Callable[[str], Awaitable[None]],
-        reads: ColdReads,
+        scheduler: Scheduler,
         lines: SweepLines | None = None,
     ) -> None:
         """``clean`` removes what is over of one key. It may raise SeglogError; the next sweep tries again."""
         self._keys = keys
         self._clean = clean
-        self._reads = reads
+        self._scheduler = scheduler
         self._lines = lines
         self._wanted = trio.Event()
 
@@ -69,7 +69,7 @@ class Sweep:
     async def sweep(self) -> None:
         """Sweep once."""
         for key in list(self._keys()):
-            await self._reads.turn()
+            await self._scheduler.turn()
             try:
                 await self._clean(key)
             except SeglogError as error:

@@ -14,8 +14,8 @@ import trio
 from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.records import encode_record
 from seglog_broker.coordinators.state_machine import Record
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.clock import Clock
@@ -80,7 +80,7 @@ class StateTopic:
         registry: TopicRegistry,
         config: LiveConfig,
         clock: Clock,
-        reads: ColdReads,
+        scheduler: Scheduler,
     ) -> None:
         """``append`` and ``create_topic`` are those of AppendService and TopicService."""
         self.name: Final = settings().name
@@ -91,7 +91,7 @@ class StateTopic:
         self._registry = registry
         self._config = config
         self._clock = clock
-        self._reads = reads
+        self._scheduler = scheduler
         self._queue: deque[_Write] = deque()
         self._wanted = trio.Event()
         self._encoded_bytes = 0
@@ -208,7 +208,7 @@ class StateTopic:
                 builder.append(now_ms, key, value)
                 count += 1
                 if count % RECORDS_A_TURN == 0:
-                    await self._reads.turn()
+                    await self._scheduler.turn()
         return builders
 
     async def _encode(self, records: Iterable[Encoded | Record]) -> list[Encoded]:
@@ -218,12 +218,12 @@ class StateTopic:
             if not isinstance(record, Record):
                 encoded.append(record)
                 continue
-            key, value = await self._reads.in_turns(encode_record(record))
+            key, value = await self._scheduler.in_turns(encode_record(record))
             encoded.append((key, value))
             self._encoded_bytes += len(key) + len(value or b"")
             if self._encoded_bytes >= ENCODED_A_TURN:
                 self._encoded_bytes = 0
-                await self._reads.turn()
+                await self._scheduler.turn()
         return encoded
 
     def _batch_bytes_max(self, number: int) -> int:

@@ -7,7 +7,6 @@ written, as on a full disk, are remembered and written when there is room.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import structlog
 import trio
@@ -18,11 +17,9 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.checkpoint_files import encoding_offsets
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import in_turns_of
 
 log = structlog.get_logger()
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(eq=False)
@@ -59,8 +56,9 @@ class CheckpointWriter:
         """Write the current checkpoint files. Failures are logged; returns the first one, or None."""
         failure: OSError | None = None
         async with self._lock:
-            for path, offsets in await _in_turns(self._directory.partitions.gathering_offsets()):
-                content = await _in_turns(encoding_offsets(offsets))
+            turn = trio.lowlevel.checkpoint  # of other tasks: there may be very many partitions
+            for path, offsets in await in_turns_of(self._directory.partitions.gathering_offsets(), turn):
+                content = await in_turns_of(encoding_offsets(offsets), turn)
                 # Shielded, because another write of the same temporary file must not begin before this one ends.
                 with trio.CancelScope(shield=True):
                     write = partial(write_file_atomically, self._fs, path, content)
@@ -102,14 +100,3 @@ class CheckpointWriter:
             await self.write_log_starts(list(self._unsaved_starts))
         if self._lacked_room:
             self._pause.cancel()
-
-
-async def _in_turns(steps: Steps[ResultT]) -> ResultT:
-    """The result of ``steps``. Other tasks run between them, because there may be very many partitions."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
-        await trio.lowlevel.checkpoint()

@@ -17,9 +17,9 @@ import trio
 
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletion, PendingDeletions
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -109,7 +109,7 @@ class SegmentExpiry:
     _clock: Clock
     _clock_trust: ClockTrust
     _offload: Offload
-    _reads: ColdReads
+    _scheduler: Scheduler
     _checkpoints: CheckpointWriter
     _deletions: PendingDeletions
     _metrics: Metrics
@@ -141,9 +141,9 @@ class SegmentExpiry:
 
         async def drop_expired(partition: Partition) -> None:
             if partition.log.config.retention_bytes > KEEP_FOR_EVER:
-                await self._reads.learn_sizes([partition.log])
+                await self._scheduler.learn_sizes([partition.log])
             # The clock is asked in the step that judges: it may jump while a check is under way.
-            found = await self._reads.retry_after_cold_read(
+            found = await self._scheduler.retry_after_cold_read(
                 lambda: _find_expired(partition, by_age=by_age and not self._clock_trust.is_held)
             )
             if found.going:

@@ -19,10 +19,10 @@ import trio
 
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
@@ -61,7 +61,7 @@ class Compaction:
     clock_trust: ClockTrust
     fs: FileSystem
     offload: Offload
-    reads: ColdReads
+    scheduler: Scheduler
     config: LiveConfig
     pace: Pace
 
@@ -122,7 +122,7 @@ class Compaction:
             if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                 continue
             try:
-                cleanable = await self.reads.retry_after_cold_read(partition.log.cleaning.find_cleanable)
+                cleanable = await self.scheduler.retry_after_cold_read(partition.log.cleaning.find_cleanable)
             except (OSError, StorageError) as error:
                 self._boundary.note_failure(partition, error)
                 continue
@@ -137,7 +137,7 @@ class Compaction:
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
         async with partition.maintenance:  # no truncation or retention is removing segments
-            cleanable = await self.reads.retry_after_cold_read(partition_log.cleaning.find_cleanable)
+            cleanable = await self.scheduler.retry_after_cold_read(partition_log.cleaning.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
             await self.offload.maintenance(discard_cleaned, self.fs, partition_log.directory)

@@ -391,10 +391,10 @@ async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monke
     if by == "explain":
         await counter.during(lambda: broker.answer(messages.ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
-        await counter.during(lambda: broker.reads.retry_after_cold_read(log.cleaning.find_cleanable))
+        await counter.during(lambda: broker.scheduler.retry_after_cold_read(log.cleaning.find_cleanable))
     assert counter.most <= 2 * LOOKS_A_TURN
     assert counter.all >= 999
-    assert log.cleaning.find_cleanable() == await broker.reads.retry_after_cold_read(log.cleaning.find_cleanable)
+    assert log.cleaning.find_cleanable() == await broker.scheduler.retry_after_cold_read(log.cleaning.find_cleanable)
     assert log.cleaning.find_cleanable().until_offset == 999
     broker.close()
 

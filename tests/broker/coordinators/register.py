@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.records import RecordKind, Replay
-from seglog_broker.coordinators.runtime import Runtime, Waiting
 from seglog_broker.coordinators.state_machine import Answer, Now, Record, StateMachine
 from seglog_broker.coordinators.sweep import Sweep
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
@@ -46,12 +46,12 @@ class Register(StateMachine):
         """Add to the number; ``answer`` gets the sum."""
         self._set(self.value + number)
         self._deadline_ms = now.monotonic_ms + LIFE_MS
-        self.decision.replies.append((answer, self.value))
+        self.outbox.replies.append((answer, self.value))
 
     def _set(self, value: int) -> None:
         written = TransactionLogValue(transaction_timeout_ms=value)
         record = Record(TransactionLogKey(transactional_id=self.key), 0, written, 1)
-        self.decision.records.append(record)
+        self.outbox.records.append(record)
         finished(self.replay(record))
 
     def replay(self, record: Record) -> Steps[None]:
@@ -69,7 +69,7 @@ class Register(StateMachine):
         self._set(self.value)  # again
 
     def delete(self) -> None:
-        self.decision.records.append(Record(TransactionLogKey(transactional_id=self.key), 0, None))
+        self.outbox.records.append(Record(TransactionLogKey(transactional_id=self.key), 0, None))
 
 
 class RegisterReplay(Replay):
@@ -96,19 +96,19 @@ class Registers:
             broker.directory.registry,
             broker.live_config,
             clock,
-            broker.reads,
+            broker.scheduler,
         )
-        self.runtime: Runtime[Register] = Runtime(self.topic, clock, broker.reads)
+        self.runtime: CoordinatorRuntime[Register] = CoordinatorRuntime(self.topic, clock, broker.scheduler)
         offload: Offload = InlineOffload()
         self.loader = StateLoader(
-            self.topic, broker.partitions, broker.recoveries, broker.reads, offload, RegisterReplay, self._keep
+            self.topic, broker.partitions, broker.recoveries, broker.scheduler, offload, RegisterReplay, self._keep
         )
-        self.sweep = Sweep(lambda: self.runtime.machines, self._drop_zero, broker.reads)
+        self.sweep = Sweep(lambda: self.runtime.machines, self._drop_zero, broker.scheduler)
 
     async def _keep(self, replay: RegisterReplay) -> None:
         for name, record in replay.records.items():
             if record.value is not None:
-                await self.runtime.restore(Register(name, self.runtime.decision), [record])
+                await self.runtime.restore(Register(name, self.runtime.outbox), [record])
 
     async def _drop_zero(self, name: str) -> None:
         if self.runtime.machines[name].is_unused:
@@ -118,7 +118,7 @@ class Registers:
         """Add to a register, which is made where there is none. The sum, once it is durable."""
         register = self.runtime.machines.get(name)
         if register is None:
-            register = self.runtime.machines[name] = Register(name, self.runtime.decision)
+            register = self.runtime.machines[name] = Register(name, self.runtime.outbox)
         waiting: Waiting[int] = Waiting()
         register.add(number, waiting, self.runtime.now())
         self.runtime.carry_out(name)

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.pending_appends import EFFORT_OF_NEXT
 from seglog_broker.api.turns import EFFORT_A_TURN
-from seglog_broker.partitions import cold_reads
+from seglog_broker.partitions import scheduler
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log import batch_checks
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
@@ -248,7 +248,7 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
 
 
 async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_reads, "FOUND_MAX", 3)
+    monkeypatch.setattr(scheduler, "FOUND_MAX", 3)
     broker = open_broker(offload=CountingOffload())
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
@@ -264,7 +264,7 @@ async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPa
 async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cold_reads, "SEARCHES_MAX", 3)
+    monkeypatch.setattr(scheduler, "SEARCHES_MAX", 3)
     offload = CountingOffload()
     broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))

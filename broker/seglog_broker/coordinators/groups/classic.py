@@ -23,7 +23,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
     member_id_required,
 )
-from seglog_broker.coordinators.state_machine import Answer, Decision, Now, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     GroupError,
@@ -43,7 +43,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 class ClassicGroup(StateMachine):
     """A classic group.
 
-    - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``decision.replies``, now or later.
+    - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``outbox.replies``, now or later.
     - Replies are true as soon as all records that came before them are durable, or with them: they are to be sent
       in order. A generation is written when it is handed out, so it never goes back, even if the broker stops before
       the leader has assigned; that record has no members, so they join anew after a restart.
@@ -54,13 +54,11 @@ class ClassicGroup(StateMachine):
 
     kind: Final = "classic"
 
-    def __init__(
-        self, group_id: str, decision: Decision, limits: Callable[[], Limits], new_id: Callable[[], str]
-    ) -> None:
-        super().__init__(group_id, decision)
+    def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], new_id: Callable[[], str]) -> None:
+        super().__init__(group_id, outbox)
         self._limits = limits
         self._new_id = new_id
-        self._phases = ClassicPhases(group_id, decision, limits)
+        self._phases = ClassicPhases(group_id, outbox, limits)
 
     def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
         """Take the place of a group of the consumer protocol, whose members all have to join again."""
@@ -243,7 +241,7 @@ class ClassicGroup(StateMachine):
 
     def delete(self) -> None:
         """Append the tombstone of the group. Nothing may be asked of it any more."""
-        self.decision.records.append(tombstone(self.key))
+        self.outbox.records.append(tombstone(self.key))
 
     # --- Time, and what goes wrong outside ----------------------------------------------------------------------------
 

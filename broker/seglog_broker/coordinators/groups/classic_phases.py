@@ -24,7 +24,7 @@ from seglog_broker.coordinators.groups.membership import (
     Limits,
     SyncResult,
 )
-from seglog_broker.coordinators.state_machine import Answer, Decision, Now
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_protocol.errors import GroupError, RebalanceInProgressError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataValue
 
@@ -49,9 +49,9 @@ class ClassicPhases:
     and who is to lead is in memory alone, as are requests that wait, and deadlines: after a restart members rejoin.
     """
 
-    def __init__(self, group_id: str, decision: Decision, limits: Callable[[], Limits]) -> None:
+    def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits]) -> None:
         self._group_id = group_id
-        self._decision = decision
+        self._outbox = outbox
         self._limits = limits
         self.state = ClassicState.EMPTY
         self.state_since_ms = -1
@@ -105,7 +105,7 @@ class ClassicPhases:
         record = metadata_record(
             self._group_id, self.protocol_type, generation, self.protocol, self.leader, members, assignments or {}, now
         )
-        self._decision.records.append(record)
+        self._outbox.records.append(record)
         assert isinstance(record.value, GroupMetadataValue)
         self.replay(record.value)
 
@@ -392,4 +392,4 @@ class ClassicPhases:
 
     def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
         """Decide the reply to a request."""
-        self._decision.replies.append((answer, result))
+        self._outbox.replies.append((answer, result))

@@ -31,7 +31,7 @@ from seglog_broker.coordinators.groups.consumer_requests import (
 from seglog_broker.coordinators.groups.consumer_state import size_of_member
 from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Limits
 from seglog_broker.coordinators.groups.topics import Topics
-from seglog_broker.coordinators.state_machine import Decision, Now, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
 from seglog_protocol.errors import FencedMemberEpochError, GroupError, NonEmptyGroupError, StaleMemberEpochError
 from seglog_protocol.steps import Steps, finished
 
@@ -54,7 +54,7 @@ class ConsumerGroup(StateMachine):
     """A group of the consumer protocol.
 
     - The answer to a request is true when all records that the group appended before, or with it, are durable.
-    - Among the replies in ``decision`` are the group's own, by which it learns which records are durable.
+    - Among the replies in ``outbox`` are the group's own, by which it learns which records are durable.
     - What may take long is done in steps, between which other requests of the group may come.
     - Where records could not be written, ``write_failed`` is called, and requests meanwhile are answered with errors.
       What the group has decided stays, and is written again with what it decides next.
@@ -68,18 +68,18 @@ class ConsumerGroup(StateMachine):
     def __init__(
         self,
         group_id: str,
-        decision: Decision,
+        outbox: Outbox,
         limits: Callable[[], Limits],
         new_id: Callable[[], str],
         topics: Topics,
     ) -> None:
-        super().__init__(group_id, decision)
+        super().__init__(group_id, outbox)
         self._new_id = new_id
-        self._core = ConsumerCore(group_id, decision, limits, topics)
+        self._core = ConsumerCore(group_id, outbox, limits, topics)
         self._state = self._core.state
         self.regexes = self._core.regexes
         """The regular expressions of its members."""
-        self.classic = ClassicMembership(self._core, decision, new_id)
+        self.classic = ClassicMembership(self._core, outbox, new_id)
         """For members that use the classic protocol."""
 
     def upgrade(self, members: Iterable[Member], generation: int, now: Now) -> None:

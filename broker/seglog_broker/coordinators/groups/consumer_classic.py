@@ -22,7 +22,7 @@ from seglog_broker.coordinators.groups.membership import (
     member_id_required,
 )
 from seglog_broker.coordinators.groups.topics import by_id, by_name
-from seglog_broker.coordinators.state_machine import Answer, Decision, Now
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_protocol.errors import (
     GroupError,
     InconsistentGroupProtocolError,
@@ -35,9 +35,9 @@ from seglog_protocol.steps import Steps
 class ClassicMembership:
     """The requests of a ClassicGroup, for the classic members of a group of the consumer protocol."""
 
-    def __init__(self, core: ConsumerCore, decision: Decision, new_id: Callable[[], str]) -> None:
+    def __init__(self, core: ConsumerCore, outbox: Outbox, new_id: Callable[[], str]) -> None:
         self._core: Final = core
-        self._decision: Final = decision
+        self._outbox: Final = outbox
         self._new_id: Final = new_id
 
     def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
@@ -47,7 +47,7 @@ class ClassicMembership:
         except GroupError as error:
             result = JoinResult(request.member_id, error=error)
         self._core.state.journal.append()
-        self._decision.replies.append((answer, result))
+        self._outbox.replies.append((answer, result))
 
     def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
         """Answer with the member's current assignment: ``answer`` gets a SyncResult."""
@@ -55,7 +55,7 @@ class ClassicMembership:
             result = yield from self._sync(request, now)
         except GroupError as error:
             result = SyncResult(error=error)
-        self._decision.replies.append((answer, result))
+        self._outbox.replies.append((answer, result))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
         """Restart a member's session timer. Raises the GroupError that tells it what to do."""

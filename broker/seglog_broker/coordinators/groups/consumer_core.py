@@ -19,7 +19,7 @@ from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.topic_regexes import TopicRegexes
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize
-from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     CoordinatorNotAvailableError,
@@ -46,11 +46,11 @@ class ConsumerCore:
     begins anew after a restart: sessions and other deadlines, what was seen of topics, an assignment in the making.
     """
 
-    def __init__(self, group_id: str, decision: Decision, limits: Callable[[], Limits], topics: Topics) -> None:
+    def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], topics: Topics) -> None:
         self.group_id: Final = group_id
         self.limits: Final = limits
         self.topics: Final = topics
-        self.state: Final = ConsumerState(group_id, decision)
+        self.state: Final = ConsumerState(group_id, outbox)
         self.regexes: Final = TopicRegexes(self.state)
         self.deadlines: Final = Deadlines()
         self.last_seen: Final[dict[str, int]] = {}

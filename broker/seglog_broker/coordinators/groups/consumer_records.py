@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
 from seglog_broker.coordinators.groups.membership import Each
-from seglog_broker.coordinators.state_machine import Decision, Record
+from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.kafka import Message, messages
 from seglog_protocol.steps import Pace, Steps
 
@@ -293,14 +293,14 @@ def _assignment(topics: Iterable[Any]) -> Assignment:
 
 
 class RecordJournal:
-    """Collects changes and appends their records to ``decision``, in one go and in an order that Kafka can read.
+    """Collects changes and appends their records to ``outbox``, in one go and in an order that Kafka can read.
 
-    Appended records are kept until they are durable, which it learns by a reply of its own in ``decision``. Where
+    Appended records are kept until they are durable, which it learns by a reply of its own in ``outbox``. Where
     it could not be written, it is appended again, as it is then, with whatever is appended next.
     """
 
-    def __init__(self, decision: Decision, record: Callable[[RecordKey], Record]) -> None:
-        self._decision: Final = decision
+    def __init__(self, outbox: Outbox, record: Callable[[RecordKey], Record]) -> None:
+        self._outbox: Final = outbox
         self._record: Final = record
         self._changed: set[RecordKey] = set()
         self._not_durable: dict[RecordKey, int] = {}  # -> the last round that it was part of
@@ -320,12 +320,12 @@ class RecordJournal:
             return
         self._rounds += 1
         records = {key: self._record(key) for key in self._changed}
-        self._decision.records += [
+        self._outbox.records += [
             records[key] for key in sorted(records, key=lambda key: order_of_record(key, records[key].value is None))
         ]
         self._not_durable.update(dict.fromkeys(records, self._rounds))
         self._changed.clear()
-        self._decision.replies.append((self._note_durable, self._rounds))
+        self._outbox.replies.append((self._note_durable, self._rounds))
 
     def write_failed(self) -> None:
         """Append all records that are not known to be durable again with the next ones."""

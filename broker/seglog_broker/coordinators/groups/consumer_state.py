@@ -19,7 +19,7 @@ from seglog_broker.coordinators.groups.consumer_records import (
     topics_in,
 )
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
-from seglog_broker.coordinators.state_machine import Decision, Record
+from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.steps import Pace, Steps
 
 
@@ -103,9 +103,9 @@ class ConsumerState:
     All of it is carried by records. What is decided is noted in the journal, which makes the records, and replayed.
     """
 
-    def __init__(self, group_id: str, decision: Decision) -> None:
+    def __init__(self, group_id: str, outbox: Outbox) -> None:
         self.group_id: Final = group_id
-        self.journal: Final = RecordJournal(decision, self._record)
+        self.journal: Final = RecordJournal(outbox, self._record)
         self.members: Final[dict[str, Member]] = {}
         self.id_of_instance: Final[dict[str, str]] = {}
         self.targets: Final[dict[str, Assignment]] = {}

@@ -1,11 +1,10 @@
 """Turns for other tasks between the parts of a request about many topics."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, TypeVar
 
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.runtime import budget
-from seglog_protocol.steps import Steps
 
 PARTITION_COST: Final = 4
 """Microseconds to describe a partition, or to name a topic or a group."""
@@ -27,9 +26,3 @@ async def in_turns(context: RequestContext, items: Iterable[ItemT]) -> AsyncIter
         if number % PARTITIONS_A_TURN == 0:
             await context.turn()
         yield item
-
-
-async def in_turns_of(steps: Steps[None], turn: Callable[[], Awaitable[None]]) -> None:
-    """Run ``steps`` to their end, with a ``turn`` wherever they yield."""
-    for _ in steps:
-        await turn()

@@ -22,7 +22,6 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     encode_responses,
     partitions_of,
 )
-from seglog_broker.listeners.kafka.turns import in_turns_of
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Chunk
 from seglog_broker.listeners.transport import shown_host
@@ -52,7 +51,7 @@ from seglog_protocol.kafka import (
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import AppendReply, AppendRequest
-from seglog_protocol.steps import finished
+from seglog_protocol.steps import finished, in_turns_of
 
 REQUEST_COST: Final = 250
 """Microseconds for any request but Produce, without that for what it names."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.membership import JoinRequest, LeaveResult, LeavingMember, Limits, SyncRequest
-from seglog_broker.coordinators.state_machine import Decision, Now, Record
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka.compiler import message_writer
 from seglog_protocol.kafka.messages import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
@@ -73,11 +73,11 @@ class Coordinator:
 
     def __init__(self, value: GroupMetadataValue | None = None, **limits: Any) -> None:
         self.limits = Limits(**{"initial_rebalance_delay_ms": 0, **limits})
-        self.decision = Decision()
+        self.outbox = Outbox()
         self.ids = count(1)
         self.now_ms = 0
         self.records: list[GroupMetadataValue] = []
-        self.group = ClassicGroup("workers", self.decision, lambda: self.limits, self.new_id)
+        self.group = ClassicGroup("workers", self.outbox, lambda: self.limits, self.new_id)
         if value is not None:
             restore(self.group, value, self.now)
 
@@ -165,9 +165,9 @@ class Coordinator:
 
     def deliver(self) -> None:
         """All records become durable, all replies are sent."""
-        records, replies = self.decision.records[:], self.decision.replies[:]
-        self.decision.records.clear()
-        self.decision.replies.clear()
+        records, replies = self.outbox.records[:], self.outbox.replies[:]
+        self.outbox.records.clear()
+        self.outbox.replies.clear()
         for record in records:
             assert record.key.group == "workers"  # type: ignore[attr-defined]
             assert (record.key_version, record.value_version) == (2, 3)

@@ -17,7 +17,7 @@ from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.topics import TopicSize
 from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Decision, Now, Record
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
@@ -88,14 +88,14 @@ class ConsumerCoordinator:
     def __init__(self, topics: Topics | None = None, **limits: Any) -> None:
         self.topics = Topics(orders=4) if topics is None else topics
         self.limits = Limits(**limits)
-        self.decision = Decision()
+        self.outbox = Outbox()
         self.now_ms = 0
         self.log: list[Encoded] = []
         self._ids = count(1)
         self.group = self.make_group()
 
     def make_group(self) -> ConsumerGroup:
-        return ConsumerGroup(GROUP, self.decision, lambda: self.limits, self.new_id, self.topics)
+        return ConsumerGroup(GROUP, self.outbox, lambda: self.limits, self.new_id, self.topics)
 
     def new_id(self) -> str:
         return str(next(self._ids))
@@ -158,24 +158,24 @@ class ConsumerCoordinator:
 
     def deliver(self) -> None:
         """All records become durable, all replies are sent."""
-        records, replies = self.decision.records[:], self.decision.replies[:]
-        self.decision.records.clear()
-        self.decision.replies.clear()
+        records, replies = self.outbox.records[:], self.outbox.replies[:]
+        self.outbox.records.clear()
+        self.outbox.replies.clear()
         self.log += [finished(encode_record(record)) for record in records]
         for answer, result in replies:
             answer(result)
 
     def fail_to_write(self) -> list[Record]:
         """The disk is full: what was to be written and answered is gone; the records that were to be written."""
-        records = self.decision.records[:]
-        self.decision.records.clear()
-        self.decision.replies.clear()
+        records = self.outbox.records[:]
+        self.outbox.records.clear()
+        self.outbox.replies.clear()
         self.group.write_failed(self.now)
         return records
 
     def restart(self) -> None:
         """Begin again from the log, in the way of a broker that starts."""
-        self.decision = Decision()
+        self.outbox = Outbox()
         self.group = self.make_group()
         restore(self.group, replayed(self.log), self.now)
         self.topics.tell(self.group)

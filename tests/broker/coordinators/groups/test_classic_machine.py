@@ -21,7 +21,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.coordinators.state_machine import Answer, Decision, Now
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_protocol.errors import CoordinatorNotAvailableError, GroupError, MemberIdRequiredError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataValue
 from tests.broker.coordinators.groups.classic_coordinator import restore, subscription
@@ -105,8 +105,8 @@ class ClassicGroupModel(RuleBasedStateMachine):
         self.make_group()
 
     def make_group(self) -> None:
-        self.decision = Decision()
-        arguments = (self.decision, lambda: self.limits, lambda: str(next(self.ids)))
+        self.outbox = Outbox()
+        arguments = (self.outbox, lambda: self.limits, lambda: str(next(self.ids)))
         self.group = ClassicGroup("workers", *arguments)
         if self.durable is not None:
             restore(self.group, self.durable, self.now)
@@ -269,11 +269,11 @@ class ClassicGroupModel(RuleBasedStateMachine):
     # --- What the broker does -----------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take the decision: replies wait for the records in flight, those of earlier requests, too."""
-        values = [record.value for record in self.decision.records]
-        replies = self.decision.replies[:]
-        self.decision.records.clear()
-        self.decision.replies.clear()
+        """Take what is in the outbox: replies wait for the records in flight, those of earlier requests, too."""
+        values = [record.value for record in self.outbox.records]
+        replies = self.outbox.replies[:]
+        self.outbox.records.clear()
+        self.outbox.replies.clear()
         if not (values or replies):
             return
         handed_out = [result for _, result in replies if values and isinstance(result, JoinResult) and not result.error]
@@ -422,7 +422,7 @@ class ClassicGroupModel(RuleBasedStateMachine):
     @invariant()
     def what_is_seen_of_the_group_is_consistent(self) -> None:
         group = self.group
-        assert not self.decision
+        assert not self.outbox
         described = group.describe(self.now)
         assert [member.member_id for member in described.members] == list(group.members)
         instances = [member.instance_id for member in group.members.values() if member.instance_id is not None]

@@ -529,7 +529,7 @@ def test_records_that_may_have_been_written_are_deleted_too() -> None:
     finished(run.group.heartbeat(ConsumerHeartbeat("a", -1), run.now))
     may_be_there = run.fail_to_write()
     run.group.delete()
-    deleted = {repr(record.key) for record in run.decision.records if record.value is None}
+    deleted = {repr(record.key) for record in run.outbox.records if record.value is None}
     assert {repr(record.key) for record in may_be_there} <= deleted
 
 
@@ -611,7 +611,7 @@ def test_names_of_topics_are_sorted_once_for_all_members_that_read_them() -> Non
         )
         written += [
             record.value.subscribed_topic_names
-            for record in run.decision.records
+            for record in run.outbox.records
             if isinstance(record.value, ConsumerGroupMemberMetadataValue)
         ]
         run.deliver()

@@ -18,7 +18,7 @@ from seglog_broker.coordinators.groups.consumer_description import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
 from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_protocol.errors import GroupError
 from seglog_protocol.steps import finished
 from tests.broker.coordinators.groups.consumer_coordinator import GROUP, WALL_MS, Encoded, Topics, replayed, restore
@@ -124,12 +124,12 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         self.make_group()
 
     def make_group(self) -> None:
-        self.decision = Decision()
-        self.group = self.new_group(self.decision)
+        self.outbox = Outbox()
+        self.group = self.new_group(self.outbox)
         restore(self.group, replayed(self.log), self.now)
 
-    def new_group(self, decision: Decision) -> ConsumerGroup:
-        return ConsumerGroup(GROUP, decision, lambda: self.limits, lambda: str(next(self.ids)), self.topics)
+    def new_group(self, outbox: Outbox) -> ConsumerGroup:
+        return ConsumerGroup(GROUP, outbox, lambda: self.limits, lambda: str(next(self.ids)), self.topics)
 
     @property
     def now(self) -> Now:
@@ -165,7 +165,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         try:
             result = finished(self.group.heartbeat(request, self.now))
         except GroupError as error:
-            assert not self.decision, "whoever is refused changes nothing"
+            assert not self.outbox, "whoever is refused changes nothing"
             assert self.group.group_epoch == before
             consumer.hear_nothing()
             if not loses_answer and error.code in {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID"}:
@@ -219,7 +219,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         try:
             finished(self.group.heartbeat(ConsumerHeartbeat(consumer.member_id, epoch, consumer.instance_id), self.now))
         except GroupError:
-            assert not self.decision
+            assert not self.outbox
             return
         members = {member.member_id: member for member in self.group.members}
         assert (consumer.member_id in members) == (epoch == -2)
@@ -245,11 +245,11 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     # --- What the broker does -----------------------------------------------------------------------------------------
 
     def collect(self, reply: Callable[[], None] = lambda: None, instead: Callable[[], None] = lambda: None) -> None:
-        """Take the decision: replies wait for the records in flight, those of earlier requests, too."""
-        records = [finished(encode_record(record)) for record in self.decision.records]
-        own = [_call(answer, result) for answer, result in self.decision.replies]
-        self.decision.records.clear()
-        self.decision.replies.clear()
+        """Take what is in the outbox: replies wait for the records in flight, those of earlier requests, too."""
+        records = [finished(encode_record(record)) for record in self.outbox.records]
+        own = [_call(answer, result) for answer, result in self.outbox.replies]
+        self.outbox.records.clear()
+        self.outbox.replies.clear()
         if not records and not self.in_flight:
             for call in (*own, reply):
                 call()
@@ -280,7 +280,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             for call in batch.failed:
                 call()
         self.group.write_failed(self.now)
-        assert not self.decision
+        assert not self.outbox
 
     @rule(written=st.integers(0, 3))
     def restart(self, written: int) -> None:
@@ -349,7 +349,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             assert consumer.epoch == members[consumer.member_id].epoch == self.group.group_epoch
         self.check_shares(inside)
         if running:  # else nothing may have been written since a write failed: its records come with the next ones
-            restored = self.new_group(Decision())
+            restored = self.new_group(Outbox())
             restore(restored, replayed(self.log), self.now)
             assert _at_rest(restored.describe(self.now)) == _at_rest(self.group.describe(self.now))
 

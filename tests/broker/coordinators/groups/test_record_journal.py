@@ -1,7 +1,7 @@
 """Which records of a group are written: those that changed, and those that may not be there."""
 
 from seglog_broker.coordinators.groups.consumer_records import RecordJournal, RecordKey, RecordType, key_struct
-from seglog_broker.coordinators.state_machine import Decision, Record
+from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.errors import CoordinatorNotAvailableError
 from seglog_protocol.kafka.messages import ConsumerGroupMetadataValue
 
@@ -15,9 +15,9 @@ class Run:
     """A journal. Members a and b: ``alive`` have values, others tombstones."""
 
     def __init__(self) -> None:
-        self.decision = Decision()
+        self.outbox = Outbox()
         self.alive = {"", "a", "b"}
-        self.journal = RecordJournal(self.decision, self._record)
+        self.journal = RecordJournal(self.outbox, self._record)
 
     def _record(self, key: RecordKey) -> Record:
         value = ConsumerGroupMetadataValue(epoch=1) if key.name in self.alive else None
@@ -25,14 +25,14 @@ class Run:
 
     def appended(self) -> list[tuple[int, str, bool]]:
         """Type, name, and whether it has a value, of what was appended since."""
-        records, self.decision.records = self.decision.records, []
+        records, self.outbox.records = self.outbox.records, []
         return [
             (record.key_version, getattr(record.key, "member_id", ""), record.value is not None) for record in records
         ]
 
     def note_durable(self, round_: int = 0) -> None:
         """The reply to the round with this index comes."""
-        answer, result = self.decision.replies.pop(round_)
+        answer, result = self.outbox.replies.pop(round_)
         answer(result)
 
 
@@ -44,7 +44,7 @@ def test_what_changed_is_appended_once_and_in_an_order_that_kafka_reads() -> Non
     assert run.appended() == [(5, "b", False), (5, "a", True), (3, "", True), (8, "a", True)]
     run.journal.append()
     assert run.appended() == []
-    assert len(run.decision.replies) == 1
+    assert len(run.outbox.replies) == 1
 
 
 def test_what_is_durable_is_not_written_again_and_the_rest_is() -> None:
@@ -78,7 +78,7 @@ def test_an_error_in_place_of_the_reply_does_not_make_records_durable() -> None:
     run.journal.note(MEMBER_A)
     run.journal.append()
     run.appended()
-    (answer, _) = run.decision.replies.pop()
+    (answer, _) = run.outbox.replies.pop()
     answer(CoordinatorNotAvailableError("the disk is full"))
     run.journal.write_failed()
     run.journal.append()

@@ -16,7 +16,7 @@ from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.records import KINDS, GroupReplay, encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.records import UnknownRecordError, decode_record, encode_record
-from seglog_broker.coordinators.state_machine import Decision, Now
+from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_broker.coordinators.topic import partition_of
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
@@ -148,7 +148,7 @@ def test_the_group_of_the_consumer_protocol_is_what_it_was_for_kafka(golden: Gol
 
     def at(end: int) -> ConsumerGroupDescription:
         """The group after so many batches."""
-        group = ConsumerGroup("consumer-group", Decision(), Limits, lambda: "", topics)
+        group = ConsumerGroup("consumer-group", Outbox(), Limits, lambda: "", topics)
         restore(group, replay_of(batches[:end]), Now(0, 0))
         return group.describe(Now(0, 0))
 

@@ -8,18 +8,18 @@ from typing import Final, NamedTuple
 import structlog
 import trio
 
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.service.offsets import OFFSETS_A_WRITE, OffsetService
 from seglog_broker.coordinators.loader import RECOVERY_POLL_SECONDS
-from seglog_broker.coordinators.runtime import Runtime
 from seglog_broker.coordinators.sweep import Sweep, SweepLines
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.texts import time_text
 from seglog_protocol.errors import SeglogError
@@ -54,13 +54,13 @@ class OffsetClamp:
         topic: StateTopic,
         table: PartitionTable,
         recoveries: Recoveries,
-        reads: ColdReads,
+        scheduler: Scheduler,
     ) -> None:
         self._offsets = offsets
         self._topic = topic
         self._table = table
         self._recoveries = recoveries
-        self._reads = reads
+        self._scheduler = scheduler
         self._to_compare: dict[str, dict[Key, CommittedOffset]] = {}
         self._lines = SweepLines(log.warning, "committed_offsets_clamped", "groups", "partitions")
 
@@ -72,7 +72,7 @@ class OffsetClamp:
         """
         for number, group in enumerate(loaded, start=1):
             if number % GROUPS_A_TURN == 0:
-                await self._reads.turn()
+                await self._scheduler.turn()
             self._settle(group, loaded.of(group))
 
     async def run(self, is_loading: Callable[[], bool]) -> None:
@@ -80,7 +80,7 @@ class OffsetClamp:
         while is_loading() or self._to_compare:
             for number, group in enumerate(list(self._to_compare), start=1):
                 if number % GROUPS_A_TURN == 0:
-                    await self._reads.turn()
+                    await self._scheduler.turn()
                 self._settle(group, self._to_compare.pop(group))
             await trio.sleep(RECOVERY_POLL_SECONDS)
         self._lines.end()
@@ -151,19 +151,19 @@ class OrphanedOffsets:
     Look-ups leave such offsets out already before.
     """
 
-    def __init__(self, offsets: OffsetService, topic: StateTopic, reads: ColdReads) -> None:
+    def __init__(self, offsets: OffsetService, topic: StateTopic, scheduler: Scheduler) -> None:
         self._offsets = offsets
         self._topic = topic
-        self._reads = reads
+        self._scheduler = scheduler
         self._lines = SweepLines(log.info, "committed_offsets_forgotten", "groups", "partitions")
-        self.sweep = Sweep(lambda: offsets.committed, self._clean, reads, self._lines)
+        self.sweep = Sweep(lambda: offsets.committed, self._clean, scheduler, self._lines)
 
     async def _clean(self, group: str) -> None:
         kept = self._offsets.committed.of(group)
         gone = [key for key, committed in kept.items() if self._offsets.is_gone(key[0], committed)]
         for begin in range(0, len(gone), OFFSETS_A_WRITE):
             if begin:
-                await self._reads.turn()
+                await self._scheduler.turn()
             self._delete(group, gone[begin : begin + OFFSETS_A_WRITE])
         if gone:
             topics = sorted({topic for topic, _ in gone})
@@ -188,11 +188,11 @@ class OffsetExpiry:
 
     def __init__(
         self,
-        runtime: Runtime[Group],
+        runtime: CoordinatorRuntime[Group],
         offsets: OffsetService,
         config: LiveConfig,
         clock_trust: ClockTrust,
-        reads: ColdReads,
+        scheduler: Scheduler,
     ) -> None:
         self._runtime = runtime
         self._offsets = offsets
@@ -200,7 +200,7 @@ class OffsetExpiry:
         self._clock_trust = clock_trust
         self._warned: dict[str, int] = {}  # group -> the moment that the log named
         self._deletes = True
-        self._sweep = Sweep(lambda: {*runtime.machines, *runtime.owed, *offsets.committed}, self._clean, reads)
+        self._sweep = Sweep(lambda: {*runtime.machines, *runtime.owed, *offsets.committed}, self._clean, scheduler)
 
     async def run(self) -> None:
         """Sweep every ``offsets.retention.check.interval.ms``, until cancelled.

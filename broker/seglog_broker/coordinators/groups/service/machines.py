@@ -7,15 +7,15 @@ from typing import Final, TypeAlias
 
 import structlog
 
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
-from seglog_broker.coordinators.runtime import Runtime
 from seglog_broker.coordinators.topic import StateTopic
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.clock import Clock
@@ -57,12 +57,14 @@ class RegistryTopics(Topics):
 class GroupMachines:
     """The groups of a broker that have, or had, members, in ``runtime``."""
 
-    def __init__(self, topic: StateTopic, topics: Topics, config: LiveConfig, clock: Clock, reads: ColdReads) -> None:
+    def __init__(
+        self, topic: StateTopic, topics: Topics, config: LiveConfig, clock: Clock, scheduler: Scheduler
+    ) -> None:
         self.memory = Budget(
             "seglog.groups.memory.bytes", "members of groups", lambda: config.current.seglog_groups_memory_bytes
         )
-        self.runtime: Runtime[Group] = Runtime(
-            topic, clock, reads, note_size=self.memory.note, successor=self._successor
+        self.runtime: CoordinatorRuntime[Group] = CoordinatorRuntime(
+            topic, clock, scheduler, note_size=self.memory.note, successor=self._successor
         )
         self._topics = topics
         self._config = config
@@ -89,11 +91,11 @@ class GroupMachines:
 
     def classic(self, group: str) -> ClassicGroup:
         """A classic group without members, which is not in the runtime yet."""
-        return ClassicGroup(group, self.runtime.decision, self.limits, self.new_id)
+        return ClassicGroup(group, self.runtime.outbox, self.limits, self.new_id)
 
     def consumer(self, group: str) -> ConsumerGroup:
         """A group of the consumer protocol without members, which is not in the runtime yet."""
-        return ConsumerGroup(group, self.runtime.decision, self.limits, self.new_id, self._topics)
+        return ConsumerGroup(group, self.runtime.outbox, self.limits, self.new_id, self._topics)
 
     def upgrade(self, known: ClassicGroup) -> Steps[None]:
         """Replace a classic group, if it is still there, by one of the consumer protocol.

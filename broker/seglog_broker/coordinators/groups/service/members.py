@@ -5,6 +5,7 @@ from typing import Final
 
 import trio
 
+from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
@@ -25,8 +26,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines
-from seglog_broker.coordinators.runtime import Waiting
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_protocol.errors import GroupError, UnknownMemberError
 
 MEMBERS_A_TURN: Final = 200
@@ -42,7 +42,7 @@ class MemberService:
     def __init__(
         self,
         machines: GroupMachines,
-        reads: ColdReads,
+        scheduler: Scheduler,
         check: Callable[[str], None],
         match: Callable[[str], Awaitable[Matching]],
     ) -> None:
@@ -50,7 +50,7 @@ class MemberService:
         self._match: Final = match
         self._machines: Final = machines
         self._runtime: Final = machines.runtime
-        self._reads: Final = reads
+        self._scheduler: Final = scheduler
         self._check: Final = check
 
     # --- The classic protocol -----------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class MemberService:
         """End memberships, in turns with other tasks; one result per member, in order."""
         results = await self._leave(group, members[:MEMBERS_A_TURN])
         for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
-            await self._reads.turn()
+            await self._scheduler.turn()
             results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
         return results
 
@@ -180,7 +180,7 @@ class MemberService:
             if known is None:
                 made = self._runtime.machines[group] = self._machines.consumer(group)
                 return made
-            await self._reads.in_turns(self._machines.upgrade(known))
+            await self._scheduler.in_turns(self._machines.upgrade(known))
         return known
 
 

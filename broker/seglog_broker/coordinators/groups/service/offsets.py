@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.groups.committed_offsets import (
     Committed,
     CommittedOffset,
@@ -24,10 +25,9 @@ from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.runtime import Runtime, Waiting
 from seglog_broker.coordinators.topic import Encoded, StateTopic
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
@@ -58,11 +58,11 @@ class OffsetService:
 
     def __init__(
         self,
-        runtime: Runtime[Group],
+        runtime: CoordinatorRuntime[Group],
         topic: StateTopic,
         table: PartitionTable,
         config: LiveConfig,
-        reads: ColdReads,
+        scheduler: Scheduler,
         check: Callable[[str], None],
     ) -> None:
         """``check`` raises the error of any request about a group at the moment."""
@@ -78,7 +78,7 @@ class OffsetService:
         self._topic = topic
         self._table = table
         self._config = config
-        self._reads = reads
+        self._scheduler = scheduler
         self._check_group = check
         self._warned: set[tuple[str, Key]] = set()  # of commits beyond the log end
         self._warned_from = 0.0  # loop time
@@ -97,7 +97,7 @@ class OffsetService:
         results: list[SeglogError | None] = [None] * len(offsets)
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
             if begin:
-                await self._reads.turn()
+                await self._scheduler.turn()
             await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
         return results
 
@@ -323,7 +323,7 @@ class OffsetService:
         forgotten: dict[Key, None] = {}
         for topic, number in partitions:
             if len(results) % OFFSETS_A_WRITE == OFFSETS_A_WRITE - 1:
-                await self._reads.turn()
+                await self._scheduler.turn()
             if read.may_be_read(topic):
                 results.append(
                     GroupSubscribedError(
@@ -341,7 +341,7 @@ class OffsetService:
         """Forget offsets; return when that is durable. Raises CoordinatorNotAvailableError."""
         for begin in range(0, len(keys), OFFSETS_A_WRITE):
             if begin:
-                await self._reads.turn()
+                await self._scheduler.turn()
             some = keys[begin : begin + OFFSETS_A_WRITE]
             waiting: Waiting[None] = Waiting()
             tombstones = [encode_tombstone(group, key) for key in some]

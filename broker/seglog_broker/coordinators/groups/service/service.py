@@ -21,9 +21,9 @@ from seglog_broker.coordinators.groups.service.topic_matching import TopicMatchi
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -83,10 +83,10 @@ class GroupService:
         config: LiveConfig,
         clock: Clock,
         clock_trust: ClockTrust,
-        reads: ColdReads,
+        scheduler: Scheduler,
         offload: Offload,
     ) -> None:
-        self._reads = reads
+        self._scheduler = scheduler
         self._topic = StateTopic(
             lambda: offsets_topic_settings(config.current),
             appends.append,
@@ -95,25 +95,25 @@ class GroupService:
             directory.registry,
             config,
             clock,
-            reads,
+            scheduler,
         )
         self._topics = RegistryTopics(directory.registry)
         self._topic_ids = {name: topic.id for name, topic in directory.registry.topics.items()}
-        self._machines = GroupMachines(self._topic, self._topics, config, clock, reads)
+        self._machines = GroupMachines(self._topic, self._topics, config, clock, scheduler)
         self._runtime = self._machines.runtime
         self.memory = self._machines.memory
-        self._matching = TopicMatching(self._runtime.machines, self._topics, reads)
-        self._offsets = OffsetService(self._runtime, self._topic, table, config, reads, self.check)
+        self._matching = TopicMatching(self._runtime.machines, self._topics, scheduler)
+        self._offsets = OffsetService(self._runtime, self._topic, table, config, scheduler, self.check)
         self.commit = self._offsets.commit
         self.committed = self._offsets.look_up
         self.committed_topics = self._offsets.topics_of
-        self._orphans = OrphanedOffsets(self._offsets, self._topic, reads)
-        self._clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, reads)
-        self._expiry = OffsetExpiry(self._runtime, self._offsets, config, clock_trust, reads)
+        self._orphans = OrphanedOffsets(self._offsets, self._topic, scheduler)
+        self._clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, scheduler)
+        self._expiry = OffsetExpiry(self._runtime, self._offsets, config, clock_trust, scheduler)
         self._loader = StateLoader(
-            self._topic, table, recoveries, reads, offload, lambda: GroupReplay(self._topic_ids), self._keep
+            self._topic, table, recoveries, scheduler, offload, lambda: GroupReplay(self._topic_ids), self._keep
         )
-        members = MemberService(self._machines, reads, self._check_named, self._matching.match_all)
+        members = MemberService(self._machines, scheduler, self._check_named, self._matching.match_all)
         self.join = members.join
         self.sync = members.sync
         self.heartbeat = members.heartbeat
@@ -152,11 +152,11 @@ class GroupService:
         """Take over the groups and offsets of a partition that was read."""
         for group, record in replay.classic.items():
             await self._runtime.restore(self._machines.classic(group), [record])
-            await self._reads.turn()
+            await self._scheduler.turn()
         for group, records in replay.consumer.items():
             await self._runtime.restore(self._machines.consumer(group), records.values())
             self._matching.note_restored(group)
-            await self._reads.turn()
+            await self._scheduler.turn()
         self._offsets.committed.add(replay.offsets)
         await self._clamp.settle(replay.offsets)
 
@@ -217,7 +217,7 @@ class GroupService:
             effort += _EFFORT_OF_GROUP + len(self._offsets.committed.of(group))
             if effort > EFFORT_A_TURN:
                 effort = 0
-                await self._reads.turn()
+                await self._scheduler.turn()
             listed.append(self._listed(group))
         return listed
 
@@ -279,7 +279,7 @@ class GroupService:
             for number, group in enumerate(dict.fromkeys(groups), start=1):
                 nursery.start_soon(delete_one, group)
                 if number % GROUPS_A_TURN == 0:
-                    await self._reads.turn()
+                    await self._scheduler.turn()
         return [errors.get(group) for group in groups]
 
     async def _delete(self, group: str) -> None:

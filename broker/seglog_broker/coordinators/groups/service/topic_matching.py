@@ -15,7 +15,7 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_requests import Matching
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import Topics
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 
 PATTERNS_MAX: Final = 100
 """Expressions that are kept as RE2 has them, each of some hundred KiB at most; others are read again."""
@@ -30,10 +30,10 @@ GROUPS_A_TURN: Final = 100
 class TopicMatching:
     """The task that matches, and what a request waits for that brings a new expression."""
 
-    def __init__(self, groups: Mapping[str, Group], topics: Topics, reads: ColdReads) -> None:
+    def __init__(self, groups: Mapping[str, Group], topics: Topics, scheduler: Scheduler) -> None:
         self._groups: Final = groups
         self._topics: Final = topics
-        self._reads: Final = reads
+        self._scheduler: Final = scheduler
         self._pattern: Final = lru_cache(PATTERNS_MAX)(ClientPattern)
         self._changed: set[str] = set()
         self._restored: set[str] = set()
@@ -72,7 +72,7 @@ class TopicMatching:
             found: dict[str, frozenset[str]] = {}
             for number, name in enumerate(list(self._groups)):
                 if number % GROUPS_A_TURN == 0:
-                    await self._reads.turn()
+                    await self._scheduler.turn()
                 group = self._groups.get(name)
                 if isinstance(group, ConsumerGroup):
                     await self._match_group(group, changed, found, is_restored=name in restored)
@@ -84,7 +84,7 @@ class TopicMatching:
         if not changed and not is_restored:
             return
         for regex in list(group.regexes):
-            await self._reads.turn()
+            await self._scheduler.turn()
             if is_restored:
                 matching = await self.match_all(regex)
                 if not isinstance(matching, PatternError):  # else it keeps what it had
@@ -101,7 +101,7 @@ class TopicMatching:
         found = set()
         for name in self._pattern(regex).matching(names):
             if name is None:
-                await self._reads.turn()
+                await self._scheduler.turn()
             else:
                 found.add(name)
         return frozenset(found)

@@ -32,13 +32,13 @@ from seglog_broker.coordinators.groups.committed_offsets import Committed, Commi
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
-from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns, in_turns_of
+from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.steps import Steps, finished
+from seglog_protocol.steps import Steps, finished, in_turns_of
 
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1

@@ -12,7 +12,7 @@ from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbea
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.records import encode_record
 from seglog_broker.coordinators.topic import Encoded, StateTopic
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.steps import finished
 from tests.broker.coordinators.groups.consumer_coordinator import Topics
@@ -24,7 +24,7 @@ def without_groups() -> tuple[GroupMachines, HeldTopic]:
     topic = HeldTopic()
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     machines = GroupMachines(
-        cast("StateTopic", topic), Topics(), LiveConfig(config), ManualClock(0), cast("ColdReads", None)
+        cast("StateTopic", topic), Topics(), LiveConfig(config), ManualClock(0), cast("Scheduler", None)
     )
     return machines, topic
 

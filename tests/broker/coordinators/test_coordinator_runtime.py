@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 import trio
 
-from seglog_broker.coordinators.runtime import Runtime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.topic import StateTopic
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol.errors import CoordinatorNotAvailableError
 from tests.broker.coordinators.groups.service.running import NOW, open_broker
@@ -97,10 +97,10 @@ class Held:
 
     def __init__(self) -> None:
         self.topic = HeldTopic()
-        self.runtime: Runtime[Register] = Runtime(
-            cast("StateTopic", self.topic), ManualClock(0), cast("ColdReads", None)
+        self.runtime: CoordinatorRuntime[Register] = CoordinatorRuntime(
+            cast("StateTopic", self.topic), ManualClock(0), cast("Scheduler", None)
         )
-        self.register = self.runtime.machines["r"] = Register("r", self.runtime.decision)
+        self.register = self.runtime.machines["r"] = Register("r", self.runtime.outbox)
 
     def add(self) -> Waiting[int]:
         answer: Waiting[int] = Waiting()

@@ -12,9 +12,9 @@ import trio
 
 from seglog_broker.coordinators.deadlines import Deadlines
 from seglog_broker.coordinators.records import encode_key
-from seglog_broker.coordinators.state_machine import Answer, Decision, Now, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_broker.coordinators.topic import Encoded, StateTopic
-from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.steps import Steps
@@ -56,14 +56,14 @@ class Waiting(Generic[ResultT]):
         return self._result  # type: ignore[return-value]  # it is set before the event
 
 
-class Runtime(Generic[MachineT]):
+class CoordinatorRuntime(Generic[MachineT]):
     """The state machines of a coordinator by coordinator key: the id of a group, for example."""
 
     def __init__(
         self,
         topic: StateTopic,
         clock: Clock,
-        reads: ColdReads,
+        scheduler: Scheduler,
         *,
         note_size: Callable[[str, int], None] = lambda _key, _size: None,
         successor: Callable[[MachineT], Callable[[], MachineT] | None] = lambda _machine: None,
@@ -73,11 +73,11 @@ class Runtime(Generic[MachineT]):
         ``successor`` is asked after each call of a state machine: it returns None, or what makes the one to replace it.
         """
         self.machines: dict[str, MachineT] = {}
-        self.decision = Decision()
+        self.outbox = Outbox()
         """Shared by all of them."""
         self._topic = topic
         self._clock = clock
-        self._reads = reads
+        self._scheduler = scheduler
         self._note_size = note_size
         self._successor = successor
         self._unwritten: dict[str, int] = {}  # key -> writes that are not durable yet
@@ -108,14 +108,14 @@ class Runtime(Generic[MachineT]):
     async def restore(self, machine: MachineT, records: Iterable[Record]) -> None:
         """Add a state machine when all its records are replayed, in turns with other tasks."""
         for record in records:
-            await self._reads.in_turns(machine.replay(record))
+            await self._scheduler.in_turns(machine.replay(record))
         machine.restored(self.now())
         self.machines[machine.key] = machine
         self.schedule(machine.key)
 
     def replace(self, key: str, make: Callable[[], MachineT]) -> MachineT:
         """Put what ``make`` returns in the place of a state machine, whose tombstones are written with its records."""
-        records = self.decision.records
+        records = self.outbox.records
         count = len(records)
         made = make()
         of_made = records[count:]
@@ -134,8 +134,8 @@ class Runtime(Generic[MachineT]):
         machine = self.machines.pop(key, None)
         if machine is not None:
             machine.delete()
-            self._owe(key, self.decision.records)
-            self.decision.records, self.decision.replies = [], []  # the replies are of what is gone
+            self._owe(key, self.outbox.records)
+            self.outbox.records, self.outbox.replies = [], []  # the replies are of what is gone
             self.schedule(key)
         removed: Waiting[None] = Waiting()
         self._append(key, self._with_owed(key, ()), [(removed, None)])
@@ -160,7 +160,7 @@ class Runtime(Generic[MachineT]):
         Where it raises, what was decided before is carried out here.
         """
         try:
-            return await self._reads.in_turns(self._scheduled(key, steps))
+            return await self._scheduler.in_turns(self._scheduled(key, steps))
         except BaseException:
             if key in self.machines:
                 self.carry_out(key)
@@ -192,10 +192,10 @@ class Runtime(Generic[MachineT]):
     def append_decided(self, key: str) -> None:
         """As ``carry_out``, without a look for a successor."""
         self.schedule(key)
-        if not self.decision:
+        if not self.outbox:
             return
-        records, replies = self.decision.records, self.decision.replies
-        self.decision.records, self.decision.replies = [], []
+        records, replies = self.outbox.records, self.outbox.replies
+        self.outbox.records, self.outbox.replies = [], []
         if records or key in self._unwritten:
             self._append(key, self._with_owed(key, records) if records else (), replies)
         else:
@@ -224,7 +224,7 @@ class Runtime(Generic[MachineT]):
     async def written(self, key: str) -> None:
         """Carry out what was decided, and return when it is durable. Raises CoordinatorNotAvailableError."""
         waiting: Waiting[None] = Waiting()
-        self.decision.replies.append((waiting, None))
+        self.outbox.replies.append((waiting, None))
         self.carry_out(key)
         await waiting.wait()
 

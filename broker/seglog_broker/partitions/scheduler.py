@@ -1,4 +1,4 @@
-"""Requests that may have to wait for the disk, or take long.
+"""Gives turns of the loop to requests that take long, and reads what they need from the disk before they go on.
 
 Bytes that a request needs from the disk are first read in a thread; records of large batches are searched in a process;
 and other tasks run between two steps. So no request blocks the loop, however large it is.
@@ -33,13 +33,13 @@ SIZES_AT_A_TIME: Final = 500
 
 AnswerT = TypeVar("AnswerT")
 
-Steps = Generator[ColdReadError | RecordsWantedError | None, None, AnswerT]
+RequestSteps = Generator[ColdReadError | RecordsWantedError | None, None, AnswerT]
 """The steps of a request, which return its answer. They yield None to let other tasks run, or what they wait for."""
 
 
 @dataclass(eq=False)
-class ColdReads:
-    """Runs the steps of requests on the loop, and their reads and searches in threads and processes."""
+class Scheduler:
+    """Runs the steps of requests on the loop, one of all requests at a time, and their reads in threads."""
 
     _handles: HandlePool
     _fs: FileSystem
@@ -54,7 +54,7 @@ class ColdReads:
         async with self._turns:
             await trio.lowlevel.checkpoint()
 
-    async def in_turns(self, steps: Steps[AnswerT]) -> AnswerT:
+    async def in_turns(self, steps: RequestSteps[AnswerT]) -> AnswerT:
         """Run ``steps`` to their end and return their answer; read bytes that they need from the disk in a thread."""
         only_warm = self._handles.only_warm
         last: tuple[str, int] | None = None
@@ -132,7 +132,7 @@ class ColdReads:
                     return  # likewise
 
 
-def _retrying(call: Callable[[], AnswerT]) -> Steps[AnswerT]:
+def _retrying(call: Callable[[], AnswerT]) -> RequestSteps[AnswerT]:
     """``call()``, called again after each error that it raised has been yielded."""
     while True:
         try:
