@@ -286,12 +286,12 @@ class Client:
 
         With ``group`` the consumer shares the partitions with the group's other members, and goes on at the group's
         committed offsets; ``start`` ("earliest") is for partitions without one, and for those whose offset is outside
-        the log. It follows unless ``follow`` is False. What the program has come back for more after is committed every
-        ``auto_commit_interval`` seconds, when partitions are given up and at the end; without ``auto_commit`` the
+        the log. It follows unless ``follow`` is False. Records are committed once the program asks for the next one:
+        every ``auto_commit_interval`` seconds, when partitions are revoked and at the end; without ``auto_commit`` the
         program calls ``commit``. ``on_assigned(partitions)`` is called before partitions are read,
-        ``on_revoked(partitions, lost)`` before they are given up, or with ``lost`` when others may read them already;
-        both by the thread that reads. ``instance_id`` makes a static member, which does not leave at the
-        end, and comes back within ``session_timeout`` seconds to what it had. A program that does not ask for records
+        ``on_revoked(partitions, lost)`` before they are revoked, or with ``lost`` when others may read them already;
+        both by the thread that reads. ``instance_id`` makes a static member, which does not leave at the end, and gets
+        its partitions back when it returns within ``session_timeout`` seconds. A program that does not ask for records
         for ``max_poll_interval`` seconds loses its partitions until it does. ``assignors``: "range", "roundrobin" or,
         alone, "cooperative-sticky".
         """

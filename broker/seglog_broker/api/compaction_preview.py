@@ -55,7 +55,7 @@ class CompactionPreviews:
         self._last_runs: WeakKeyDictionary[Partition, _LastRun] = WeakKeyDictionary()
 
     async def preview(self, partition: Partition, *, insist: bool) -> DryRun:
-        """What a round of compaction would drop from each segment now; with ``insist`` however many bytes it reads.
+        """The records that compaction would drop from each segment now; with ``insist`` however many bytes it reads.
 
         Raises StorageError when the cleaner failed.
         """

@@ -49,7 +49,7 @@ SEGMENTS_A_TURN: Final = 100
 """Segments that are loaded, judged or explained before other tasks run."""
 
 _TRIES_IN_TURNS: Final = 5
-"""If a segment leaves the log meanwhile, all are judged again; after so many tries without letting other tasks run."""
+"""If a segment leaves the log in between, all are judged again; after so many tries without letting other tasks run."""
 
 
 # --- Seeks ------------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir
 
 
 class ExplainContext(NamedTuple):
-    """What explanations of segments use, besides the partition."""
+    """The parts of the broker that explanations of segments use."""
 
     config: LiveConfig
     clock: Clock
@@ -280,8 +280,8 @@ class _Interval(NamedTuple):
 class _SegmentReport:
     """Explains the segments of one partition as of the time of its construction. Use it once, and at once.
 
-    With ``in_turns`` other tasks run while segments are judged. The result must be dropped if a segment left the log
-    meanwhile. Appends meanwhile change only the size of the active segment.
+    With ``in_turns`` other tasks run while segments are judged. The result must be dropped if a segment left the log in
+    that time. Appends change only the size of the active segment.
     """
 
     def __init__(self, context: ExplainContext, partition: Partition, drops: DryRun, *, in_turns: bool) -> None:

@@ -131,7 +131,7 @@ class FetchService:
         return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
 
     async def _watch(self, request: FetchRequest, waiter: Waiter) -> None:
-        """Have ``waiter`` woken by what happens to the partitions of a request. Raises OutOfResourcesError."""
+        """Wake ``waiter`` by changes to the partitions of a request. Raises OutOfResourcesError."""
         if not self._has_room(request):
             raise OutOfResourcesError(
                 f"fetches wait for {self._watching.count} partitions, with this one they would be above the limit of "

@@ -1,6 +1,6 @@
 """The lag of readers: the distance of an offset from the log end, and when retention will delete its record.
 
-The latter is what ``explain`` says about the segment with that offset, with the same caveats.
+The latter is the prediction of ``explain segments`` for the segment with that offset, with the same caveats.
 """
 
 from functools import partial

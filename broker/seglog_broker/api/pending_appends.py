@@ -162,7 +162,7 @@ def _failed(item: AppendPartition, error: SeglogError) -> AppendResult:
 
 
 class AppendContext(NamedTuple):
-    """What appends use of the broker."""
+    """The parts of the broker that appends use."""
 
     table: PartitionTable
     directory: LogDirectory
@@ -519,7 +519,7 @@ class PendingAppends(Acknowledged):
 
     @property
     def replies(self) -> list[AppendReply | SeglogError] | None:
-        """As ``Acknowledged`` has it."""
+        """See ``Acknowledged.replies``."""
         if self._replies is None:
             for partition, offset in self._ends.items():
                 if partition.log.durable_end_offset < offset:
@@ -528,11 +528,11 @@ class PendingAppends(Acknowledged):
         return self._replies
 
     def listen(self, listener: Callable[[], None]) -> bool:
-        """As ``Acknowledged`` has it."""
+        """See ``Acknowledged.listen``."""
         return self._round is not None and self._round.listen(listener)
 
     async def wait(self) -> list[AppendReply | SeglogError]:
-        """As ``Acknowledged`` has it."""
+        """See ``Acknowledged.wait``."""
         while self._ends:
             partition, offset = next(iter(self._ends.items()))
             try:

@@ -67,7 +67,7 @@ class TopicService:
         self._note_change: Callable[[str, bool], None] = lambda _topic, _is_deleted: None
 
     def note_changes(self, listener: Callable[[str, bool], None]) -> None:
-        """Have ``listener`` called with the name of each topic that is created, altered or deleted, and if it is."""
+        """Call ``listener`` for each topic that is created, altered or deleted: its name, and if it was deleted."""
         self._note_change = listener
 
     async def describe(self, request: messages.TopicsRequest) -> tuple[messages.TopicsReply, bytes]:

@@ -43,7 +43,7 @@ class Waiting(Generic[ResultT]):
             self._answered.set()
 
     def fail(self, error: SeglogError) -> None:
-        """Have ``wait`` raise ``error``."""
+        """Let ``wait`` raise ``error``."""
         if not self._answered.is_set():
             self._error = error
             self._answered.set()
@@ -74,7 +74,7 @@ class CoordinatorRuntime(Generic[MachineT]):
         """
         self.machines: dict[str, MachineT] = {}
         self.outbox = Outbox()
-        """Shared by all of them."""
+        """Shared by all state machines."""
         self._topic = topic
         self._clock = clock
         self._scheduler = scheduler
@@ -84,7 +84,7 @@ class CoordinatorRuntime(Generic[MachineT]):
         self._owed: dict[str, dict[bytes, int]] = {}
         """By coordinator key: the keys of records of state machines that were replaced or removed; which one it was.
 
-        Their tombstones are part of whatever is written next, until that is durable, or a record takes such a key anew.
+        Their tombstones are added to the next records, until they are durable or another record has such a key.
         """
         self._removals = 0
         self._after_failure: dict[str, int] = {}  # key -> how many of these were queued before an earlier one failed

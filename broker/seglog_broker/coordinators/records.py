@@ -83,7 +83,7 @@ def decode_record(
 
 
 class Replay:
-    """Takes in the records of a partition in the order of its log; subclasses say what they add up to.
+    """Replays the records of a partition in the order of its log; subclasses keep the resulting state.
 
     A record of a transaction is applied when the marker of its commit is read. A record that is not known is counted
     and skipped: a newer Kafka may have written it.

@@ -10,7 +10,7 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_protocol.errors import SeglogError
 
 LINES_MAX: Final = 100
-"""Coordinator keys that have a line of their own in the log, of one sweep."""
+"""Coordinator keys of one sweep that are logged one by one."""
 
 log = structlog.get_logger()
 

@@ -76,7 +76,7 @@ class Intake:
         return is_granted
 
     def keep_large_part(self) -> bool:
-        """Have the part of a large frame that has come kept in memory that is accounted for. False as take_memory's."""
+        """Keep the received part of a large frame in memory that is accounted for. False: call ``wait_for_memory``."""
         return not (self._reader.held > RECEIVE_BYTES and self._reader.wanted) or self.take_memory()
 
     def settle(self, kept: int) -> None:

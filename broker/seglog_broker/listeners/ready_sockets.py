@@ -34,8 +34,8 @@ longer than most requests do, and a client with one request at a time sends the 
 
 POLL_HITS_MIN: Final = 8
 POLL_PAUSE_FACTOR: Final = 50
-"""When none came, and fewer than POLL_HITS_MIN since the last time that none did, polling is given up for so many times
-as long: it takes 2 % of a processor where it is of no use."""
+"""After a poll that found nothing, with fewer than POLL_HITS_MIN hits since the last such one, polling pauses for so
+many times as long: it takes 2 % of a processor where it is of no use."""
 
 
 class Next(Enum):

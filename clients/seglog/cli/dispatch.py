@@ -33,7 +33,7 @@ _COMMANDS: Final = {
 
 class _Root(LazyGroup):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """What the exit codes mean."""
+        """Write the table of exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_text(
                 "0 ok, 1 failed, 2 usage, 3 broker not reachable, 4 refused by the broker, 130 interrupted"

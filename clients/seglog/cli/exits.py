@@ -22,7 +22,7 @@ REFUSED: Final = 4
 
 
 class UsageError(Exception):
-    """The command line is wrong; the message says how to write it."""
+    """The command line is wrong; the message shows the right form."""
 
 
 class InputError(Exception):

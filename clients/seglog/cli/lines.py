@@ -27,7 +27,7 @@ _VARYING: Final = re.compile(r"[\d,]+")
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened so far."""
+    """Counts of the records of this run so far."""
 
     sent: int = 0
     bad: int = 0

@@ -105,7 +105,7 @@ _ACK: Final = "What is asked for: os survives a crash of the broker, disk a loss
 
 
 def _sending(acks: tuple[str, ...], rate: str) -> list[click.Parameter]:
-    """What verbs that append take."""
+    """The options of commands that append."""
     return [
         topic("Created if missing; a new one, load-..., if left out.", required=False),
         ack(_ACK, acks),
@@ -124,7 +124,7 @@ def _sending(acks: tuple[str, ...], rate: str) -> list[click.Parameter]:
 
 
 def _measured(pipeline: str, warmup: str) -> list[click.Parameter]:
-    """What all verbs take."""
+    """The options of all commands."""
     return [
         Option(["--record-size"], type=SIZE, default="100", metavar="BYTES", help="Bytes of the value of a record."),
         compression("How batches are compressed."),

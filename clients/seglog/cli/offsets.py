@@ -72,7 +72,7 @@ def _lag(options: Options) -> int:
 
 
 def _positions(client: "Client", options: Options) -> dict[int, int]:
-    """What ``--position`` was given, as {partition: offset}."""
+    """The values of ``--position``, as {partition: offset}."""
     positions: dict[int, int] = {}
     for text in options.position:
         place = _PLACE.fullmatch(text)

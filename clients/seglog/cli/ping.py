@@ -70,7 +70,7 @@ def _print(broker: "HelloReply", server: str) -> None:
 
 
 def _refusal(error: BaseException | None) -> RequestError | StorageError | None:
-    """What a broker said that answered but refused the connection, None when nothing answered."""
+    """The error of a broker that answered and refused the connection; None when nothing answered."""
     while error is not None and not isinstance(error, RequestError | StorageError):
         error = error.__cause__
     return error

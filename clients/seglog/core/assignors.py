@@ -221,7 +221,7 @@ ASSIGNORS: Final[Mapping[str, Callable[[Mapping[str, Subscription], Mapping[str,
     "roundrobin": assign_round_robin,
     COOPERATIVE: assign_cooperatively,
 }
-"""By the name under which Kafka's clients have them."""
+"""By the names of Kafka's clients."""
 
 
 def check_assignors(names: object) -> None:

@@ -89,7 +89,7 @@ class Membership:
     def joining(self, owned: Iterable[int]) -> Conversation[None]:
         """Join the next generation, which sets ``assigned``.
 
-        ``owned`` are the partitions that are kept meanwhile, of a cooperative member. Repeated while the broker reads
+        ``owned`` are the partitions that a cooperative member keeps while it rejoins. Repeated while the broker reads
         what groups committed, and where the generation ends before it is complete. Raises FencedInstanceError and the
         errors that another attempt meets, too.
         """

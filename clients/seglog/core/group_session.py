@@ -291,7 +291,7 @@ class GroupSession:
         }
 
     def _commit_quietly(self, partitions: Iterable[int] | None = None) -> Steps[None]:
-        """Commit what the program has processed. After a failure the next commit has it, or records are read again."""
+        """Commit the processed offsets. After a failure the next commit includes them, or records are read again."""
         now = self._clock()
         self._commit_at = now + self._options.auto_commit_interval
         offsets, member = self._uncommitted(partitions), self.membership.member

@@ -46,7 +46,7 @@ class ClassicGroup(StateMachine):
     - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``outbox.replies``, now or later.
     - Replies are true as soon as all records that came before them are durable, or with them: they are to be sent
       in order. A generation is written when it is handed out, so it never goes back, even if the broker stops before
-      the leader has assigned; that record has no members, so they join anew after a restart.
+      the leader has assigned; that record has no members, so they rejoin after a restart.
     - Where records could not be written, their replies and those after them are answered with errors by the
       coordinator, and ``write_failed`` is called.
     - A session ends when ``advance`` comes after its deadline. A heartbeat that comes before ``advance`` is in time.
@@ -61,7 +61,7 @@ class ClassicGroup(StateMachine):
         self._phases = ClassicPhases(group_id, outbox, limits)
 
     def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
-        """Take the place of a group of the consumer protocol, whose members all have to join again."""
+        """Take the place of a group of the consumer protocol, whose members all have to rejoin."""
         self._phases.adopt(members, generation, now)
 
     def replay(self, record: Record) -> Steps[None]:
@@ -88,7 +88,7 @@ class ClassicGroup(StateMachine):
 
     @property
     def protocol_type(self) -> str:
-        """That of its members, or of the last ones; empty if it never had any."""
+        """The protocol type of its members, or of the last ones; empty if it never had any."""
         return self._phases.protocol_type
 
     @property

@@ -71,7 +71,7 @@ class ClassicMembers:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self._supporters: Counter[str] = Counter()  # protocol -> members that have it
+        self._supporters: Counter[str] = Counter()  # protocol -> members that support it
         self.by_id: dict[str, ClassicMember] = {}
         self.id_of_instance: dict[str, str] = {}
         self.joined = 0

@@ -12,7 +12,7 @@ from typing import Final
 import re2
 
 MEMORY_MAX: Final = 192 * 1024
-"""Of an expression as RE2 has it, bytes. It bounds the time for one name, too: some 25 ms at worst."""
+"""Bytes of a compiled expression. They bound the time to match one name, too: some 25 ms at worst."""
 
 TEXT_BYTES_MAX: Final = 32_767
 """The limit of a string in Kafka's records."""
@@ -54,8 +54,8 @@ class ClientPattern:
         options.max_mem = MEMORY_MAX
         options.log_errors = False
         options.never_capture = True
-        # Names have no other characters than ASCII's: classes without the rest of Unicode are a hundred times smaller.
-        # What names a character beyond them is read as it is; and RE2 takes long for Unicode's classes in any case so.
+        # Names of topics are ASCII, and classes without the rest of Unicode are a hundred times smaller. An expression
+        # that names other characters is compiled as it is, and one with Unicode's classes would take RE2 long anyway.
         if text.isascii() and "\\x{" not in text and not (of_unicode and _ANY_CASE.search(text)):
             options.encoding = re2.Options.Encoding.LATIN1
         try:

@@ -56,7 +56,7 @@ class ConsumerGroup(StateMachine):
     - The answer to a request is true when all records that the group appended before, or with it, are durable.
     - Among the replies in ``outbox`` are the group's own, by which it learns which records are durable.
     - What may take long is done in steps, between which other requests of the group may come.
-    - Where records could not be written, ``write_failed`` is called, and requests meanwhile are answered with errors.
+    - Where records could not be written, ``write_failed`` is called, and requests until then are answered with errors.
       What the group has decided stays, and is written again with what it decides next.
     - A session ends when ``advance`` comes after its deadline. A heartbeat that comes before ``advance`` is in time.
     - A group of which ``is_unused`` is true after a request was refused may be forgotten.
@@ -97,7 +97,7 @@ class ConsumerGroup(StateMachine):
 
     @property
     def group_epoch(self) -> int:
-        """That of the latest change; 0 before the first."""
+        """The group epoch of the latest change; 0 before the first."""
         return self._state.group_epoch
 
     @property
@@ -258,7 +258,7 @@ class ConsumerGroup(StateMachine):
         self,
         member_id: str,
         epoch: int,
-        instance_id: str | None,  # noqa: ARG002 - whoever has been replaced has another member id
+        instance_id: str | None,  # noqa: ARG002 - a member that was replaced has another member id
         now: Now,  # noqa: ARG002 - no heartbeat, other than in classic groups
     ) -> CommitCheck | None:
         """Raise the GroupError for a commit of no member, or with an epoch that is not there yet.

@@ -93,7 +93,7 @@ class ClassicMembership:
         protocols = protocols_by_name(request.protocols)
         said = yield from self._read(request.protocol_type, protocols)
         owned = yield from by_id(said.owned, core.topics)
-        if core.state.is_deleted:  # the group has changed its protocol meanwhile
+        if core.state.is_deleted:  # the group was downgraded in between
             raise core.unknown(f"member {request.member_id!r}", request.member_id)
         self._check_protocols(request.member_id, protocols)
         if not request.member_id and request.instance_id is None and request.needs_known_member_id:
@@ -140,7 +140,7 @@ class ClassicMembership:
         return said
 
     def _check_protocols(self, member_id: str, protocols: Mapping[str, bytes]) -> None:
-        """Raise InconsistentGroupProtocolError for a consumer that the other classic members have no assignor with."""
+        """Raise InconsistentGroupProtocolError for a member that shares no assignor with the other classic members."""
         shared: set[str] | None = None
         for member in self._core.state.members.values():
             if member.classic is not None and member.member_id != member_id:

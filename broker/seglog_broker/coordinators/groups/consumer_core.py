@@ -42,8 +42,8 @@ SYNC: Final = "sync "
 class ConsumerCore:
     """The members of a group, their subscriptions, and their reconciliation towards the target assignment.
 
-    Records carry ``state``, and its changes are decided by ``state.journal.append()``. All else is in memory alone, and
-    begins anew after a restart: sessions and other deadlines, what was seen of topics, an assignment in the making.
+    Records carry ``state``, and its changes are decided by ``state.journal.append()``. All else is in memory alone and
+    starts again after a restart: sessions and other deadlines, the known topics, an assignment that is being computed.
     """
 
     def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], topics: Topics) -> None:
@@ -305,7 +305,7 @@ class ConsumerCore:
         for member in list(state.members.values()):
             said = member.subscription
             key = said.topics, said.regex
-            if key not in ids:  # as a rule members say the same
+            if key not in ids:  # most members report the same
                 names = state.topics_of(member)
                 ids[key] = frozenset([found[name].topic_id for name in names if name in found])
                 if pace.is_due(len(names)):

@@ -87,7 +87,7 @@ def _with_names(assignment: Assignment, topics: Topics) -> list[PartitionsOfTopi
 
 
 def as_classic(group: ConsumerGroupDescription) -> GroupDescription:
-    """The group in the terms of classic ones: what members read and have as they would say it themselves."""
+    """The group described as a classic one: subscriptions and assignments as classic members encode them."""
     return GroupDescription(
         group.group,
         "consumer",

@@ -73,7 +73,7 @@ class Progress(NamedTuple):
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = LEFT_EPOCH
-    """Until the next one it may come with this, since the answer with its epoch may have been lost."""
+    """Accepted until the next epoch: the response with ``epoch`` may have been lost."""
     state: MemberState = MemberState.STABLE
     assigned: Assignment = NOTHING
     revoking: Assignment = NOTHING
@@ -136,7 +136,7 @@ class Reconciliation(NamedTuple):
     subscription_changed: bool
     """By the request that is being served."""
     owned: Assignment | None
-    """The partitions that the member reports; None: it reports nothing, so it may have all that it ever had."""
+    """The partitions that the member reports; None: it reports nothing, and may still own all that it was assigned."""
     is_taken: Callable[[bytes, int], bool]
     """True if another member owns a partition."""
 

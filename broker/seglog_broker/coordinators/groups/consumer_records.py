@@ -50,7 +50,7 @@ class MatchedTopics(NamedTuple):
 
 
 Value = GroupEpoch | AssignmentEpoch | MatchedTopics | Subscription | Progress | Assignment | None
-"""The value of a record as the state has it; None: a tombstone."""
+"""The value of a record as the state keeps it; None: a tombstone."""
 
 
 class RecordKey(NamedTuple):

@@ -24,12 +24,12 @@ from seglog_protocol.steps import Pace, Steps
 
 
 class _NameSets:
-    """The sets of names by which members subscribe, each kept once however many members have it."""
+    """The sets of topic names to which members subscribe, each kept once for all members."""
 
     def __init__(self) -> None:
         self._sets: Final[dict[frozenset[str], list[frozenset[str]]]] = {}
         self._sorted: Final[dict[frozenset[str], list[str]]] = {}
-        self._counts: Final[dict[str, int]] = {}  # of the sets and expressions that have a name
+        self._counts: Final[dict[str, int]] = {}  # of the sets and expressions that contain a name
         self.size = 0
 
     @property
@@ -57,7 +57,7 @@ class _NameSets:
         return names if kept is None else kept[0]
 
     def in_order(self, names: frozenset[str]) -> list[str]:
-        """A set that is kept, sorted, once for all records that have it. The list is not to be changed."""
+        """A set that is kept, sorted, once for all records. The list is not to be changed."""
         if names not in self._sorted:
             self._sorted[names] = sorted(names)
         return self._sorted[names]

@@ -17,12 +17,12 @@ MEMBER_BYTES: Final = 1_500
 NAME_BYTES: Final = 110
 """Of the name of a topic in a subscription, without its text."""
 PARTITION_BYTES: Final = 150
-"""Of a partition that a member has, with its epoch."""
+"""Of a partition that a member owns, with its epoch."""
 OFFSET_BYTES: Final = 350
 """Of a committed offset, without its text."""
 
 FOR_NEW_PART: Final = 0.9
-"""Of a budget. The rest is for those that are there already and have more to say."""
+"""The part of a budget that new groups and members may fill. The rest is for existing ones that grow."""
 
 log = structlog.get_logger()
 

@@ -79,7 +79,7 @@ def _as_it_is(group: ClassicGroup) -> tuple[object, ...]:
 
 def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics: Topics) -> Steps[list[Member]]:
     _check_upgrade(group, limits())
-    read: dict[bytes, ClassicSubscription | None] = {}  # members of one application say the same
+    read: dict[bytes, ClassicSubscription | None] = {}  # members of one application send the same
     taken: set[tuple[bytes, int]] = set()
     made: list[Member] = []
     for member in list(group.members.values()):

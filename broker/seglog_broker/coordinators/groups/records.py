@@ -67,7 +67,7 @@ class GroupReplay(Replay):
     """The replayed part of ``__consumer_offsets``: committed offsets, and the last record of each key of a group."""
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
-        """``topic_ids``, by name: which topic a commit is for that does not say it, as old versions of Kafka wrote."""
+        """``topic_ids``, by name, are for commits without a topic id, which old versions of Kafka wrote."""
         super().__init__(KINDS)
         self.offsets = CommittedOffsets()
         self.classic: dict[str, Record] = {}

@@ -32,7 +32,7 @@ other codes are final for some of them. What needs an operator is KAFKA_STORAGE_
 
 
 MESSAGE_CHARACTERS_MAX: Final = 1_000
-"""Of an error in a response. A string has at most 32,767 bytes there, and a topic's name in a request may have them."""
+"""Of an error in a response: a string has at most 32,767 bytes, and so may a topic's name that the message repeats."""
 
 
 def error_message(error: errors.SeglogError) -> str:

@@ -410,7 +410,7 @@ class KafkaWire(Wire):
     # --- Fetch --------------------------------------------------------------------------------------------------------
 
     def _fetch(self, header: RequestHeader, request: messages.FetchRequest) -> None:
-        """Answer a fetch now, have it wait without a task, or leave it to a job."""
+        """Answer a fetch now, let it wait without a task, or leave it to a job."""
         connection = self._connection
         if sum([len(topic.partitions) for topic in request.topics]) > fetch.PARTITIONS_MAX:
             raise RemoteProtocolError(f"a Fetch request for more than {fetch.PARTITIONS_MAX} partitions")

@@ -31,7 +31,7 @@ PARTITIONS_WAITING_MAX: Final = 20_000
 
 
 class Outcome(NamedTuple):
-    """What became of a fetch; ``rest`` is what a task has to do to end its answer, None if nothing."""
+    """The result of ``answer``; ``rest`` is what a task must do to finish the answer, None if there is nothing."""
 
     rest: Sending | None
     has_errors: bool
@@ -57,7 +57,7 @@ class Fetches:
         return self._count
 
     def answer(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> Outcome:
-        """Answer a fetch now, or have it wait. Raises OSError when the connection is lost."""
+        """Answer a fetch now, or let it wait. Raises OSError when the connection is lost."""
         try:
             answer = self._broker.fetch_now(request)
             if answer is None:

@@ -30,7 +30,7 @@ GROUPS_A_TURN: Final = 100
 _OFFSETS_SHOWN: Final = 5
 
 WARNED_PART: Final = 0.1
-"""Of ``offsets.retention.minutes``: when so much of it is left, the log says that offsets are about to expire."""
+"""Of ``offsets.retention.minutes``: when so much of it is left, a warning is logged that offsets will expire."""
 
 log = structlog.get_logger()
 

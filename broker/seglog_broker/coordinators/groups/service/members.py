@@ -143,7 +143,7 @@ class MemberService:
         return results
 
     def _find(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
-        """What serves members of the classic protocol in a group. Raises UnknownMemberError if there is none."""
+        """The state machine for members of the classic protocol. Raises UnknownMemberError if the group has none."""
         known = self._runtime.machines.get(group)
         if known is None:
             raise _unknown_member(group, member_id)

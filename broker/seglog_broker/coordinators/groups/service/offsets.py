@@ -163,7 +163,7 @@ class OffsetService:
             waiting.fail(error)
             return
         for key, committed in stored:
-            if not self.is_gone(key[0], committed):  # else the topic was deleted meanwhile
+            if not self.is_gone(key[0], committed):  # else the topic was deleted in between
                 self.committed.put(group, key, committed)
         waiting(None)
 
@@ -232,7 +232,7 @@ class OffsetService:
     # --- Looked up ----------------------------------------------------------------------------------------------------
 
     def topics_of(self, group: str, committer: Committer | None = None) -> dict[str, list[int]]:
-        """The partitions that may have a committed offset, ascending, by topic; ``look_up`` tells."""
+        """The partitions, ascending, by topic, for which ``look_up`` may find a committed offset."""
         self._check_group(group)
         self._check_fetch(group, committer)
         numbers: dict[str, list[int]] = {}

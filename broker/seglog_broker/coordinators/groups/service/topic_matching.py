@@ -1,7 +1,7 @@
 """Matches the regular expressions of members against the names of topics, in turns with all other requests.
 
-A new expression is matched against all names. A topic that is created or deleted is matched against each expression
-there is, once for all groups that have it.
+A new expression is matched against all names. A topic that is created or deleted is matched against each expression,
+once for all groups.
 """
 
 from collections.abc import Iterable, Mapping

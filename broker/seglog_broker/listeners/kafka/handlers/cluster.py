@@ -1,8 +1,8 @@
 """The cluster of one node: DescribeCluster, DescribeQuorum, UpdateFeatures, and the features in ApiVersions.
 
-Of Kafka's features ``metadata.version`` only says to a client "as Kafka 4.3", and ``group.version`` that there are the
-consumer groups of KIP-848. Others switch clients to what seglog does not have: ``transaction.version`` 2 to
-transactions without AddPartitionsToTxn, ``share.version`` and ``streams.version`` to share and streams groups.
+Of Kafka's features ``metadata.version`` only means "as Kafka 4.3" to a client, and ``group.version`` the groups of
+KIP-848. Others switch clients to what seglog does not have: ``transaction.version`` 2 to transactions without
+AddPartitionsToTxn, ``share.version`` and ``streams.version`` to share and streams groups.
 
 DescribeQuorum
   0   flexible

@@ -4,7 +4,7 @@ Fetch
   4   isolation level, last stable offset, aborted transactions
   5   log start offset
   6   KAFKA_STORAGE_ERROR
-  7   sessions: none begins here, which the session id 0 says
+  7   sessions: the session id 0 of the response means that none begins
   9   current leader epoch
   10  zstd
   11  rack of the client, preferred replica

@@ -51,7 +51,7 @@ _WITHOUT_LOG_START: Final = frozenset(
         ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )  # fmt: skip
-"""Errors with which Kafka does not say where the log starts."""
+"""Errors with which Kafka leaves out the log start offset."""
 
 _RecordError = messages.ProduceResponse.BatchIndexAndErrorMessage
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
