@@ -129,23 +129,22 @@ class MemoryBroker(FakeBroker):
             self.touch()
 
     async def _fetch_later(self, peer: _Peer, frame: Frame) -> None:
-        request = decode_request(frame.header)
-        assert isinstance(request, FetchRequest)
-        with trio.move_on_after(request.max_wait_ms / 1000):
-            while peer in self._peers and not any(r.size or r.error for r in self._found(request).partitions):
-                await self._touched.wait()
-        if peer in self._peers:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._answer_peer(peer, frame)
 
-    def _found(self, request: FetchRequest) -> FetchReply:
-        return self._read(request)[0]
+    async def _fetch(self, peer: _Peer, request: FetchRequest) -> tuple[FetchReply, bytes]:
+        with trio.move_on_after(request.max_wait_ms / 1000):
+            while peer in self._peers and not any(r.size or r.error for r in self._read(request)[0].partitions):
+                await self._touched.wait()
+        return self._read(request)
 
     async def _answer_peer(self, peer: _Peer, frame: Frame) -> bool:
         request = decode_request(frame.header)
         self.requests.append(request)
+        self.touch()
         answer = self.script(request, frame.payload)
-        if answer is None:
-            answer = self._read(request) if isinstance(request, FetchRequest) else None
+        if answer is None and isinstance(request, FetchRequest):
+            answer = await self._fetch(peer, request)
         if answer is None:
             answer = self._usual(request, frame.payload, None)  # type: ignore[arg-type]
         self.touch()
