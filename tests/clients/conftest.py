@@ -1,8 +1,12 @@
 """What tests of the client share."""
 
+from collections.abc import Iterator
+
 import pytest
 
+import seglog
 from tests.clients.faces import CLIENTS, FACES, Connect, Face
+from tests.processes import Daemon, daemon
 
 
 @pytest.fixture(params=FACES)
@@ -15,3 +19,21 @@ def face(request: pytest.FixtureRequest) -> Face:
 def connect(request: pytest.FixtureRequest) -> Connect:
     """As ``face``, for a broker that is there: a client of its address."""
     return CLIENTS[request.param]
+
+
+@pytest.fixture(scope="module")
+def _group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon whose groups do not wait for more members before they begin."""
+    with daemon(tmp_path_factory.mktemp("groups") / "data", "--set", "group.initial.rebalance.delay.ms=0") as started:
+        yield started
+
+
+@pytest.fixture
+def group_broker(_group_broker: Daemon) -> Iterator[Daemon]:
+    """That of the module, without topics and without groups, but for members that a test has left in one."""
+    yield _group_broker
+    with seglog.connect(_group_broker.address) as client:
+        for topic in client.topics():
+            if not topic.name.startswith("__"):
+                client.delete_topic(topic.name)
+        client.delete_groups([listed.group for listed in client.groups()])

@@ -1,4 +1,4 @@
-"""Consumers in groups against a real daemon in processes of their own; the blocking face."""
+"""Consumers in groups against a real daemon: the blocking face, and what is the same on trio."""
 
 import os
 import signal
@@ -7,9 +7,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,24 +16,27 @@ import pytest
 import seglog
 from seglog.group_consumer import GroupConsumer
 from seglog_protocol.messages import Request
-from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, seglog_command
+from tests.clients.faces import Connect
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog_command
 from tests.processes import seglog as seglog_cli
 
-QUICK = ("--set", "group.initial.rebalance.delay.ms=0")
 
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Daemon]:
-    with daemon(tmp_path / "data", *QUICK) as started:
-        yield started
-
-
-def send(running: Daemon, values: range, *, partitions: int = 4) -> None:
-    with seglog.connect(running.address) as client:
+def send(broker: Daemon, values: range, *, partitions: int = 4) -> None:
+    with seglog.connect(broker.address) as client:
         client.create_topic("t", partitions=partitions, exist_ok=True)
         with client.producer("t") as producer:
             for value in values:
                 producer.send(str(value), partition=value % partitions)
+
+
+async def values(consumer: Any, count: int | None = None) -> list[int]:
+    """Of so many records of a loop that is left then, or of all."""
+    found: list[int] = []
+    async for record in consumer:
+        found.append(int(record.value or b""))
+        if len(found) == count:
+            break
+    return found
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -70,28 +72,31 @@ class Told:
 # --- Alone ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_that_is_started_again_goes_on_where_it_was(running: Daemon) -> None:
-    send(running, range(100))
+async def test_a_consumer_goes_on_where_the_group_was(group_broker: Daemon, connect: Connect) -> None:
+    send(group_broker, range(100))
     told = Told()
-    with seglog.connect(running.address) as client:
-        with client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer:
-            first = [int(record.value or b"") for record, _ in zip(consumer, range(50), strict=False)]
-            assert consumer.committed() == {}
+    async with connect(group_broker.address) as client:
+        async with client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer:
+            first = await values(consumer, 50)
+            assert await consumer.committed() == {}
         assert told.events == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
-        with client.consumer("t", group="app", follow=False) as consumer:
-            second = [int(record.value or b"") for record in consumer]
-        assert client.describe_group("app").members == []
-    assert set(first) | set(second) == set(range(100))
-    # the record that the program had in hand when it left the loop comes once more
-    assert sorted((Counter(first) + Counter(second)).values())[-2:] in ([1, 1], [1, 2])
-    with seglog.connect(running.address) as client, client.consumer("t", group="app", follow=False) as consumer:
-        assert list(consumer) == []
-        assert {partition: known.offset for partition, known in consumer.committed().items()} == consumer.positions()
+        assert (await client.describe_group("app")).members == []
+        async with client.consumer("t", group="app", follow=False) as consumer:
+            second = await values(consumer)
+            assert sum(consumer.positions().values()) == 100
+        assert (await client.describe_group("app")).members == []
+        assert set(first) | set(second) == set(range(100))
+        # the record that the program had in hand when it left the loop comes once more
+        assert sorted((Counter(first) + Counter(second)).values()) == [1] * 99 + [2]
+        async with client.consumer("t", group="app", follow=False) as consumer:
+            assert await values(consumer) == []
+            committed = await consumer.committed()
+            assert {partition: known.offset for partition, known in committed.items()} == consumer.positions()
 
 
-def test_what_the_program_has_not_come_back_after_comes_again(running: Daemon) -> None:
-    send(running, range(10), partitions=1)
-    with seglog.connect(running.address) as client:
+def test_what_the_program_has_not_come_back_after_comes_again(group_broker: Daemon) -> None:
+    send(group_broker, range(10), partitions=1)
+    with seglog.connect(group_broker.address) as client:
         with pytest.raises(AssertionError), client.consumer("t", group="app") as consumer:
             assert all(record.offset != 7 for record in consumer)
         with client.consumer("t", group="app", follow=False) as consumer:
@@ -102,9 +107,9 @@ def test_what_the_program_has_not_come_back_after_comes_again(running: Daemon) -
             assert [record.offset for record in consumer] == list(range(10))
 
 
-def test_offsets_are_committed_while_the_program_goes_on(running: Daemon) -> None:
-    send(running, range(2_000), partitions=1)
-    with seglog.connect(running.address) as client:
+def test_offsets_are_committed_while_the_program_goes_on(group_broker: Daemon) -> None:
+    send(group_broker, range(2_000), partitions=1)
+    with seglog.connect(group_broker.address) as client:
         with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
             records = iter(consumer)
             for _ in range(10):
@@ -130,58 +135,69 @@ def _offsets(client: seglog.Client, group: str) -> dict[int, int | None]:
     return {found.partition: found.offset for found in client.group_offsets(group)}
 
 
-def test_the_program_commits_itself(running: Daemon) -> None:
-    send(running, range(10), partitions=2)
-    with seglog.connect(running.address) as client:
-        with client.consumer("t", group="app", auto_commit=False) as consumer:
+async def test_the_program_commits_itself(group_broker: Daemon, connect: Connect) -> None:
+    send(group_broker, range(10), partitions=2)
+    async with connect(group_broker.address) as client:
+        async with client.consumer("t", group="app", auto_commit=False) as consumer:
             with pytest.raises(seglog.GroupError, match="no member"):
-                consumer.commit()
-            for record in consumer:
+                await consumer.commit()
+            async for record in consumer:
                 if record.partition == 1 and record.offset == 2:
-                    consumer.commit(metadata="so far")
+                    await consumer.commit(metadata="so far")
                     break
-            assert {p: (c.offset, c.metadata) for p, c in consumer.committed().items()} == {
+            assert {p: (c.offset, c.metadata) for p, c in (await consumer.committed()).items()} == {
                 partition: (offset, "so far") for partition, offset in consumer.positions().items()
             }
-            consumer.commit({1: 1})  # on purpose
+            await consumer.commit({1: 1})  # on purpose
             with pytest.raises(ValueError, match="does not read partition 7"):
-                consumer.commit({7: 0})
+                await consumer.commit({7: 0})
             with pytest.raises(seglog.GroupError, match="4,096"):
-                consumer.commit(metadata="x" * 5000)
-            assert consumer.committed([1])[1].offset == 1
-            assert consumer.committed([1])[1].metadata == ""
-        with client.consumer("t", group="app", auto_commit=False, follow=False) as consumer:
-            assert [record.offset for record in consumer if record.partition == 1] == [1, 2, 3, 4]
-            assert consumer.committed([1])[1].offset == 1
+                await consumer.commit(metadata="x" * 5000)
+        async with client.consumer("t", group="app", auto_commit=False, follow=False) as consumer:
+            assert [record.offset async for record in consumer if record.partition == 1] == [1, 2, 3, 4]
+            assert (await consumer.committed([1]))[1].offset == 1
 
 
-@pytest.mark.parametrize(
-    ("start", "expected"), [("earliest", 5), ("latest", 10), (7, 7), (2, 5), (99, 10), ({0: 8}, 8), ("-0s", 10)]
-)
-def test_start_is_for_partitions_without_an_offset_and_for_those_out_of_range(
-    running: Daemon, caplog: pytest.LogCaptureFixture, start: "str | int | dict[int, int]", expected: int
+async def test_start_is_for_partitions_without_an_offset_and_out_of_range(
+    group_broker: Daemon, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(running, range(10), partitions=1)
-    with seglog.connect(running.address) as client:
-        client.truncate_topic("t", {0: 5})
-        gaps: list[seglog.ConsumerGap] = []
-        with client.consumer("t", group="new", start=start, follow=False) as consumer:
-            list(consumer)
-            assert consumer.committed() == {}
-        assert _offsets(client, "new") == {0: 10}
-        commit_as_member(client, "old", 2)
-        with client.consumer("t", group="old", start=start, follow=False, on_gap=gaps.append) as consumer:
-            assert [record.offset for record in consumer] == list(range(expected, 10))
-        assert [(gap.start, gap.end) for gap in gaps] == [(2, 5)]
-        why = "3 offsets of t-0 (2 to 4) went before the group read them: truncated"
-        assert caplog.messages == [f"old: {why}; it goes on at {expected}"]
+    starts: list[tuple[str | int | dict[int, int], int]] = [
+        ("earliest", 5),
+        ("latest", 10),
+        (7, 7),
+        (2, 5),
+        (99, 10),
+        ({0: 8}, 8),
+        ("-0s", 10),
+    ]
+    send(group_broker, range(10), partitions=1)
+    async with connect(group_broker.address) as client:
+        await client.truncate_topic("t", {0: 2})
+        for number in range(len(starts)):
+            await client.reset_group(f"old{number}", 2, "t")
+        await client.truncate_topic("t", {0: 5})
+        for number, (start, expected) in enumerate(starts):
+            async with client.consumer("t", group=f"new{number}", start=start, follow=False) as consumer:
+                await values(consumer)
+                assert await consumer.committed() == {}, start
+            (committed,) = await client.group_offsets(f"new{number}")
+            assert committed.offset == 10, start
+            gaps: list[seglog.ConsumerGap] = []
+            caplog.clear()
+            old = f"old{number}"
+            async with client.consumer("t", group=old, start=start, follow=False, on_gap=gaps.append) as consumer:
+                assert await values(consumer) == list(range(expected, 10)), start
+                assert [(gap.start, gap.end, gap.reason) for gap in consumer.gaps] == [(2, 5, "truncated")], start
+            assert [(gap.start, gap.end) for gap in gaps] == [(2, 5)], start
+            why = "3 offsets of t-0 (2 to 4) went before the group read them: truncated"
+            assert caplog.messages == [f"{old}: {why}; it goes on at {expected}"]
 
 
 def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
-    running: Daemon, caplog: pytest.LogCaptureFixture
+    group_broker: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(running, range(10), partitions=1)
-    with seglog.connect(running.address) as client:
+    send(group_broker, range(10), partitions=1)
+    with seglog.connect(group_broker.address) as client:
         commit_as_member(client, "app", 500)
         caplog.clear()  # the warning about that commit
         with client.consumer("t", group="app", start=7, follow=False) as consumer:
@@ -192,10 +208,10 @@ def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
 
 
 def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
-    running: Daemon, caplog: pytest.LogCaptureFixture
+    group_broker: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(running, range(10), partitions=1)
-    with seglog.connect(running.address) as client, seglog.connect(running.address) as other:
+    send(group_broker, range(10), partitions=1)
+    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
         with client.consumer("t", group="app") as consumer:
             records = iter(consumer)
             next(records)
@@ -206,15 +222,15 @@ def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
 
 
 def test_what_was_read_of_a_topic_is_never_committed_for_the_one_that_has_its_name_later(
-    running: Daemon, caplog: pytest.LogCaptureFixture
+    group_broker: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(running, range(20), partitions=1)
-    with seglog.connect(running.address) as client, seglog.connect(running.address) as other:
+    send(group_broker, range(20), partitions=1)
+    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
         with client.consumer("t", group="app") as consumer:
             records = iter(consumer)
             assert [next(records).offset for _ in range(10)] == list(range(10))
             other.delete_topic("t")
-            send(running, range(100, 150), partitions=1)
+            send(group_broker, range(100, 150), partitions=1)
             with pytest.raises(seglog.InconsistentTopicIdError, match="t was deleted and made again"):
                 consumer.commit()
             with pytest.raises(seglog.UnknownTopicError, match="topic t was deleted while it was read"):
@@ -226,15 +242,15 @@ def test_what_was_read_of_a_topic_is_never_committed_for_the_one_that_has_its_na
         assert _offsets(other, "app") == {0: 50}
 
 
-def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(running: Daemon) -> None:
-    send(running, range(20), partitions=2)
+def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(group_broker: Daemon) -> None:
+    send(group_broker, range(20), partitions=2)
     told = Told()
-    with seglog.connect(running.address) as client, seglog.connect(running.address) as other:
+    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
         with client.consumer("t", group="app", on_assigned=told.assigned) as consumer:
             records = iter(consumer)
             next(records)
             other.delete_topic("t")
-            send(running, range(100, 120), partitions=2)
+            send(group_broker, range(100, 120), partitions=2)
             consumer._session.membership.must_join = True  # as when another member has come
             consumer._interrupt_if_due()
             again = [int(next(records).value or b"") for _ in range(20)]
@@ -244,9 +260,9 @@ def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(
         assert told.events == [("assigned", [0, 1])] * 2
 
 
-def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> None:
-    send(running, range(1))
-    with seglog.connect(running.address) as client:
+def test_wrong_options_are_refused_before_anything_is_asked(group_broker: Daemon) -> None:
+    send(group_broker, range(1))
+    with seglog.connect(group_broker.address) as client:
         wrongs: list[dict[str, Any]] = [
             {"group": ""},
             {"partitions": [0]},
@@ -267,13 +283,13 @@ def test_wrong_options_are_refused_before_anything_is_asked(running: Daemon) -> 
             list(consumer)
 
 
-def test_a_topic_that_gets_more_partitions_is_read_as_a_whole(running: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_partitions_are_read(group_broker: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
     monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.1)
-    send(running, range(10), partitions=1)
+    send(group_broker, range(10), partitions=1)
     told = Told()
     with (
-        seglog.connect(running.address) as client,
+        seglog.connect(group_broker.address) as client,
         client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer,
     ):
         records = iter(consumer)
@@ -290,9 +306,9 @@ def test_a_topic_that_gets_more_partitions_is_read_as_a_whole(running: Daemon, m
     ]
 
 
-def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(running: Daemon) -> None:
-    send(running, range(3), partitions=1)
-    with seglog.connect(running.address) as client:
+def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_broker: Daemon) -> None:
+    send(group_broker, range(3), partitions=1)
+    with seglog.connect(group_broker.address) as client:
         consumer = client.consumer("t", group="app")
         thread = threading.Thread(target=read_until_closed, args=(consumer,))
         thread.start()
@@ -308,9 +324,9 @@ def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(running: D
             consumer.committed()
 
 
-def test_a_forked_child_leaves_the_membership_alone(running: Daemon) -> None:
-    send(running, range(3), partitions=1)
-    with seglog.connect(running.address) as client, client.consumer("t", group="app") as consumer:
+def test_a_forked_child_leaves_the_membership_alone(group_broker: Daemon) -> None:
+    send(group_broker, range(3), partitions=1)
+    with seglog.connect(group_broker.address) as client, client.consumer("t", group="app") as consumer:
         next(iter(consumer))
         pid = os.fork()
         if pid == 0:
@@ -330,7 +346,7 @@ def test_a_forked_child_leaves_the_membership_alone(running: Daemon) -> None:
 
 
 def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
-    running: Daemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    group_broker: Daemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
     sent: list[tuple[str, bool]] = []
@@ -341,10 +357,10 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
         send_it(consumer, request)
 
     monkeypatch.setattr(GroupConsumer, "_send", seen)
-    send(running, range(10), partitions=1)
+    send(group_broker, range(10), partitions=1)
     told = Told()
     with (
-        seglog.connect(running.address) as client,
+        seglog.connect(group_broker.address) as client,
         client.consumer(
             "t", group="app", max_poll_interval=0.3, on_assigned=told.assigned, on_revoked=told.revoked
         ) as consumer,
@@ -362,20 +378,20 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
 
 
 def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
-    running: Daemon, monkeypatch: pytest.MonkeyPatch
+    group_broker: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
-    send(running, range(10), partitions=2)
-    with seglog.connect(running.address) as client:
-        with client.consumer("t", group="app", instance_id="one") as consumer:
+    send(group_broker, range(10), partitions=2)
+    with seglog.connect(group_broker.address) as client:
+        with client.consumer("t", group="static", instance_id="one") as consumer:
             next(iter(consumer))
-        before = client.describe_group("app")
+        before = client.describe_group("static")
         assert [member.instance_id for member in before.members] == ["one"]
-        with client.consumer("t", group="app", instance_id="one") as consumer:
+        with client.consumer("t", group="static", instance_id="one") as consumer:
             next(iter(consumer))
-            after = client.describe_group("app")
+            after = client.describe_group("static")
             assert after.group.generation == before.group.generation
-            with client.consumer("t", group="app", instance_id="one") as third:
+            with client.consumer("t", group="static", instance_id="one") as third:
                 next(iter(third))
                 with pytest.raises(seglog.FencedInstanceError):
                     list(consumer)
@@ -407,10 +423,10 @@ with (
 class Worker:
     """A member in a process of its own, and what it has printed."""
 
-    def __init__(self, running: Daemon, name: str, assignor: str) -> None:
+    def __init__(self, broker: Daemon, name: str, assignor: str) -> None:
         self.rows: list[tuple[int, int, int]] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, running.address, name, assignor],
+            [sys.executable, "-c", WORKER, broker.address, name, assignor],
             env=clean_environment(),
             stdout=subprocess.PIPE,
         )
@@ -500,27 +516,27 @@ def printed(done: "subprocess.CompletedProcess[bytes]") -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(running: Daemon) -> None:
-    send(running, range(100))
-    first = printed(seglog_cli(running.address, "consume", "t", "--group", "app", "--count", "30"))
-    second = printed(seglog_cli(running.address, "consume", "t", "--group", "app"))
+def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(group_broker: Daemon) -> None:
+    send(group_broker, range(100))
+    first = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--count", "30"))
+    second = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app"))
     assert len(first) == 30
     assert sorted(first + second) == list(range(100)), "each once: it ends by itself"
-    assert printed(seglog_cli(running.address, "consume", "t", "--group", "app")) == []
-    both = seglog_cli(running.address, "consume", "t", "--group", "app", "--partition", "1")
+    assert printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app")) == []
+    both = seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--partition", "1")
     assert both.returncode == 2
     assert b"--partition does not go with --group" in both.stderr
 
 
-def test_an_interrupt_of_the_command_commits_and_leaves(running: Daemon) -> None:
-    send(running, range(40))
-    command = seglog_command(running.address, "consume", "t", "--group", "app", "--follow")
+def test_an_interrupt_of_the_command_commits_and_leaves(group_broker: Daemon) -> None:
+    send(group_broker, range(40))
+    command = seglog_command(group_broker.address, "consume", "t", "--group", "app", "--follow")
     with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         found = {int(process.stdout.readline()) for _ in range(40)}
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert found == set(range(40))
-    with seglog.connect(running.address) as client:
+    with seglog.connect(group_broker.address) as client:
         assert client.describe_group("app").members == []
         assert sum(offset or 0 for offset in _offsets(client, "app").values()) >= 39

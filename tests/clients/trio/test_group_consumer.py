@@ -1,24 +1,14 @@
-"""Consumers in groups against a real daemon: the face on trio, also beside the blocking one and kafka-python's."""
+"""Consumers in groups against a real daemon: what the face on trio has of its own."""
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
 
 import seglog
 import seglog.trio
-from tests.processes import Daemon, daemon
-
-QUICK = ("--set", "group.initial.rebalance.delay.ms=0")
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Daemon]:
-    with daemon(tmp_path / "data", *QUICK) as started:
-        yield started
+from tests.processes import Daemon
 
 
 @pytest.fixture(autouse=True)
@@ -44,35 +34,8 @@ async def offsets(client: seglog.trio.Client, group: str) -> dict[int, int | Non
     return {found.partition: found.offset for found in await client.group_offsets(group)}
 
 
-async def test_a_consumer_that_is_started_again_goes_on_where_it_was(running: Daemon) -> None:
-    told: list[tuple[str, list[int]]] = []
-
-    async def assigned(partitions: list[int]) -> None:
-        await trio.lowlevel.checkpoint()
-        told.append(("assigned", partitions))
-
-    def revoked(partitions: list[int], lost: bool) -> None:
-        told.append(("lost" if lost else "revoked", partitions))
-
-    async with seglog.trio.connect(running.address) as client:
-        await send(client, range(100))
-        found: list[int] = []
-        async with client.consumer("t", group="app", on_assigned=assigned, on_revoked=revoked) as consumer:
-            async for record in consumer:
-                found.append(int(record.value or b""))
-                if len(found) == 50:
-                    break
-        assert told == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
-        assert (await client.describe_group("app")).members == []
-        async with client.consumer("t", group="app", follow=False) as consumer:
-            found += [int(record.value or b"") async for record in consumer]
-            assert sum(consumer.positions().values()) == 100
-        assert sorted(Counter(found).values()) == [1] * 99 + [2]  # the one that was in hand
-        assert sum(offset or 0 for offset in (await offsets(client, "app")).values()) == 100
-
-
-async def test_a_cancelled_block_still_commits_and_leaves(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client:
+async def test_a_cancelled_block_still_commits_and_leaves(group_broker: Daemon) -> None:
+    async with seglog.trio.connect(group_broker.address) as client:
         await send(client, range(10), partitions=1)
         with trio.CancelScope() as scope:
             async with client.consumer("t", group="app") as consumer:
@@ -86,65 +49,43 @@ async def test_a_cancelled_block_still_commits_and_leaves(running: Daemon) -> No
             await consumer.commit()
 
 
-async def test_leaving_the_clients_block_leaves_the_group(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client:
+async def test_leaving_the_clients_block_leaves_the_group(group_broker: Daemon) -> None:
+    told: list[list[int]] = []
+
+    async def assigned(partitions: list[int]) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append(partitions)
+
+    async with seglog.trio.connect(group_broker.address) as client:
         await send(client, range(10), partitions=1)
-        consumer = await client.consumer("t", group="app")
+        consumer = await client.consumer("t", group="app", on_assigned=assigned)
         records = aiter(consumer)
         for _ in range(5):
             await anext(records)
-    async with seglog.trio.connect(running.address) as client:
+    assert told == [[0]]
+    async with seglog.trio.connect(group_broker.address) as client:
         assert (await client.describe_group("app")).members == []
         assert await offsets(client, "app") == {0: 4}
 
 
-async def test_an_error_in_a_callback_is_the_programs_own(running: Daemon) -> None:
+async def test_an_error_in_a_callback_is_the_programs_own(group_broker: Daemon) -> None:
     def revoked(_: list[int], __: bool) -> None:
         raise KeyError("mine")
 
     async def read_one() -> None:
-        async with seglog.trio.connect(running.address) as client:
+        async with seglog.trio.connect(group_broker.address) as client:
             await send(client, range(1), partitions=1)
-            consumer = await client.consumer("t", group="app", on_revoked=revoked)
+            consumer = await client.consumer("t", group="failing", on_revoked=revoked)
             await anext(aiter(consumer))
 
     with pytest.raises(KeyError, match="mine"):
         await read_one()
 
 
-async def test_the_program_commits_itself(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client:
-        await send(client, range(10), partitions=2)
-        async with client.consumer("t", group="app", auto_commit=False) as consumer:
-            with pytest.raises(seglog.GroupError, match="no member"):
-                await consumer.commit()
-            batch = await anext(consumer.batches())
-            await consumer.commit(metadata="so far")
-            committed = await consumer.committed()
-            assert committed[batch.partition][:2] == (batch.end_offset, "so far")
-            await consumer.commit({1: 1})
-            assert (await consumer.committed([1]))[1].offset == 1
-
-
-async def test_records_that_went_before_the_group_read_them_are_told(
-    running: Daemon, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with seglog.trio.connect(running.address) as client:
-        await send(client, range(10), partitions=1)
-        await client.truncate_topic("t", {0: 5})
-        await client.reset_group("app", 5, "t")
-        await client.truncate_topic("t", {0: 7})
-        async with client.consumer("t", group="app", follow=False) as consumer:
-            assert [record.offset async for record in consumer] == [7, 8, 9]
-            assert [(gap.start, gap.end, gap.reason) for gap in consumer.gaps] == [(5, 7, "truncated")]
-        why = "2 offsets of t-0 (5 to 6) went before the group read them: truncated"
-        assert caplog.messages == [f"app: {why}; it goes on at 7"]
-
-
-async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_its(running: Daemon) -> None:
+async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_its(group_broker: Daemon) -> None:
     found: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
     lost: list[list[int]] = []
-    async with seglog.trio.connect(running.address) as client, trio.open_nursery() as nursery:
+    async with seglog.trio.connect(group_broker.address) as client, trio.open_nursery() as nursery:
         await send(client, range(40))
         work = trio.Event()
 
@@ -188,8 +129,8 @@ async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_
         nursery.cancel_scope.cancel()
 
 
-async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_for(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client:
+async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_for(group_broker: Daemon) -> None:
+    async with seglog.trio.connect(group_broker.address) as client:
         await send(client, range(2), partitions=1)
         async with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
             records = aiter(consumer)
@@ -198,8 +139,8 @@ async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_
             async with client.producer("t") as producer:
                 await producer.send("new", partition=2)
             assert (await anext(records))[:3] == ("t", 2, 0)
-            await trio.to_thread.run_sync(running.kill)
-            await trio.to_thread.run_sync(running.start)
+            await trio.to_thread.run_sync(group_broker.kill)
+            await trio.to_thread.run_sync(group_broker.start)
             async with client.producer("t") as producer:
                 await producer.send("newer", partition=2)
             assert (await anext(records))[:3] == ("t", 2, 1)
