@@ -3,6 +3,9 @@
 import math
 import os
 import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,18 @@ def examples(count: int) -> int:
     The profile of Hypothesis that is loaded decides, see ``tests/conftest.py``: for each 100 it has its own number.
     """
     return max(EXAMPLES_MIN, count * settings().max_examples // 100)
+
+
+@contextmanager
+def memory_taken() -> Iterator[Callable[[], int]]:
+    """Gives a function that tells the most bytes that Python allocated in the block."""
+    tracemalloc.start()
+    most = 0
+    try:
+        yield lambda: most
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def shared_data(*parts: str) -> Path:

@@ -184,7 +184,7 @@ async def test_a_committed_fetch_waits_at_the_last_stable_offset(tmp_path: Path,
 
 
 async def test_an_answer_names_a_bounded_number_of_aborted_transactions(
-    ledgers: KafkaServed, monkeypatch: pytest.MonkeyPatch
+    ledgers: KafkaServed,
 ) -> None:
     """So that its header fits a frame: behind the partition that makes it up, no other is read in this answer."""
     asked = FetchRequest(
@@ -192,10 +192,10 @@ async def test_an_answer_names_a_bounded_number_of_aborted_transactions(
     )
     sizes = []
     for most in (10_000, 0):
-        monkeypatch.setattr("seglog_broker.api.fetch._ABORTED_MAX", most)
+        ledgers.broker._fetches.aborted_max = most
         with await ledgers.broker.fetch(asked) as answer:
             sizes.append([result.size > 0 for result in answer.reply.partitions])
     assert sizes == [[True, True], [True, False]]
-    monkeypatch.setattr("seglog_broker.api.fetch._BYTES_WITH_ABORTED_MAX", 1000)
+    ledgers.broker._fetches.bytes_with_aborted_max = 1000
     assert (await natively(ledgers.broker, 0, "read_committed"))[0].size <= 1000
     assert (await natively(ledgers.broker, 0, None))[0].size > 1000

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from seglog_protocol import batch_scan
-from seglog_protocol.batch_scan import BatchScan
+from seglog_protocol.batch_scan import PLACES_A_TURN, SEARCHED_A_TURN, BatchScan
 from seglog_protocol.record_batch import HEADER_SIZE, MAGIC_POSITION, rewrite_offset_and_epoch
 from tests.logs import batch_of_size
 
@@ -117,18 +116,16 @@ def test_bytes_behind_the_size_do_not_count() -> None:
     assert _found(_scan(data[:150], 1000, 200)) == [(0, 0)], "the file became shorter meanwhile"
 
 
-def test_a_long_search_stops_for_others_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_scan, "PLACES_A_TURN", 100)
-    monkeypatch.setattr(batch_scan, "SEARCHED_A_TURN", 1000)
-    for lost in (b"\x02" * 5000, bytes(20_000)):
+def test_a_long_search_stops_for_others_and_goes_on_where_it_was() -> None:
+    for lost in (b"\x02" * 50 * PLACES_A_TURN, bytes(20 * SEARCHED_A_TURN)):
         file, pauses = _Bytes(lost + _log(100)), _Turns()
         found, turns = None, 0
         while found is None and turns < 100:
             turns += 1
             before = file.read
             with suppress(_TurnError):
-                found = BatchScan(file, len(file.data), pauses, window_bytes=500).next_batch(0)
-            assert file.read - before < 10_000
+                found = BatchScan(file, len(file.data), pauses, window_bytes=50_000).next_batch(0)
+            assert file.read - before < 3 * SEARCHED_A_TURN
         assert found is not None
         assert found.position == len(lost)
         assert 20 <= turns <= 60

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seglog_protocol import frame_receiver
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, RECEIVE_BYTES, BufferPool, ReceiveBuffer, has_own_buffer
 from seglog_protocol.frames import (
@@ -545,12 +544,10 @@ def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[l
     assert all(reader.is_idle and not reader.has_large for reader in readers)
 
 
-def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_receiver, "SPARE_BUFFERS_MAX", 2)
-    monkeypatch.setattr(frame_receiver, "SPARE_BUFFER_BYTES_MAX", 300_000)
+def test_a_pool_keeps_few_buffers_and_none_that_is_very_large() -> None:
     pool = BufferPool()
     got = []
-    for size in (100_000, 70_000, 400_000, 200_000, 10):
+    for size in (100_000, 70_000, 5_000_000, 200_000, 400_000, 300_000, 10):
         reader = FrameReader(pool=pool)
         reader.receive_data(large_frame(1, size))
         reader.receive_data(b"")
@@ -560,8 +557,8 @@ def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytes
     for frame in got:
         pool.give_back(frame.payload)
     assert pool.take(1, 50_000) is None, "none that is small enough"
-    taken = [pool.take(1) for _ in range(3)]
-    assert [buffer and len(buffer) // 1000 for buffer in taken] == [100, 200, None]
+    taken = [pool.take(1) for _ in range(5)]
+    assert [buffer and len(buffer) // 1000 for buffer in taken] == [100, 200, 300, 400, None]
 
 
 # --- Memory that is granted as bytes come -----------------------------------------------------------------------------

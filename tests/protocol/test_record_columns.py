@@ -1,11 +1,8 @@
-from unittest import mock
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_protocol import record_columns
 from seglog_protocol.batch_builder import NewRecord, compacted_batch, encode_batch
 from seglog_protocol.batch_columns import intact, plausible, read_batches
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, compress
@@ -20,7 +17,7 @@ from seglog_protocol.record_batch import (
     verify_crc,
     why_implausible,
 )
-from seglog_protocol.record_columns import OPENED_BYTES, open_batches
+from seglog_protocol.record_columns import LOCKSTEP_MIN, OPENED_BYTES, open_batches
 from seglog_protocol.records import decode_records, encode_record
 from tests.protocol import golden
 from tests.support import examples
@@ -102,21 +99,24 @@ def _read(
 
 
 @settings(max_examples=examples(400))
-@given(st.lists(_batch(), min_size=1, max_size=8), st.sampled_from([1, 2, 100]), st.sampled_from([0, 100, 1 << 24]))
+@given(
+    st.lists(_batch(), min_size=1, max_size=8), st.sampled_from([1, LOCKSTEP_MIN]), st.sampled_from([0, 100, 1 << 24])
+)
 def test_columns_hold_what_the_loop_reads_and_refuse_what_it_refuses(
-    encoded: list[bytes], lockstep_min: int, opened_bytes: int
+    encoded: list[bytes], times: int, opened_bytes: int
 ) -> None:
-    with mock.patch.object(record_columns, "LOCKSTEP_MIN", lockstep_min):
-        assert _read(b"".join(encoded), opened_bytes=opened_bytes) == [_expected(batch) for batch in encoded]
+    assert (
+        _read(b"".join(encoded * times), opened_bytes=opened_bytes) == [_expected(batch) for batch in encoded] * times
+    )
 
 
-@given(st.binary(max_size=40), st.integers(0, 4), st.sampled_from([1, 100]))
-def test_any_bytes_are_read_or_refused_like_by_the_loop(opened: bytes, count: int, lockstep_min: int) -> None:
+@given(st.binary(max_size=40), st.integers(0, 4), st.sampled_from([1, LOCKSTEP_MIN]))
+def test_any_bytes_are_read_or_refused_like_by_the_loop(opened: bytes, count: int, times: int) -> None:
     encoded = golden.batch_of(opened, count)
-    with mock.patch.object(record_columns, "LOCKSTEP_MIN", lockstep_min):
-        assert _read(encoded) == [_expected(encoded)]
+    assert _read(encoded * times) == [_expected(encoded)] * times
 
 
+_LONG = encode_batch([(1, None, b"", ())] * 1_600)
 _RUNS = st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 60, 100, 10_000])), min_size=1, max_size=4)
 
 
@@ -132,8 +132,9 @@ def test_records_of_one_size_are_found_many_at_a_time_and_those_of_others_all_th
     for batch in encoded:
         if data.draw(st.booleans()):
             batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] ^= data.draw(st.integers(0, 255))
-    with mock.patch.object(record_columns, "LOCKSTEP_MIN", 1):
-        assert _read(b"".join(encoded)) == [_expected(bytes(batch)) for batch in encoded]
+    encoded += [bytearray(_LONG)] * (LOCKSTEP_MIN - 1)  # so that all of them are read in lockstep
+    expected = [_expected(bytes(batch)) for batch in encoded[: len(batches)]]
+    assert _read(b"".join(encoded))[: len(batches)] == expected
 
 
 @pytest.mark.parametrize("headers", [1, 20, 100])

@@ -8,14 +8,14 @@ be the end that its log had at the start.
 
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
 import trio
 import trio.testing
 
-from seglog_broker.api.broker import Broker
+from seglog_broker.api.broker import IN_LINE_BYTES, Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.server import TASKS
@@ -36,9 +36,13 @@ Slot = tuple[str, str]  # group and topic
 
 
 class Simulation:
-    """One seed: a broker that crashes several times, and the model."""
+    """One seed: a broker that crashes several times, and the model.
+
+    With an odd seed every log is recovered beside the requests, else before them.
+    """
 
     def __init__(self, seed: int) -> None:
+        self._in_line_bytes = 0 if seed % 2 else IN_LINE_BYTES
         self.random = random.Random(seed)
         self.may_be: dict[Slot, set[int]] = defaultdict(lambda: {_NOTHING})
         self.answered: set[Slot] = set()  # since the start
@@ -49,7 +53,9 @@ class Simulation:
     async def run(self) -> None:
         fs = ForgetfulFileSystem()
         for _ in range(STARTS):
-            self.broker = open_broker(fs, ManualClock(NOW), "offsets.topic.num.partitions=4")
+            self.broker = open_broker(
+                fs, ManualClock(NOW), "offsets.topic.num.partitions=4", in_line_bytes=self._in_line_bytes
+            )
             self.answered.clear()
             self.busy.clear()
             await self._one_start()
@@ -57,14 +63,14 @@ class Simulation:
 
     async def _one_start(self) -> None:
         self.ends = {topic: log.log_end_offset for (topic, _), log in self.broker.directory.logs.items()}
-        serve = self.broker.partitions.serve
+        ends = self.ends
 
-        def serve_and_note(partitions: Iterable[Partition]) -> None:
-            made = list(partitions)
-            self.ends.update((each.topic, each.log.log_end_offset) for each in made)
-            serve(made)
+        class Served(dict[tuple[str, int], Partition]):
+            def __setitem__(self, key: tuple[str, int], partition: Partition) -> None:
+                ends[key[0]] = partition.log.log_end_offset
+                super().__setitem__(key, partition)
 
-        vars(self.broker.partitions)["serve"] = serve_and_note
+        self.broker.partitions._served = Served(self.broker.partitions._served)
         crashes_early = self.random.random() < 0.3
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.broker.groups.run)
@@ -197,19 +203,10 @@ class Simulation:
             self.answered.add((group, topic))
 
 
-async def _simulate(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seeds that are odd recover every log beside the requests, others before them."""
-    if seed % 2:
-        monkeypatch.setattr("seglog_broker.api.broker.IN_LINE_BYTES", 0)
-    await Simulation(seed).run()
-
-
 @pytest.mark.parametrize("seed", range(20))
-async def test_what_is_answered_while_groups_load_stays(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+async def test_what_is_answered_while_groups_load_stays(autojump_clock: object, seed: int) -> None:
     del autojump_clock
-    await _simulate(seed, monkeypatch)
+    await Simulation(seed).run()
 
 
 @pytest.mark.soak
@@ -220,9 +217,8 @@ async def test_what_is_answered_while_groups_load_stays_for_many_seeds(
     del autojump_clock
     begin = soak_seed() * 1_000 + 100 * part
     for seed in range(begin, begin + soak_scaled(100)):
-        with monkeypatch.context() as patch:
-            try:
-                await _simulate(seed, patch)
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
+        try:
+            await Simulation(seed).run()
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise

@@ -208,15 +208,18 @@ class Broker:
         clock: Clock,
         offload: Offload,
         loading: Loading = lambda _done, _total: None,
+        in_line_bytes: int = IN_LINE_BYTES,
     ) -> "Broker":
         """Lock the log directory and load what is in it, telling ``loading`` of each partition.
+
+        After an unclean stop at most ``in_line_bytes`` are read before it returns.
 
         Raises LogDirectoryError when it cannot be used. A partition that cannot be opened is offline, and named.
         """
         handles = HandlePool(fs, config.seglog_handles_max, readahead=False)
         handles.limit_to(handles_max(config), handles_excess_max(config))
         directory = open_log_directory(
-            fs, clock, config, config.log_dir, handles=handles, in_line_bytes=IN_LINE_BYTES, loading=loading
+            fs, clock, config, config.log_dir, handles=handles, in_line_bytes=in_line_bytes, loading=loading
         )
         report = directory.report
         for settings in report.kafka_settings:

@@ -51,6 +51,7 @@ class CompactionPreviews:
     _pace: Pace
 
     def __post_init__(self) -> None:
+        self.bytes_max = BYTES_READ_MAX
         self._lock = trio.Lock()
         self._last_runs: WeakKeyDictionary[Partition, _LastRun] = WeakKeyDictionary()
 
@@ -71,7 +72,7 @@ class CompactionPreviews:
         known = self._kept_result(partition, job)
         if known is not None:
             return known
-        if size > BYTES_READ_MAX and not insist:
+        if size > self.bytes_max and not insist:
             return DryRun({}, f"{size:,} bytes must be read to find what it would drop: request it with drops")
         async with self._lock:
             known = self._kept_result(partition, job)  # the previous request may have been the same

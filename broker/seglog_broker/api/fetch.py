@@ -63,6 +63,10 @@ class FetchService:
     _metrics: Metrics
 
     def __post_init__(self) -> None:
+        self.watched_max = WATCHED_MAX
+        self.watched_a_turn = WATCHED_A_TURN
+        self.aborted_max = _ABORTED_MAX
+        self.bytes_with_aborted_max = _BYTES_WITH_ABORTED_MAX
         self._watching = Watching()
         self._waiters: set[Waiter] = set()  # of all partitions
 
@@ -87,7 +91,7 @@ class FetchService:
 
         Returns False, and does nothing, if the fetch needs a task: then call ``fetch``.
         """
-        if len(request.partitions) > WATCHED_A_TURN or not self._has_room(request):
+        if len(request.partitions) > self.watched_a_turn or not self._has_room(request):
             return False
         if not (self._purgatory.is_open and self._is_at_the_end(request)):
             return False
@@ -120,7 +124,7 @@ class FetchService:
                 self._metrics.fetches_waited += 1
                 with trio.CancelScope(deadline=waiter.deadline):
                     await waiter.wait()
-                if len(request.partitions) > WATCHED_A_TURN:
+                if len(request.partitions) > self.watched_a_turn:
                     await self._scheduler.turn()  # one append may have woken many of them
             finally:
                 waiter.unwatch()
@@ -135,16 +139,16 @@ class FetchService:
         if not self._has_room(request):
             raise OutOfResourcesError(
                 f"fetches wait for {self._watching.count} partitions, with this one they would be above the limit of "
-                f"{WATCHED_MAX}; ask again later"
+                f"{self.watched_max}; ask again later"
             )
         waiter.watch([self._waiters], self._watching)
-        for begin in range(0, len(request.partitions), WATCHED_A_TURN):
-            if len(request.partitions) > WATCHED_A_TURN:
+        for begin in range(0, len(request.partitions), self.watched_a_turn):
+            if len(request.partitions) > self.watched_a_turn:
                 await self._scheduler.turn()
-            waiter.watch(self._watch_lists(request.partitions[begin : begin + WATCHED_A_TURN]), self._watching)
+            waiter.watch(self._watch_lists(request.partitions[begin : begin + self.watched_a_turn]), self._watching)
 
     def _has_room(self, request: FetchRequest) -> bool:
-        return self._watching.count + len(request.partitions) <= WATCHED_MAX
+        return self._watching.count + len(request.partitions) <= self.watched_max
 
     def _watch_lists(self, items: Sequence[FetchPartition]) -> list[set[Waiter]]:
         partitions = (self._table.find_readable(item.topic, item.partition) for item in items)
@@ -170,10 +174,10 @@ class FetchService:
         """``_is_at_the_end``, where there may be many partitions."""
         if not self._may_wait(request):
             return False
-        for begin in range(0, len(request.partitions), WATCHED_A_TURN):
-            if len(request.partitions) > WATCHED_A_TURN:
+        for begin in range(0, len(request.partitions), self.watched_a_turn):
+            if len(request.partitions) > self.watched_a_turn:
                 await self._scheduler.turn()
-            if not self._have_nothing(request.partitions[begin : begin + WATCHED_A_TURN], request.isolation):
+            if not self._have_nothing(request.partitions[begin : begin + self.watched_a_turn], request.isolation):
                 return False
         return True
 
@@ -262,7 +266,7 @@ class FetchService:
                 if found is not None:
                     slices.append(found)
                     aborted += len(result.aborted or ())
-                    left = 0 if aborted > _ABORTED_MAX else max(0, left - found.size)
+                    left = 0 if aborted > self.aborted_max else max(0, left - found.size)
         except BaseException:
             for slice_ in slices:
                 slice_.release()
@@ -294,6 +298,8 @@ class FetchService:
         else:
             assert item.offset is not None
             offset = item.offset
+        if is_committed and partition_log.transactions.bases:
+            bytes_max = min(bytes_max, self.bytes_with_aborted_max)
         found, aborted = _read_batches(
             partition_log,
             offset,
@@ -329,8 +335,6 @@ def _read_batches(
     """
     if before is None:
         return log.read(offset, bytes_max, min_one=min_one, verify=verify), None
-    if log.transactions.bases:
-        bytes_max = min(bytes_max, _BYTES_WITH_ABORTED_MAX)
     found = log.read(offset, bytes_max, min_one=min_one, verify=verify, before=before)
     if found is None:
         return None, []

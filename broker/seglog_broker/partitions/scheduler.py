@@ -47,6 +47,8 @@ class Scheduler:
     _metrics: Metrics
 
     def __post_init__(self) -> None:
+        self.searches_max = SEARCHES_MAX
+        self.found_max = FOUND_MAX
         self._turns = trio.Lock()
 
     async def turn(self) -> None:
@@ -96,9 +98,10 @@ class Scheduler:
 
         Raises OutOfResourcesError, also for more than SEARCHES_MAX batches of one request.
         """
-        if searches > SEARCHES_MAX:
+        if searches > self.searches_max:
             raise OutOfResourcesError(
-                f"{SEARCHES_MAX} batches have no record at the timestamp that their headers promise; use a later one"
+                f"{self.searches_max} batches have no record at the timestamp that their headers promise; "
+                "use a later one"
             )
         found = self._handles.only_warm.found
         try:
@@ -108,7 +111,7 @@ class Scheduler:
             return  # the next request meets the error too, and reports it
         *_, timestamp, offset_min = wanted.question
         record = await self._offload.find_record(batch, timestamp, offset_min)
-        if len(found) >= FOUND_MAX:
+        if len(found) >= self.found_max:
             found.clear()
         found[wanted.question] = record
 

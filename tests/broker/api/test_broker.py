@@ -2,7 +2,7 @@
 
 import errno
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,10 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.fetch_response import FetchAnswer
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
@@ -138,11 +141,16 @@ async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_
     broker.close()
 
 
-async def test_without_the_fsync_a_power_cut_takes_what_was_acked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_fsync_a_power_cut_takes_what_was_acked() -> None:
     """An error made on purpose, which the tests above must catch."""
-    monkeypatch.setattr("seglog_broker.testing.offload.run_flushes", lambda _fs, flushes: [None] * len(flushes))
+
+    class Lying(InlineOffload):
+        async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
+            await trio.lowlevel.checkpoint()
+            return [None] * len(flushes)
+
     fs = ForgetfulFileSystem()
-    broker = open_broker(fs)
+    broker = open_broker(fs, offload=Lying())
     await with_topic(broker)
     [result] = await append(broker, batch(b"v"), ack="disk")
     assert result.ack == "disk", "the lie"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from seglog_broker.api import compaction_preview as dry_runs
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.server import compaction_of
@@ -94,10 +93,10 @@ async def test_a_preview_is_kept_as_long_as_it_is_true() -> None:
     broker.close()
 
 
-async def test_a_preview_that_reads_much_is_made_only_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_runs, "BYTES_READ_MAX", 2_000)
+async def test_a_preview_that_reads_much_is_made_only_if_requested() -> None:
     offload = CountingOffload()
     broker = await _broker(offload)
+    broker._explain.previews.bytes_max = 2_000
     reply, segments = await _explain(broker)
     assert reply.compaction is not None
     assert "bytes must be read" in (reply.compaction.drops_untold or "")

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
+from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.errors import InvalidRequestError, StorageError, UnknownPartitionError, UnknownTopicError
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult, TruncatePartition, TruncateRequest
 from tests.broker.api.test_explain import MINUTE, NOW, SIZE, Scene
@@ -177,18 +178,11 @@ async def test_other_tasks_run_and_may_change_the_log_while_many_segments_are_ju
     assert (places[0].segment, places[1].segment, places[2].segment) == (400, 450, 999)
 
 
-async def test_a_disk_that_fails_one_partition_fails_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_fails_one_partition_fails_no_other() -> None:
     scene = Scene()
     await scene.create()
     scene.append(-1, -1)  # ages from its last write, which the file system is asked for
-    stat = scene.fs.stat
-
-    def failing(path: str) -> Any:
-        if path.endswith(".log"):
-            raise OSError(errno.EIO, "Input/output error")
-        return stat(path)
-
-    monkeypatch.setattr(scene.fs, "stat", failing)
+    scene.fs.inject(Fault("stat", ".log", error=errno.EIO, sticky=True))
     reply, _ = await scene.broker.answer(LagRequest([LagPartition("t", 0, 0), LagPartition("t", 1, 0)]))
     assert isinstance(reply, LagReply)
     assert isinstance(reply.partitions[0].error, StorageError)

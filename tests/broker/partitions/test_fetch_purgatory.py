@@ -8,8 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.partitions import fetch_purgatory
-from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
+from seglog_broker.partitions.fetch_purgatory import ANSWERS_A_TURN, ENTRIES_MIN, FetchPurgatory, Waiter
 
 
 @asynccontextmanager
@@ -73,20 +72,19 @@ async def test_a_waiter_that_unwatched_is_not_retried() -> None:
     assert retried == []
 
 
-async def test_many_waiters_are_retried_in_turns_so_that_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_purgatory, "ANSWERS_A_TURN", 2)
+async def test_many_waiters_are_retried_in_turns_so_that_other_tasks_run() -> None:
     log: list[str] = []
 
     async def others() -> None:
         log.append("others")
 
     async with open_purgatory() as purgatory, trio.open_nursery() as nursery:
-        for waiter in [parked(purgatory, lambda _: log.append("one")) for _ in range(4)]:
+        for waiter in [parked(purgatory, lambda _: log.append("one")) for _ in range(2 * ANSWERS_A_TURN)]:
             waiter.wake()
         nursery.start_soon(others)
         await wait_all_tasks_blocked()
-    assert log.index("others") <= 2
-    assert len(log) == 5
+    assert log.index("others") <= ANSWERS_A_TURN
+    assert len(log) == 2 * ANSWERS_A_TURN + 1
 
 
 async def test_deadlines_are_kept_while_others_are_served_without_end() -> None:
@@ -102,27 +100,25 @@ async def test_deadlines_are_kept_while_others_are_served_without_end() -> None:
         await over.wait()
 
 
-async def test_deadlines_of_answered_fetches_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_purgatory, "ENTRIES_MIN", 10)
+async def test_deadlines_of_answered_fetches_do_not_accumulate() -> None:
     async with open_purgatory() as purgatory:
         stays = parked(purgatory, lambda _: None, 100)
-        for _ in range(100):
+        for _ in range(5 * ENTRIES_MIN):
             parked(purgatory, lambda _: None, 50).unwatch()
-            assert len(purgatory._entries) <= 13
+            assert len(purgatory._entries) <= ENTRIES_MIN + 3
         assert stays in [entry[2] for entry in purgatory._entries]
 
 
-async def test_waiters_in_a_purgatory_that_closes_are_retried_and_find_it_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(fetch_purgatory, "ANSWERS_A_TURN", 1)
+async def test_waiters_in_a_purgatory_that_closes_are_retried_and_find_it_closed() -> None:
     retried: list[tuple[Waiter, bool]] = []
     purgatory = FetchPurgatory()
     async with trio.open_nursery() as nursery:
         await nursery.start(purgatory.run)
         first = parked(purgatory, lambda _: nursery.cancel_scope.cancel())
+        beside = [parked(purgatory, lambda _: None) for _ in range(ANSWERS_A_TURN - 1)]
         others = [parked(purgatory, lambda waiter: retried.append((waiter, purgatory.is_open))) for _ in range(2)]
-        first.wake()
+        for waiter in (first, *beside):
+            waiter.wake()
         others[0].wake()  # and does not come to it
     assert retried == [(waiter, False) for waiter in others]
 

@@ -12,12 +12,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.partitions import group_commit
-from seglog_broker.partitions.group_commit import PAUSE_FACTOR
-from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.group_commit import PAUSE_FACTOR, Flushable
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.flushes import Flush, run_flushes
+from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -44,11 +42,14 @@ class HeldRounds(InlineOffload):
         self.rounds = 0
         self.checkpoints = 0
         self.is_holding = False
+        self.breaks = False
         self._gates: list[trio.Event] = []
 
     async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         self.rounds += 1
         await self._pass()
+        if self.breaks:
+            raise ZeroDivisionError
         return await super().commit(fs, flushes)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
@@ -390,17 +391,13 @@ async def test_a_checkpoint_and_a_round_never_sync_the_same_log_at_once() -> Non
         assert partition.log.durable_end_offset == partition.log.log_end_offset
 
 
-async def test_a_flush_that_a_bug_ends_counts_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flush_that_a_bug_ends_counts_as_failed() -> None:
     async with Running() as running:
-
-        def breaks(_fs: object, _flushes: list[Flush]) -> None:
-            raise ZeroDivisionError
-
         pending = running.append(0)
-        with monkeypatch.context() as patched:
-            patched.setattr("seglog_broker.testing.offload.run_flushes", breaks)
-            with pytest.raises(ZeroDivisionError):
-                await pending.wait()
+        running.offload.breaks = True
+        with pytest.raises(ZeroDivisionError):
+            await pending.wait()
+        running.offload.breaks = False
         assert pending.reply is None
         assert await error_of(running.append(1, 0)) is None
         assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
@@ -564,15 +561,23 @@ async def test_the_task_that_leads_a_round_ends_it_also_if_it_is_cancelled() -> 
             assert pending.reply is not None
 
 
-async def test_after_an_error_that_nobody_expected_the_next_round_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+class Broken(Flushable):
+    """A partition that cannot be flushed, by a bug."""
+
+    def begin_flush(self) -> Flush | None:
+        raise ZeroDivisionError
+
+
+async def test_after_an_error_that_nobody_expected_the_next_round_runs() -> None:
     async with Running() as running:
-        with monkeypatch.context() as patch:
-            patch.setattr(Partition, "begin_flush", None)
-            failing = running.append(0)
-            with pytest.raises(TypeError):
-                running.broker.sync_now()
-            with pytest.raises(TypeError):
-                await failing.wait()
+        commits = running.broker.partitions._commits
+        commits.want(Broken())
+        failing = running.append(0)
+        with pytest.raises(ZeroDivisionError):
+            running.broker.sync_now()
+        commits.want(Broken())
+        with pytest.raises(ZeroDivisionError):
+            await failing.wait()
         assert await error_of(running.append(0)) is None
 
 
@@ -615,16 +620,11 @@ async def test_a_failed_sync_on_the_loop_is_the_answer_to_those_who_wait_for_it(
 
 async def test_after_a_slow_sync_the_loop_waits_for_none_for_a_while(mock_clock: MockClock) -> None:
     async with Running() as running:
-
-        def slow(*arguments: Any) -> list[OSError | None]:
-            mock_clock.jump(0.1)
-            return run_flushes(*arguments)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(group_commit, "run_flushes", slow)
-            first = running.append(0)
-            running.broker.sync_now()
-            assert first.reply is not None
+        first = running.append(0)
+        running.fs.on_operation = lambda _: mock_clock.jump(0.1)
+        running.broker.sync_now()
+        running.fs.on_operation = None
+        assert first.reply is not None
         second = running.append(0)
         running.broker.sync_now()
         assert second.reply is None

@@ -7,7 +7,6 @@ import pytest
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Arguments, T
-from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
@@ -52,33 +51,18 @@ async def _filled(fs: ForgetfulFileSystem, offload: Watching) -> Broker:
     return broker
 
 
-@pytest.fixture
-def cold_reads_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of files whose cold bytes were read or mapped outside the offload."""
-    seen: list[str] = []
-    pread, map_ = forgetful._ForgetfulFile.pread, ForgetfulFileSystem.map
-    offloads: list[Watching] = []
+class Watched(ForgetfulFileSystem):
+    """Notes files whose cold bytes are read or mapped outside of ``offload``."""
 
-    def watched_pread(self: forgetful._ForgetfulFile, size: int, position: int) -> bytes:
-        if not self.is_cached(position, size) and not any(offload.in_thread for offload in offloads):
-            seen.append(self.path)
-        return pread(self, size, position)
+    def __init__(self, offload: Watching) -> None:
+        super().__init__()
+        self._offload = offload
+        self.read_on_the_loop: list[str] = []
 
-    def watched_map(self: ForgetfulFileSystem, path: str, size: int) -> object:
-        if self._inode(path).evicted:
-            seen.append(path)
-        return map_(self, path, size)
-
-    monkeypatch.setattr(forgetful._ForgetfulFile, "pread", watched_pread)
-    monkeypatch.setattr(ForgetfulFileSystem, "map", watched_map)
-    init = Watching.__init__
-
-    def noted(self: Watching) -> None:
-        init(self)
-        offloads.append(self)
-
-    monkeypatch.setattr(Watching, "__init__", noted)
-    return seen
+    def look(self, name: str, path: str, position: int = 0, size: int = 0) -> None:
+        if name in {"pread", "map"} and self._inode(path).evicted and not self._offload.in_thread:
+            self.read_on_the_loop.append(path)
+        super().look(name, path, position, size)
 
 
 @pytest.mark.parametrize(
@@ -90,34 +74,34 @@ def cold_reads_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
     ids=["by offset", "up to a boundary inside a segment", "by time"],
 )
-async def test_a_fetch_waits_for_cold_bytes_in_a_thread(
-    cold_reads_on_the_loop: list[str], request_: messages.FetchRequest
-) -> None:
+async def test_a_fetch_waits_for_cold_bytes_in_a_thread(request_: messages.FetchRequest) -> None:
     offload = Watching()
-    broker = await _filled(ForgetfulFileSystem(), offload)
+    fs = Watched(offload)
+    broker = await _filled(fs, offload)
     assert broker.fetch_now(request_) is None, "it would have to wait for the disk"
     with await broker.fetch(request_) as answer:
         assert answer.reply.partitions[0].offset == 300
         assert answer.slices[0].size > 0
     assert offload.cold_reads > 0
     assert broker.metrics.cold_reads == offload.cold_reads
-    assert cold_reads_on_the_loop == []
+    assert fs.read_on_the_loop == []
     warm = broker.fetch_now(request_)
     assert warm is not None, "and now it need not"
     warm.close()
     broker.close()
 
 
-async def test_offsets_at_a_time_and_explanations_wait_in_a_thread_too(cold_reads_on_the_loop: list[str]) -> None:
+async def test_offsets_at_a_time_and_explanations_wait_in_a_thread_too() -> None:
     offload = Watching()
-    broker = await _filled(ForgetfulFileSystem(), offload)
+    fs = Watched(offload)
+    broker = await _filled(fs, offload)
     reply, _ = await broker.answer(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, timestamp=1_555)]))
     assert isinstance(reply, messages.OffsetsReply)
     assert reply.partitions[0].offset == 555
     await broker.answer(messages.ExplainRequest("t", 0, offset=123))
     await broker.answer(messages.ExplainSegmentsRequest("t", 0))
     assert offload.cold_reads > 0
-    assert cold_reads_on_the_loop == []
+    assert fs.read_on_the_loop == []
     broker.close()
 
 

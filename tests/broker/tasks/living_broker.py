@@ -7,7 +7,7 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.broker import Broker
+from seglog_broker.api.broker import IN_LINE_BYTES, Broker
 from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Arguments, Offload, T
 from seglog_broker.server import TASKS
@@ -78,11 +78,16 @@ class HeldOffload(InlineOffload):
 
 @asynccontextmanager
 async def living(
-    fs: FileSystem, clock: Clock, *flags: str, offload: Offload | None = None, tasks: Collection[str] = TASKS.keys()
+    fs: FileSystem,
+    clock: Clock,
+    *flags: str,
+    offload: Offload | None = None,
+    tasks: Collection[str] = TASKS.keys(),
+    in_line_bytes: int = IN_LINE_BYTES,
 ) -> AsyncIterator[Broker]:
     """The broker with these tasks running; it is stopped cleanly at the end."""
     config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags])
-    broker = Broker.open(config, fs, clock, offload or InlineOffload())
+    broker = Broker.open(config, fs, clock, offload or InlineOffload(), in_line_bytes=in_line_bytes)
     try:
         async with trio.open_nursery() as nursery:
             for name in tasks:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import pytest
@@ -10,7 +11,6 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api import broker as broker_module
 from seglog_broker.api.broker import Broker
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
@@ -29,13 +29,12 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from tests.appends import append_request
-from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, fetch, living, with_topic
+from tests.broker.tasks import living_broker
+from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, fetch, with_topic
 from tests.logs import batch, flip_bit, read_around
 
-
-@pytest.fixture(autouse=True)
-def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "IN_LINE_BYTES", 0)
+living = partial(living_broker.living, in_line_bytes=0)
+"""No log is so small that it is recovered before the broker serves."""
 
 
 @dataclass
@@ -391,9 +390,8 @@ async def test_producer_ids_are_given_meanwhile_only_if_it_is_known_which_were(a
         assert (await broker.init_producer()).producer_id == 1000
 
 
-async def test_little_is_read_before_the_broker_serves(monkeypatch: pytest.MonkeyPatch, autojump_clock: object) -> None:
+async def test_little_is_read_before_the_broker_serves(autojump_clock: object) -> None:
     fs, workers = await killed(partitions=3), Workers()
-    monkeypatch.setattr(broker_module, "IN_LINE_BYTES", 2 * 128 * 1024 + 13 * 256)
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, LoopClock(), offload=workers, in_line_bytes=2 * 128 * 1024 + 13 * 256) as broker:
         assert set(broker.partitions) == {("t", 0), ("big", 0), ("big", 1)}, "the smallest two"
         assert workers.begun == ["big-2"]

@@ -7,8 +7,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api import broker as broker_module
-from seglog_broker.api.broker import Broker
+from seglog_broker.api.broker import IN_LINE_BYTES, Broker
 from seglog_broker.tasks.recovery import RETRY_SECONDS, ROOM_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol import messages
@@ -20,12 +19,6 @@ from tests.logs import add_bytes, batch_of_size, verify
 
 NO_MARKS = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0")
 COUNT = 11
-
-
-@pytest.fixture(params=["in line", "by a process"])
-def _where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "by a process":
-        monkeypatch.setattr(broker_module, "IN_LINE_BYTES", 0)
 
 
 async def killed(*, torn: bytes = b"") -> ForgetfulFileSystem:
@@ -71,15 +64,15 @@ async def read_through(broker: Broker, topic: str = "t") -> list[int]:
                     position, offset = position + header.size, header.next_offset
 
 
-@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("in_line_bytes", [IN_LINE_BYTES, 0], ids=["in line", "by a process"])
 @pytest.mark.parametrize("torn", [b"", b"torn" * 20])
 async def test_a_partition_without_room_for_its_recovery_is_read_meanwhile_and_recovers_by_itself(
-    autojump_clock: object, torn: bytes
+    autojump_clock: object, torn: bytes, in_line_bytes: int
 ) -> None:
     fs = await killed(torn=torn)
     fs.limit_free_bytes(0)
     before = fs.snapshot()
-    async with living(fs, LoopClock(), *NO_MARKS) as broker:
+    async with living(fs, LoopClock(), *NO_MARKS, in_line_bytes=in_line_bytes) as broker:
         assert not broker.directory.report.offline
         for topic, count in (("t", COUNT), ("idle", 3)):
             assert await read_through(broker, topic) == list(range(count))

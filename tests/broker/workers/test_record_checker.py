@@ -10,22 +10,19 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.pending_appends import EFFORT_OF_NEXT
 from seglog_broker.api.turns import EFFORT_A_TURN
-from seglog_broker.partitions import scheduler
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.log import batch_checks
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
-from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
-from seglog_protocol.records import Record
 from tests.appends import append_request
 from tests.broker.brokers import open_broker
 from tests.broker.listeners.fake_broker import serving
 from tests.processes import workers
+from tests.support import memory_taken
 
 KEYED: Final = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
 DATED: Final = RecordRules(needs_key=False, earliest=1_000, before_max_ms=500)
@@ -56,22 +53,13 @@ def test_a_small_batch_is_checked_at_once(codec: Codec) -> None:
         check_small_records(parse_header(bad), view(bad), DATED)
 
 
-def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = encode_batch([(-1, b"k", bytes(20_000), ())])
-    monkeypatch.setattr(batch_checks, "check_records", lambda *_: pytest.fail("it was looked at"))
-    assert not check_small_records(parse_header(large), view(large), KEYED)
-    monkeypatch.undo()
-    opened: list[int] = []
-
-    def open_up_to(*_: object, size_limit: int) -> list[Record]:
-        opened.append(size_limit)
-        return []
-
-    monkeypatch.setattr(batch_checks, "iter_records", open_up_to)
-    check_small_records(parse_header(bomb()), view(bomb()), KEYED)
-    assert opened == [RECORDS_IN_LINE_BYTES], "no more than this is ever opened on the loop"
-    monkeypatch.undo()
-    assert not check_small_records(parse_header(bomb()), view(bomb()), KEYED)
+def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process() -> None:
+    large = encode_batch([(-1, None, bytes(20_000), ())])
+    assert not check_small_records(parse_header(large), view(large), KEYED), "it is not looked at: it has no key"
+    packed = bomb()
+    with memory_taken() as taken:
+        assert not check_small_records(parse_header(packed), view(packed), KEYED)
+    assert taken() < MIB, "no more than a little is ever opened on the loop"
 
 
 # --- In a process -----------------------------------------------------------------------------------------------------
@@ -247,9 +235,9 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
     broker.close()
 
 
-async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "FOUND_MAX", 3)
+async def test_so_many_results_of_searches_are_kept() -> None:
     broker = open_broker(offload=CountingOffload())
+    broker.scheduler.found_max = 3
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
     request, payload = request_of(bytes(encode_batch(records)), topic="plain")
@@ -261,12 +249,10 @@ async def test_so_many_results_of_searches_are_kept(monkeypatch: pytest.MonkeyPa
     broker.close()
 
 
-async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(scheduler, "SEARCHES_MAX", 3)
+async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often() -> None:
     offload = CountingOffload()
     broker = open_broker(offload=offload)
+    broker.scheduler.searches_max = 3
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     for _ in range(5):
         batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))

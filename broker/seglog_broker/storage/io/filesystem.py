@@ -17,6 +17,7 @@ import stat as stat_module
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from seglog_broker.storage.io.fsync_queue import KernelSync, begin_in_kernel, sync_in_kernel
@@ -24,6 +25,9 @@ from seglog_broker.storage.io.fsync_queue import KernelSync, begin_in_kernel, sy
 Buffer = bytes | bytearray | memoryview
 ItemT = TypeVar("ItemT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
+
+SyncInKernel = Callable[[Sequence[int]], list[int | None]]
+"""Syncs files by their descriptors, as ``fsync_queue.sync_in_kernel``."""
 
 BUFFERS_PER_WRITE: Final = 1024
 """IOV_MAX of Linux and macOS: with more buffers pwritev fails as a whole, so it gets only the first so many."""
@@ -419,6 +423,12 @@ def parent(path: str) -> str:
 class PosixFileSystem(FileSystem):
     """The machine's own file system."""
 
+    def __init__(self) -> None:
+        self.orphans_wait_seconds = ORPHANS_WAIT_SECONDS
+        self.sync_files_in_kernel: SyncInKernel = sync_in_kernel
+        self.sync_directories_in_kernel: SyncInKernel = partial(sync_in_kernel, data_only=False)
+        self.begin_in_kernel: Callable[[Sequence[int]], KernelSync | None] = begin_in_kernel
+
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         """Open; the descriptor is not inherited by child processes."""
         flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
@@ -477,13 +487,14 @@ class PosixFileSystem(FileSystem):
         """Through the kernel's queue (``fsync_queue``) where there is one, else in a few threads."""
         if len(files) < 2:
             return [outcome_of(file.fdatasync) for file in files]
-        return _ordinary_rest(sync_in_kernel([file.fileno() for file in files]), files, lambda file: file.fdatasync())
+        codes = self.sync_files_in_kernel([file.fileno() for file in files])
+        return _ordinary_rest(codes, files, lambda file: file.fdatasync())
 
     def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
         """Through the kernel's queue, if it has one, and if they are few."""
         if not 0 < len(files) <= SYNCS_BEGUN_MAX:
             return None
-        syncing = begin_in_kernel([file.fileno() for file in files])
+        syncing = self.begin_in_kernel([file.fileno() for file in files])
         return None if syncing is None else PendingSync(files, syncing)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
@@ -492,7 +503,7 @@ class PosixFileSystem(FileSystem):
             return [outcome_of(self.sync_directory, path) for path in paths]
         codes: list[int | None] = []
         for first in range(0, len(paths), DIRECTORIES_OPEN_MAX):
-            codes += _sync_directories(paths[first : first + DIRECTORIES_OPEN_MAX])
+            codes += _sync_directories(paths[first : first + DIRECTORIES_OPEN_MAX], self.sync_directories_in_kernel)
         return _ordinary_rest(codes, paths, self.sync_directory)
 
     def lock(self, path: str) -> Lock:
@@ -523,7 +534,7 @@ class PosixFileSystem(FileSystem):
     def hold(self, directory: str) -> Hold:
         """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
+        deadline = time.monotonic() + self.orphans_wait_seconds
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -554,7 +565,7 @@ class PosixFileSystem(FileSystem):
         return Inodes(found.f_favail, found.f_files) if found.f_files else None
 
 
-def _sync_directories(paths: Sequence[str]) -> list[int | None]:
+def _sync_directories(paths: Sequence[str], sync_in_kernel: SyncInKernel) -> list[int | None]:
     """As ``sync_in_kernel``; None also for one that cannot be opened: ``sync_directory`` then raises the reason."""
     opened: list[int | None] = []
     try:
@@ -564,7 +575,7 @@ def _sync_directories(paths: Sequence[str]) -> list[int | None]:
             except OSError:
                 opened.append(None)
         descriptors = [descriptor for descriptor in opened if descriptor is not None]
-        codes = iter(sync_in_kernel(descriptors, data_only=False))
+        codes = iter(sync_in_kernel(descriptors))
         return [None if descriptor is None else next(codes) for descriptor in opened]
     finally:
         for descriptor in opened:

@@ -52,6 +52,8 @@ class SparseIndex:
     ) -> None:
         self.path = path
         self.base_offset = base_offset
+        self.write_bytes = WRITE_BYTES
+        self.tail_bytes_max = TAIL_BYTES_MAX
         self.entries_max = bytes_max // self.entry_size
         self._fs = fs
         self._handles = handles
@@ -161,12 +163,12 @@ class SparseIndex:
 
     def _append(self, entry: Buffer) -> None:
         self._tail += entry
-        if len(self._tail) - self._written >= WRITE_BYTES:
+        if len(self._tail) - self._written >= self.write_bytes:
             try:
                 self.write_pending()
             except OSError:
                 return  # derived data: it stays in memory, and the next append tries again
-            if len(self._tail) >= TAIL_BYTES_MAX:
+            if len(self._tail) >= self.tail_bytes_max:
                 self._forget_tail()
 
     def write_pending(self) -> None:

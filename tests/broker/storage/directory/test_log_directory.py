@@ -16,13 +16,13 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError
-from seglog_broker.storage.io import filenames, filesystem
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of, write_file_atomically
 from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.partition_files import PARTITIONS_AT_A_TIME, empty_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import encode_offsets
@@ -146,18 +146,17 @@ def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_p
     second.close()
 
 
-def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_one_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filesystem, "ORPHANS_WAIT_SECONDS", 0.0)
+def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_one_out(tmp_path: Path) -> None:
+    fs = PosixFileSystem()
+    fs.orphans_wait_seconds = 0.0
     path = str(tmp_path / "data")
-    first = open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
+    first = open_log_directory(fs, ManualClock(), _config(), path)
     inherited = os.dup(first.lock.worker_descriptors[0])
     assert first.close() == []
     with pytest.raises(errors.LogDirectoryError, match="still work in"):
-        open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
+        open_log_directory(fs, ManualClock(), _config(), path)
     os.close(inherited)
-    second = open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
+    second = open_log_directory(fs, ManualClock(), _config(), path)
     assert second.report.clean
     second.close()
 
@@ -1062,21 +1061,16 @@ def test_a_clean_stop_and_start_reads_each_partition_directory_once() -> None:
 # --- One partition's trouble at a stop --------------------------------------------------------------------------------
 
 
-def test_a_bug_in_one_partition_costs_the_others_neither_their_flush_nor_their_clean_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bug_in_one_partition_costs_the_others_neither_their_flush_nor_their_clean_stop() -> None:
     fs, directory = _with_topic(partitions=3)
-    hurt = directory.logs["orders", 1]
-    plain = PartitionLog.close
 
-    def close(log: PartitionLog, *, sparing: bool) -> None:
-        if log is hurt:
+    def fail(operation: Operation) -> None:
+        if "/orders-1/" in operation.path:
             raise struct.error("int too large to convert")
-        plain(log, sparing=sparing)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(PartitionLog, "close", close)
-        [problem] = directory.close()
+    fs.on_operation = fail
+    [problem] = directory.close()
+    fs.on_operation = None
     assert "orders-1" in problem
     assert "int too large" in problem
     assert _MARKER not in fs.snapshot(), "Kafka would believe it for all of them"

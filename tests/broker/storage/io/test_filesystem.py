@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.filesystem import (
     BUFFERS_PER_WRITE,
     Buffer,
@@ -395,11 +394,12 @@ def test_a_directory_is_not_held_before_the_heirs_of_an_earlier_holder_have_ende
         assert heir.wait(60) == 0
 
 
-def test_heirs_that_do_not_end_are_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filesystem, "ORPHANS_WAIT_SECONDS", 0.0)
+def test_heirs_that_do_not_end_are_not_waited_for_for_ever(tmp_path: Path) -> None:
+    fs = PosixFileSystem()
+    fs.orphans_wait_seconds = 0.0
     with _heir(tmp_path) as heir:
         with pytest.raises(BlockingIOError):
-            PosixFileSystem().hold(str(tmp_path))
+            fs.hold(str(tmp_path))
         assert heir.stdin is not None
         heir.stdin.close()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io import fsync_queue as kernel_queue
 from seglog_broker.storage.io.filesystem import File, PendingSync, PosixFileSystem
 from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, KernelSync, begin_in_kernel, sync_in_kernel
@@ -59,16 +58,9 @@ def test_every_file_gets_an_outcome_of_its_own_however_many_there_are(tmp_path: 
     assert sync_in_kernel([]) == []
 
 
-def test_a_queue_that_another_thread_takes_at_the_last_moment_is_not_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_that_other_threads_have_taken_is_not_missed(tmp_path: Path) -> None:
     """Rounds begin on the loop while checkpoints sync in threads; both share the idle queues."""
-
-    class TakenMeanwhile(list[kernel_queue.KernelQueue]):
-        def __bool__(self) -> bool:
-            return True
-
-    monkeypatch.setattr(kernel_queue, "_idle", TakenMeanwhile())
+    kernel_queue._idle.clear()
     with written(tmp_path, 2) as descriptors:
         assert sync_in_kernel(descriptors) in ([0, 0], [None, None])
 
@@ -92,10 +84,12 @@ def test_what_the_queue_does_not_take_is_left_for_the_ordinary_way_and_never_cal
 
 
 @pytest.fixture(params=["queue", "no queue"])
-def fs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PosixFileSystem:
+def fs(request: pytest.FixtureRequest) -> PosixFileSystem:
+    fs = PosixFileSystem()
     if request.param == "no queue":
-        monkeypatch.setattr(kernel_queue, "_take_queue", lambda: None)
-    return PosixFileSystem()
+        fs.sync_files_in_kernel = fs.sync_directories_in_kernel = lambda descriptors: [None] * len(descriptors)
+        fs.begin_in_kernel = lambda _descriptors: None
+    return fs
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
@@ -122,11 +116,9 @@ def test_one_that_fails_does_not_fail_the_others(fs: PosixFileSystem, tmp_path: 
     assert [outcome and outcome.errno for outcome in missing] == [None, errno.ENOENT, errno.ENOTDIR]
 
 
-def test_a_failed_fsync_that_the_queue_reports_is_an_error_with_its_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(filesystem, "sync_in_kernel", lambda _descriptors: [0, errno.EIO, errno.ENOSPC])
+def test_a_failed_fsync_that_the_queue_reports_is_an_error_with_its_path(tmp_path: Path) -> None:
     fs = PosixFileSystem()
+    fs.sync_files_in_kernel = lambda _descriptors: [0, errno.EIO, errno.ENOSPC]
     files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(3)]
     fine, failed, full = fs.sync_files(files)
     assert fine is None
@@ -194,17 +186,16 @@ def test_what_the_kernel_does_not_take_is_synced_in_line_with_an_outcome_of_its_
         assert [outcome and outcome.errno for outcome in outcomes(begun)] == [None, None, errno.EINVAL, None]
 
 
-def test_a_failed_fsync_that_the_kernel_reports_later_is_an_error_with_its_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Failing:
-        descriptor = 0
+def test_a_failed_fsync_that_the_kernel_reports_later_is_an_error_with_its_path(tmp_path: Path) -> None:
+    class Failing(KernelSync):
+        def __init__(self) -> None:
+            self.descriptor = 0
 
         def collect(self) -> list[int | None]:
             return [0, errno.EIO]
 
-    monkeypatch.setattr(filesystem, "begin_in_kernel", lambda _descriptors: Failing())
     fs = PosixFileSystem()
+    fs.begin_in_kernel = lambda _descriptors: Failing()
     files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(2)]
     begun = fs.begin_sync(files)
     assert begun is not None

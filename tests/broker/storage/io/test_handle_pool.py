@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
 from seglog_broker.storage.io.handle_pool import EXCESS_MAX, HandlePool
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 
@@ -30,18 +30,25 @@ def test_a_second_lease_shares_the_open_file() -> None:
 
 
 @pytest.mark.parametrize("readahead", [True, False])
-def test_a_loop_asks_for_no_readahead_wherever_it_opens_a_file(
-    monkeypatch: pytest.MonkeyPatch, *, readahead: bool
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(
-        "seglog_broker.testing.forgetful._ForgetfulFile.no_readahead", lambda file: told.append(file.path)
-    )
-    pool = HandlePool(_disk(), 1, readahead=readahead)
+def test_a_loop_asks_for_no_readahead_wherever_it_opens_a_file(*, readahead: bool) -> None:
+    asked: list[str] = []
+
+    class Asked(File):
+        def no_readahead(self) -> None:
+            asked.append(self.path)
+
+        def close(self) -> None:
+            pass
+
+    class Disk(FileSystem):
+        def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+            return Asked(path, -1)
+
+    pool = HandlePool(Disk(), 1, readahead=readahead)
     for name in "aab":
         with pool.lease(f"/d/{name}"):
             pass
-    assert told == ([] if readahead else ["/d/a", "/d/b"])
+    assert asked == ([] if readahead else ["/d/a", "/d/b"])
 
 
 def test_a_pool_of_one_keeps_one_idle_file_open() -> None:

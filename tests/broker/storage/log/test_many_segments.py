@@ -1,16 +1,13 @@
 """The work of a start for each segment: none after a clean stop, constant after any other."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import DeletionRule
-from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import DIRECTORY, LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
 
@@ -26,19 +23,9 @@ def with_segments(count: int) -> LogOnDisk:
     return disk
 
 
-@contextmanager
-def segments_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Base offsets of the Segment objects that are created in the block."""
-    made: list[int] = []
-    init = Segment.__init__
-
-    def noted(self: Segment, fs: Any, handles: Any, directory: str, base_offset: int, **rest: Any) -> None:
-        made.append(base_offset)
-        init(self, fs, handles, directory, base_offset, **rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Segment, "__init__", noted)
-        yield made
+def made(log: PartitionLog) -> list[int]:
+    """Base offsets of the segments that have been made."""
+    return [segment.base_offset for segment in log.segments._made if segment is not None]
 
 
 def looks(disk: LogOnDisk) -> Counter[str]:
@@ -71,18 +58,17 @@ def test_a_start_after_a_clean_stop_touches_as_many_files_whatever_the_number_of
     assert few["list_directory"] == 1
 
 
-def test_a_start_after_a_clean_stop_makes_the_active_segment_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_after_a_clean_stop_makes_the_active_segment_and_no_other() -> None:
     disk = with_segments(200)
     disk.log.close()
-    with segments_made(monkeypatch) as made:
-        disk._open(clean=True, recovery_point=disk.log.log_end_offset)
-        assert made == [398]
-        found = disk.log.read(100, 1)
-        assert found is not None
-        found.release()
-        assert made == [398, 100]
-        disk.log.close()
-    assert made == [398, 100]
+    disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+    assert made(disk.log) == [398]
+    found = disk.log.read(100, 1)
+    assert found is not None
+    found.release()
+    assert made(disk.log) == [100, 398]
+    disk.log.close()
+    assert made(disk.log) == [100, 398]
 
 
 @pytest.mark.parametrize("below", [0, 10])
@@ -93,13 +79,12 @@ def test_a_start_after_a_crash_does_the_same_for_every_segment_it_reads(below: i
     assert len({counts["list_directory"] for counts in counted}) == 1
 
 
-def test_the_size_of_a_log_is_known_without_creating_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_log_is_known_without_creating_its_segments() -> None:
     disk = with_segments(50)
     disk.log.close()
-    with segments_made(monkeypatch) as made:
-        log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
-        assert log.size == 100 * 400
-        assert made == [98]
+    log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+    assert log.size == 100 * 400
+    assert made(log) == [98]
     looks(disk)
     assert log.size == 100 * 400
     assert not looks(disk), "it is known now"
@@ -107,20 +92,19 @@ def test_the_size_of_a_log_is_known_without_creating_its_segments(monkeypatch: p
     assert log.size == 101 * 400
 
 
-def test_retention_makes_the_segments_it_takes_and_the_first_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_makes_the_segments_it_takes_and_the_first_that_stays() -> None:
     disk = with_segments(50)
     disk.config = TopicConfig(segment_bytes=1024, retention_ms=-1, retention_bytes=47 * 800)
     disk.log.close()
-    with segments_made(monkeypatch) as made:
-        log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
-        taken = []
-        for segment, verdict in log.retention.judge_segments():
-            if verdict.rule is not DeletionRule.SIZE:
-                break
-            taken.append(segment.base_offset)
-        assert taken == [0, 2, 4]
-        assert sorted(made) == [0, 2, 4, 6, 98]
-        log.truncation.drop_oldest(3).set_aside()
+    log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+    taken = []
+    for segment, verdict in log.retention.judge_segments():
+        if verdict.rule is not DeletionRule.SIZE:
+            break
+        taken.append(segment.base_offset)
+    assert taken == [0, 2, 4]
+    assert made(log) == [0, 2, 4, 6, 98]
+    log.truncation.drop_oldest(3).set_aside()
     assert log.size == 47 * 800
     assert log.log_start_offset == 6
 
@@ -144,24 +128,21 @@ def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_closed_segments_that_lack_an_index_file_are_made_and_have_it_rebuilt(
-    suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_segments_that_lack_an_index_file_are_made_and_have_it_rebuilt(suffix: str) -> None:
     disk = with_segments(20)
     disk.log.close()
     disk.fs.unlink(f"{DIRECTORY}/{8:020d}{suffix}")
-    with segments_made(monkeypatch) as made:
-        disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+    disk._open(clean=True, recovery_point=disk.log.log_end_offset)
     assert disk.report.rebuilt_indexes == 1
-    assert sorted(made) == [8, 38]
+    assert made(disk.log) == [8, 38]
     verify(disk.fs, disk.log)
 
 
-def test_a_round_of_compaction_is_planned_without_making_the_segments_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_of_compaction_is_planned_without_making_the_segments_it_reads() -> None:
     disk = with_segments(20)
     log = disk.reopen()
     config, _ = load_config(None, "", {}, [])
-    with segments_made(monkeypatch) as made:
-        job = log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), config)
+    before = made(log)
+    job = log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), config)
     assert [source.base_offset for source in job.segments] == log.segments.bases[:-1]
-    assert made == []
+    assert made(log) == before

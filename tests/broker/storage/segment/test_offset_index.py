@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.segment import sparse_index
 from seglog_broker.storage.segment.offset_index import OffsetIndex
-from seglog_broker.storage.segment.sparse_index import IndexOrderError
+from seglog_broker.storage.segment.sparse_index import TAIL_BYTES_MAX, WRITE_BYTES, IndexOrderError
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX
 
@@ -28,6 +27,7 @@ class Indexes:
         self.handles = HandlePool(self.fs, handles_max)
         self.base = base
         self.bytes_max = bytes_max
+        self.write_bytes, self.tail_bytes_max = WRITE_BYTES, TAIL_BYTES_MAX
 
     def new(self) -> OffsetIndex:
         index = self._index(exists=False)
@@ -35,7 +35,9 @@ class Indexes:
         return index
 
     def _index(self, *, exists: bool) -> OffsetIndex:
-        return OffsetIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
+        index = OffsetIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
+        index.write_bytes, index.tail_bytes_max = self.write_bytes, self.tail_bytes_max
+        return index
 
     def reopened(self) -> OffsetIndex:
         self.handles.close()
@@ -227,7 +229,7 @@ def test_what_memory_holds_is_bounded() -> None:
     index = indexes.new()
     for number in range(3 * 8192):
         index.append(number, number)
-        assert len(index._tail) <= sparse_index.TAIL_BYTES_MAX
+        assert len(index._tail) <= TAIL_BYTES_MAX
     index.truncate_to(100)
     assert indexes.file == index.read()
     assert index.last == (99, 99)
@@ -265,10 +267,9 @@ def test_creating_drops_what_a_failed_attempt_left() -> None:
     assert index.count == 0
 
 
-def test_a_write_that_fails_loses_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_index, "WRITE_BYTES", 16)
-    monkeypatch.setattr(sparse_index, "TAIL_BYTES_MAX", 64)
+def test_a_write_that_fails_loses_no_entry() -> None:
     indexes = Indexes()
+    indexes.write_bytes, indexes.tail_bytes_max = 16, 64
     index = indexes.new()
     indexes.fs.inject(Fault("pwritev", ".index", short=5))
     indexes.fs.inject(Fault("pwritev", ".index", error=errno.ENOSPC, nth=2, sticky=True))
@@ -289,31 +290,30 @@ def test_a_write_that_fails_loses_no_entry(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("handles_max", [1, 512])
 @given(data=st.data())
 def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_index, "WRITE_BYTES", data.draw(st.sampled_from([8, 24, 40])))
-        patch.setattr(sparse_index, "TAIL_BYTES_MAX", data.draw(st.sampled_from([40, 80])))
-        base = data.draw(st.sampled_from([0, 1000, 2**40]))
-        indexes = Indexes(base, handles_max=handles_max)
-        index = indexes.new()
-        model: list[int] = []
-        for _ in range(data.draw(st.integers(0, 60))):
-            action = data.draw(st.sampled_from(["append"] * 8 + ["truncate", "reopen", "trim"]))
-            if action == "append":
-                offset = (model[-1] if model else base - 1) + data.draw(st.integers(1, 3))
-                index.append(offset, (offset - base) * 7)
-                model.append(offset)
-            elif action == "truncate":
-                offset = base + data.draw(st.integers(0, 150))
-                index.truncate_to(offset)
-                del model[bisect_left(model, offset) :]
-            else:
-                index.trim()
-                if action == "reopen":
-                    index = indexes.reopened()
-            target = base + data.draw(st.integers(0, 150))
-            at = bisect_right(model, target) - 1
-            assert index.lookup(target) == ((model[at], (model[at] - base) * 7) if at >= 0 else (base, 0))
-            assert index.count == len(model)
-            assert (index.last.offset if index.last else None) == (model[-1] if model else None)
-        index.trim()
-        assert len(indexes.file) == 8 * len(model)
+    base = data.draw(st.sampled_from([0, 1000, 2**40]))
+    indexes = Indexes(base, handles_max=handles_max)
+    indexes.write_bytes = data.draw(st.sampled_from([8, 24, 40]))
+    indexes.tail_bytes_max = data.draw(st.sampled_from([40, 80]))
+    index = indexes.new()
+    model: list[int] = []
+    for _ in range(data.draw(st.integers(0, 60))):
+        action = data.draw(st.sampled_from(["append"] * 8 + ["truncate", "reopen", "trim"]))
+        if action == "append":
+            offset = (model[-1] if model else base - 1) + data.draw(st.integers(1, 3))
+            index.append(offset, (offset - base) * 7)
+            model.append(offset)
+        elif action == "truncate":
+            offset = base + data.draw(st.integers(0, 150))
+            index.truncate_to(offset)
+            del model[bisect_left(model, offset) :]
+        else:
+            index.trim()
+            if action == "reopen":
+                index = indexes.reopened()
+        target = base + data.draw(st.integers(0, 150))
+        at = bisect_right(model, target) - 1
+        assert index.lookup(target) == ((model[at], (model[at] - base) * 7) if at >= 0 else (base, 0))
+        assert index.count == len(model)
+        assert (index.last.offset if index.last else None) == (model[-1] if model else None)
+    index.trim()
+    assert len(indexes.file) == 8 * len(model)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.offset_index import OffsetIndex
-from seglog_broker.storage.segment.segment_log import LogSlice, SegmentLog
+from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, StorageError
@@ -91,21 +90,24 @@ def near_and_plain(log: PartitionLog, offset: int) -> tuple[tuple[int, int] | No
     return near, place(log.read(offset, 1))
 
 
-def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file() -> None:
     disk = LogOnDisk(TopicConfig(index_interval_bytes=100))
+    assert isinstance(disk.fs, ForgetfulFileSystem)
     for number in range(50):
         disk.append(b"%d" % number)
-    monkeypatch.setattr(OffsetIndex, "search", None)
+    disk.log.active.offset_index.truncate_to(0)  # with it, a look-up would begin at the first batch
+    disk.fs.reads.clear()
     found = disk.log.read(45, 1 << 20)
     assert found is not None
     assert found.start_offset == 45
     assert found.position + found.size == disk.log.active.size
     found.release()
-    monkeypatch.setattr(SegmentLog, "batches", None)
-    monkeypatch.setattr(SegmentLog, "header_at", None)
+    assert all(read.position >= found.position for read in disk.fs.reads)
+    disk.fs.reads.clear()
     again = disk.log.read(45, 1 << 20)
     assert again is not None
     assert (again.position, again.size) == (found.position, found.size)
+    assert disk.fs.reads == []
     again.release()
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.segment import sparse_index
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.storage.segment.sparse_index import IndexOrderError
+from seglog_broker.storage.segment.sparse_index import TAIL_BYTES_MAX, WRITE_BYTES, IndexOrderError
 from seglog_broker.storage.segment.time_index import TimeIndex
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -30,6 +29,7 @@ class Indexes:
         self.handles = HandlePool(self.fs, handles_max)
         self.base = base
         self.bytes_max = bytes_max
+        self.write_bytes, self.tail_bytes_max = WRITE_BYTES, TAIL_BYTES_MAX
 
     def new(self) -> TimeIndex:
         index = self._index(exists=False)
@@ -37,7 +37,9 @@ class Indexes:
         return index
 
     def _index(self, *, exists: bool) -> TimeIndex:
-        return TimeIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
+        index = TimeIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
+        index.write_bytes, index.tail_bytes_max = self.write_bytes, self.tail_bytes_max
+        return index
 
     def reopened(self) -> TimeIndex:
         self.handles.close()
@@ -189,35 +191,34 @@ def test_an_odd_length_fails_the_check() -> None:
 @pytest.mark.parametrize("handles_max", [1, 512])
 @given(data=st.data())
 def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_index, "WRITE_BYTES", data.draw(st.sampled_from([12, 36])))
-        patch.setattr(sparse_index, "TAIL_BYTES_MAX", data.draw(st.sampled_from([36, 84])))
-        indexes = Indexes(500, handles_max=handles_max)
-        index = indexes.new()
-        model: list[tuple[int, int]] = []
-        for _ in range(data.draw(st.integers(0, 60))):
-            action = data.draw(st.sampled_from(["offer"] * 8 + ["truncate", "drop", "reopen"]))
-            if action == "offer":
-                timestamp, offset = model[-1] if model else (-1, 500)
-                timestamp, offset = timestamp + data.draw(st.integers(0, 3)), offset + data.draw(st.integers(0, 2))
-                index.offer(timestamp, offset)
-                if timestamp > (model[-1][0] if model else -1):
-                    model.append((timestamp, offset))
-            elif action == "truncate":
-                cut = 500 + data.draw(st.integers(0, 80))
-                index.truncate_to(cut)
-                model = [entry for entry in model if entry[1] < cut]
-            elif action == "drop" and model:
-                index.drop_last()
-                model.pop()
-            elif action == "reopen":
-                index.trim()
-                index = indexes.reopened()
-            target = data.draw(st.integers(-1, 150))
-            at = bisect_right([entry[0] for entry in model], target) - 1
-            assert index.lookup(target) == (model[at] if at >= 0 else (-1, 500))
-            assert index.last == (model[-1] if model else (-1, 500))
-            assert index.count == len(model)
+    indexes = Indexes(500, handles_max=handles_max)
+    indexes.write_bytes = data.draw(st.sampled_from([12, 36]))
+    indexes.tail_bytes_max = data.draw(st.sampled_from([36, 84]))
+    index = indexes.new()
+    model: list[tuple[int, int]] = []
+    for _ in range(data.draw(st.integers(0, 60))):
+        action = data.draw(st.sampled_from(["offer"] * 8 + ["truncate", "drop", "reopen"]))
+        if action == "offer":
+            timestamp, offset = model[-1] if model else (-1, 500)
+            timestamp, offset = timestamp + data.draw(st.integers(0, 3)), offset + data.draw(st.integers(0, 2))
+            index.offer(timestamp, offset)
+            if timestamp > (model[-1][0] if model else -1):
+                model.append((timestamp, offset))
+        elif action == "truncate":
+            cut = 500 + data.draw(st.integers(0, 80))
+            index.truncate_to(cut)
+            model = [entry for entry in model if entry[1] < cut]
+        elif action == "drop" and model:
+            index.drop_last()
+            model.pop()
+        elif action == "reopen":
+            index.trim()
+            index = indexes.reopened()
+        target = data.draw(st.integers(-1, 150))
+        at = bisect_right([entry[0] for entry in model], target) - 1
+        assert index.lookup(target) == (model[at] if at >= 0 else (-1, 500))
+        assert index.last == (model[-1] if model else (-1, 500))
+        assert index.count == len(model)
 
 
 def test_real_appends_give_kafkas_own_index_bytes() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from seglog_broker.api.broker import Broker
+from seglog_broker.api.broker import IN_LINE_BYTES, Broker
 from seglog_broker.config import load_config
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, SyncRequest
@@ -22,9 +22,9 @@ MINUTE_MS = 60_000
 RETENTION_MS = 10_080 * MINUTE_MS
 
 
-def open_broker(fs: ForgetfulFileSystem, clock: ManualClock, *flags: str) -> Broker:
+def open_broker(fs: ForgetfulFileSystem, clock: ManualClock, *flags: str, in_line_bytes: int = IN_LINE_BYTES) -> Broker:
     config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return Broker.open(config, fs, clock, InlineOffload())
+    return Broker.open(config, fs, clock, InlineOffload(), in_line_bytes=in_line_bytes)
 
 
 @asynccontextmanager
