@@ -20,61 +20,69 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """The kind of a finding. The names are for programs and do not change."""
+    """The kind of a finding, with its usual severity. The names are for programs and do not change."""
+
+    severity: Severity
+
+    def __new__(cls, name: str, severity: Severity) -> Self:
+        """A code of this name; findings have another severity only where one is given."""
+        code = str.__new__(cls, name)
+        code._value_, code.severity = name, severity
+        return code
 
     # The log itself
-    BATCH_DAMAGED = "batch-damaged"
-    TAIL_DAMAGED = "tail-damaged"
-    TORN_TAIL = "torn-tail"
-    DAMAGE_KNOWN = "damage-known"
-    OFFSETS_MISSING = "offsets-missing"
-    FIRST_SEGMENT_GONE = "first-segment-gone"
-    SEGMENTS_GONE = "segments-gone"
-    LOG_TOO_SHORT = "log-too-short"
-    CHECKSUM_MISMATCH = "checksum-mismatch"
-    RECORDS_UNREADABLE = "records-unreadable"
-    EPOCH_WRONG = "epoch-wrong"
-    READ_ONLY = "read-only"
-    UNREADABLE = "unreadable"
+    BATCH_DAMAGED = "batch-damaged", Severity.DAMAGE
+    TAIL_DAMAGED = "tail-damaged", Severity.DAMAGE
+    TORN_TAIL = "torn-tail", Severity.NOTE
+    DAMAGE_KNOWN = "damage-known", Severity.NOTE
+    OFFSETS_MISSING = "offsets-missing", Severity.DAMAGE
+    FIRST_SEGMENT_GONE = "first-segment-gone", Severity.DAMAGE
+    SEGMENTS_GONE = "segments-gone", Severity.DAMAGE
+    LOG_TOO_SHORT = "log-too-short", Severity.DAMAGE
+    CHECKSUM_MISMATCH = "checksum-mismatch", Severity.DAMAGE
+    RECORDS_UNREADABLE = "records-unreadable", Severity.DAMAGE
+    EPOCH_WRONG = "epoch-wrong", Severity.DAMAGE
+    READ_ONLY = "read-only", Severity.DAMAGE
+    UNREADABLE = "unreadable", Severity.DAMAGE
     # Files derived from the log
-    INDEX_WRONG = "index-wrong"
-    INDEX_MISSING = "index-missing"
-    INDEX_SPACING = "index-spacing"
-    INDEX_PADDING = "index-padding"
-    CHECKSUM_FILE_WRONG = "checksum-file-wrong"
-    CHECKSUM_OUTDATED = "checksum-outdated"
-    SNAPSHOT_WRONG = "snapshot-wrong"
-    TXN_INDEX_WRONG = "txn-index-wrong"
-    EPOCHS_MALFORMED = "epochs-malformed"
-    EPOCHS_WRONG = "epochs-wrong"
-    EPOCHS_EMPTY = "epochs-empty"
-    STATE_MALFORMED = "state-malformed"
-    RANGE_UNTRUE = "range-untrue"
-    CHECKPOINT_MALFORMED = "checkpoint-malformed"
-    CHECKPOINT_WRONG = "checkpoint-wrong"
-    CHECKPOINT_BEYOND_END = "checkpoint-beyond-end"
-    LOG_START_WRONG = "log-start-wrong"
-    LOG_START_BEYOND_END = "log-start-beyond-end"
+    INDEX_WRONG = "index-wrong", Severity.DERIVED
+    INDEX_MISSING = "index-missing", Severity.DERIVED
+    INDEX_SPACING = "index-spacing", Severity.NOTE
+    INDEX_PADDING = "index-padding", Severity.NOTE
+    CHECKSUM_FILE_WRONG = "checksum-file-wrong", Severity.DERIVED
+    CHECKSUM_OUTDATED = "checksum-outdated", Severity.NOTE
+    SNAPSHOT_WRONG = "snapshot-wrong", Severity.DERIVED
+    TXN_INDEX_WRONG = "txn-index-wrong", Severity.DERIVED
+    EPOCHS_MALFORMED = "epochs-malformed", Severity.DERIVED
+    EPOCHS_WRONG = "epochs-wrong", Severity.DERIVED
+    EPOCHS_EMPTY = "epochs-empty", Severity.NOTE
+    STATE_MALFORMED = "state-malformed", Severity.DERIVED
+    RANGE_UNTRUE = "range-untrue", Severity.DERIVED
+    CHECKPOINT_MALFORMED = "checkpoint-malformed", Severity.DERIVED
+    CHECKPOINT_WRONG = "checkpoint-wrong", Severity.DERIVED
+    CHECKPOINT_BEYOND_END = "checkpoint-beyond-end", Severity.NOTE
+    LOG_START_WRONG = "log-start-wrong", Severity.DERIVED
+    LOG_START_BEYOND_END = "log-start-beyond-end", Severity.NOTE
     # Files of the log directory, and which files belong together
-    REGISTRY_MALFORMED = "registry-malformed"
-    REGISTRY_MISSING = "registry-missing"
-    IDENTITY_WRONG = "identity-wrong"
-    IDENTITY_MISSING = "identity-missing"
-    FORMAT_WRONG = "format-wrong"
-    PRODUCER_IDS_MALFORMED = "producer-ids-malformed"
-    CLOCK_MALFORMED = "clock-malformed"
-    TOPIC_ID_WRONG = "topic-id-wrong"
-    TOPIC_ID_MISSING = "topic-id-missing"
-    METADATA_WRONG = "metadata-wrong"
-    KAFKA_WAS_HERE = "kafka-was-here"
-    PARTITION_GONE = "partition-gone"
-    PARTITION_NOT_MADE = "partition-not-made"
-    PARTITION_UNKNOWN = "partition-unknown"
-    PARTITION_ASIDE = "partition-aside"
-    FOREIGN_DIRECTORY = "foreign-directory"
-    LEFT_OVER = "left-over"
-    SET_ASIDE = "set-aside"
-    UNKNOWN_FILE = "unknown-file"
+    REGISTRY_MALFORMED = "registry-malformed", Severity.DAMAGE
+    REGISTRY_MISSING = "registry-missing", Severity.DAMAGE
+    IDENTITY_WRONG = "identity-wrong", Severity.DAMAGE
+    IDENTITY_MISSING = "identity-missing", Severity.DAMAGE
+    FORMAT_WRONG = "format-wrong", Severity.DERIVED
+    PRODUCER_IDS_MALFORMED = "producer-ids-malformed", Severity.DAMAGE
+    CLOCK_MALFORMED = "clock-malformed", Severity.DERIVED
+    TOPIC_ID_WRONG = "topic-id-wrong", Severity.DAMAGE
+    TOPIC_ID_MISSING = "topic-id-missing", Severity.DERIVED
+    METADATA_WRONG = "metadata-wrong", Severity.DERIVED
+    KAFKA_WAS_HERE = "kafka-was-here", Severity.NOTE
+    PARTITION_GONE = "partition-gone", Severity.DAMAGE
+    PARTITION_NOT_MADE = "partition-not-made", Severity.NOTE
+    PARTITION_UNKNOWN = "partition-unknown", Severity.NOTE
+    PARTITION_ASIDE = "partition-aside", Severity.NOTE
+    FOREIGN_DIRECTORY = "foreign-directory", Severity.DAMAGE
+    LEFT_OVER = "left-over", Severity.NOTE
+    SET_ASIDE = "set-aside", Severity.NOTE
+    UNKNOWN_FILE = "unknown-file", Severity.NOTE
 
 
 _RESTORE: Final = "restore the partition from a backup if you have one"
@@ -154,19 +162,6 @@ class Finding(Fact):
     end_position: int | None = None
     start_offset: int | None = None
     end_offset: int | None = None
-
-    @classmethod
-    def at(
-        cls,
-        severity: Severity,
-        code: Code,
-        path: str,
-        what: str,
-        positions: tuple[int, int] | None = None,
-        offsets: tuple[int, int] | None = None,
-    ) -> Self:
-        """A finding with its bytes and offsets as pairs, the ends exclusive; None where it has none."""
-        return cls(severity, code, path, what, *(positions or (None, None)), *(offsets or (None, None)))
 
     @property
     def remedy(self) -> str:

@@ -172,7 +172,7 @@ class _DirectoryCheck:
                 # First, because a repair writes a file of this name.
                 yield from self._report_left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
             else:
-                yield self._note(Code.UNKNOWN_FILE, name, "is not a file of seglog or Kafka")
+                yield self._finding(Code.UNKNOWN_FILE, name, "is not a file of seglog or Kafka")
         yield from self._check_identity(names, directories)
         yield from self._check_registry(names, directories)
         marker = filenames.CLEAN_SHUTDOWN_FILE
@@ -193,13 +193,13 @@ class _DirectoryCheck:
         if name in names:
             version = decode_properties(read_file(self._fs, self._path_of(name))).get("version", "0")
             if version not in {"0", "1"}:
-                yield self._finding(Severity.DAMAGE, Code.IDENTITY_WRONG, name, f"has version {version!r}")
+                yield self._finding(Code.IDENTITY_WRONG, name, f"has version {version!r}")
         elif directories or filenames.REGISTRY_FILE in names:
-            yield self._finding(Severity.DAMAGE, Code.IDENTITY_MISSING, name, "is not there, and data is")
+            yield self._finding(Code.IDENTITY_MISSING, name, "is not there, and data is")
 
         name = filenames.FORMAT_FILE
         if name in names and read_file(self._fs, self._path_of(name)) != FORMAT_CONTENT:
-            finding = self._finding(Severity.DERIVED, Code.FORMAT_WRONG, name, "is not written as seglog writes it")
+            finding = self._finding(Code.FORMAT_WRONG, name, "is not written as seglog writes it")
             yield finding
             if self._options.repair:
                 yield self._write(name, FORMAT_CONTENT, f"has format {FORMAT_VERSION}", finding)
@@ -208,13 +208,13 @@ class _DirectoryCheck:
             try:
                 ProducerIds(self._fs, self._path_of(name), highest_seen=NO_PRODUCER_ID)
             except LogDirectoryError as error:
-                yield self._finding(Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED, name, error.message)
+                yield self._finding(Code.PRODUCER_IDS_MALFORMED, name, error.message)
         name = filenames.CLOCK_FILE
         if name in names:
             try:
                 decode_trusted_time(read_file(self._fs, self._path_of(name)))
             except MalformedJsonError as error:
-                finding = self._finding(Severity.DERIVED, Code.CLOCK_MALFORMED, name, str(error))
+                finding = self._finding(Code.CLOCK_MALFORMED, name, str(error))
                 yield finding
                 if self._options.repair:
                     copied = keep_copy(self._fs, self._path_of(name))
@@ -227,7 +227,7 @@ class _DirectoryCheck:
             try:
                 registry.load()
             except LogDirectoryError as error:
-                yield self._finding(Severity.DAMAGE, Code.REGISTRY_MALFORMED, name, error.message)
+                yield self._finding(Code.REGISTRY_MALFORMED, name, error.message)
                 return
             self._is_registered = True
             self._deleted_by_name = registry.remove_deleted(directories)
@@ -235,16 +235,16 @@ class _DirectoryCheck:
             signs = signs_of_kafka(self._fs, self._path, names, registry)
             if signs:
                 self._is_from_kafka = True
-                yield self._note(Code.KAFKA_WAS_HERE, "", f"was used by Kafka after seglog: {'; '.join(signs)}")
+                yield self._finding(Code.KAFKA_WAS_HERE, "", f"was used by Kafka after seglog: {'; '.join(signs)}")
 
     def _check_without_registry(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         """Check partitions without a topic registry: Kafka wrote the directory, or the registry was lost."""
         name = filenames.REGISTRY_FILE
         if filenames.FORMAT_FILE in names:
             what = "is missing, and seglog wrote this directory: the topics' configuration is lost"
-            yield self._finding(Severity.DAMAGE, Code.REGISTRY_MISSING, name, what)
+            yield self._finding(Code.REGISTRY_MISSING, name, what)
         else:
-            yield self._note(Code.REGISTRY_MISSING, name, "is not there: Kafka wrote this directory")
+            yield self._finding(Code.REGISTRY_MISSING, name, "is not there: Kafka wrote this directory", Severity.NOTE)
         parsed = {}
         for name in directories:
             with contextlib.suppress(ValueError):
@@ -255,7 +255,7 @@ class _DirectoryCheck:
         for key in missing_partitions(ids, expected_partitions(self._fs, self._path), parsed.values()):
             what = "is not there, and Kafka had such a partition: a start refuses the directory"
             name = filenames.partition_directory_name(*key)
-            yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, what)
+            yield self._finding(Code.PARTITION_GONE, name, what)
 
     def _check_offset_checkpoints(self, names: Sequence[str]) -> Iterator[Report]:
         for name in OFFSET_CHECKPOINTS:
@@ -271,7 +271,7 @@ class _DirectoryCheck:
             except checkpoints.MalformedCheckpointError as error:
                 problem = str(error)
             if problem:
-                finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_MALFORMED, name, problem)
+                finding = self._finding(Code.CHECKPOINT_MALFORMED, name, problem)
                 yield finding
                 if self._options.repair:
                     repaired += f"; {keep_copy(self._fs, self._path_of(name))}"
@@ -286,20 +286,22 @@ class _DirectoryCheck:
         except ValueError as error:
             topic, partition, marker, problem = "", 0, "", str(error)
         if problem is not None:
-            yield self._finding(Severity.DAMAGE, Code.FOREIGN_DIRECTORY, name, f"is not a partition: {problem}")
+            yield self._finding(Code.FOREIGN_DIRECTORY, name, f"is not a partition: {problem}")
         elif name in self._deleted_by_name:
             what = f"is of topic {topic}, deleted although {filenames.REGISTRY_FILE} still has it: a start removes it"
-            yield self._note(Code.LEFT_OVER, name, what)
+            yield self._finding(Code.LEFT_OVER, name, what)
         elif marker == filenames.DELETE_MARKER or (not marker and self._is_of_deleted_topic(name)):
             yield from self._report_left_over(name, "is of a deleted topic, a start removes it")
         elif marker:
             self._set_aside.add((topic, partition))
-            yield self._note(Code.PARTITION_ASIDE, name, f"is set aside as {marker}")
+            yield self._finding(Code.PARTITION_ASIDE, name, f"is set aside as {marker}")
         else:
             self._partitions[name] = (topic, partition)
             if self._is_registered and not self._is_known((topic, partition)):
                 origin = "; Kafka made it, and a start takes it over" if self._is_from_kafka else ""
-                yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{origin}")
+                yield self._finding(
+                    Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{origin}"
+                )
 
     def _is_of_deleted_topic(self, name: str) -> bool:
         """Whether the directory belongs to a deleted topic, and a crash kept the broker from removing it."""
@@ -324,17 +326,17 @@ class _DirectoryCheck:
         name = filenames.partition_directory_name(*key)
         point = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT].get(key, 0)
         if self._is_being_made(key):
-            yield self._note(Code.PARTITION_NOT_MADE, name, "is not there yet")
+            yield self._finding(Code.PARTITION_NOT_MADE, name, "is not there yet")
         elif self._is_from_kafka and key in self._set_aside:
-            yield self._note(Code.PARTITION_NOT_MADE, name, "is set aside by Kafka: a start gives it its name again")
+            yield self._finding(Code.PARTITION_NOT_MADE, name, "is set aside by Kafka: a start gives it its name again")
         elif self._is_from_kafka and not any(topic == key[0] for topic, _ in self._partitions.values()):
-            yield self._note(Code.PARTITION_NOT_MADE, name, "is not there: Kafka has deleted the topic")
+            yield self._finding(Code.PARTITION_NOT_MADE, name, "is not there: Kafka has deleted the topic")
         else:
             had = f", and had records up to offset {point - 1}" if point else ", and had been made"
-            yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, f"is not there{had}")
+            yield self._finding(Code.PARTITION_GONE, name, f"is not there{had}")
 
     def _report_left_over(self, name: str, what: str) -> Iterator[Report]:
-        finding = self._note(Code.LEFT_OVER, name, what)
+        finding = self._finding(Code.LEFT_OVER, name, what)
         yield finding
         if self._options.repair:
             yield from self._remove(name, finding, "removed")
@@ -410,7 +412,7 @@ class _DirectoryCheck:
             if offset > counts.end_offset:
                 partition = filenames.partition_directory_name(*key)
                 what = f"has offset {offset} for {partition}, whose log ends at {counts.end_offset}"
-                yield self._note(Code.CHECKPOINT_BEYOND_END, name, what)
+                yield self._finding(Code.CHECKPOINT_BEYOND_END, name, what)
 
     def _compare_checkpoints_with_stop(self, key: Key, stopped: StoppedAt) -> Iterator[Report]:
         """Findings about checkpoints that differ from the clean stop: two have the log end, one the log start."""
@@ -428,7 +430,7 @@ class _DirectoryCheck:
             if max(stored, default) == offset:
                 continue
             what = f"has offset {stored} for {partition}, where the last stop had {offset}"
-            finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_WRONG, name, what)
+            finding = self._finding(Code.CHECKPOINT_WRONG, name, what)
             yield finding
             if self._options.repair:
                 yield self._set_offset(name, key, offset, finding=finding)
@@ -487,13 +489,10 @@ class _DirectoryCheck:
 
     # --- Counting -----------------------------------------------------------------------------------------------------
 
-    def _finding(self, severity: Severity, code: Code, name: str, what: str) -> Finding:
-        finding = self._count_finding(Finding(severity, code, self._path_of(name), what))
+    def _finding(self, code: Code, name: str, what: str, severity: Severity | None = None) -> Finding:
+        finding = self._count_finding(Finding(severity or code.severity, code, self._path_of(name), what))
         self._unrepaired.append(finding)
         return finding
-
-    def _note(self, code: Code, name: str, what: str) -> Finding:
-        return self._finding(Severity.NOTE, code, name, what)
 
     def _count_finding(self, finding: Finding) -> Finding:
         self._totals.findings[finding.severity] += 1

@@ -139,13 +139,6 @@ def interval_of(offsets: bytes) -> int | None:
 # --- What the files have ----------------------------------------------------------------------------------------------
 
 
-class FoundIndexes(NamedTuple):
-    """The contents of both files, None for one that is missing."""
-
-    offsets: bytes | None
-    times: bytes | None
-
-
 class _Kind(NamedTuple):
     """One of the two index files, and what it should be."""
 
@@ -176,12 +169,13 @@ class IndexCheck:
         self._base_offset = base_offset
         self._context = context
         self._is_live = is_live
-        self._found = FoundIndexes(self._read(names.OFFSET_INDEX_SUFFIX), self._read(names.TIME_INDEX_SUFFIX))
+        offsets, times = self._read(names.OFFSET_INDEX_SUFFIX), self._read(names.TIME_INDEX_SUFFIX)
+        self._found = (offsets, times)  # None for a missing file
         self._stripped = (
-            _without_padding(self._found.offsets or b"", names.OFFSET_ENTRY.size),
-            _without_padding(self._found.times or b"", names.TIME_ENTRY.size),
+            _without_padding(offsets or b"", names.OFFSET_ENTRY.size),
+            _without_padding(times or b"", names.TIME_ENTRY.size),
         )
-        times = self._stripped[1] if is_live else self._found.times or b""
+        times = self._stripped[1] if is_live else times or b""
         self._true_times = TrueTimes(times if context.is_adopted else b"", base_offset)
         bytes_max = context.index_bytes_max
         self._models = [ExpectedIndexes(base_offset, each, bytes_max) for each in self._intervals()]
@@ -205,8 +199,7 @@ class IndexCheck:
     def _intervals(self) -> list[int]:
         """Values of ``index.interval.bytes`` that these files may have been written with, the configured one first."""
         configured = self._context.index_interval
-        offsets = self._found.offsets
-        if offsets == b"":
+        if self._found[0] == b"":
             return [configured, names.OFFSET_MAX]  # one that is larger than the segment gives no entries
         other = interval_of(self._stripped[0])
         return [configured] if other in {None, configured} else [configured, other or 0]
@@ -270,8 +263,7 @@ class IndexCheck:
     def _judge(self, kind: _Kind, log_size: int, *, is_interval_known: bool) -> Finding | None:
         path = self._path(kind.suffix)
         if kind.found is None:
-            is_normal = self._is_live or not log_size
-            severity = Severity.NOTE if is_normal else Severity.DERIVED
+            severity = Severity.NOTE if self._is_live or not log_size else Severity.DERIVED
             return Finding(severity, Code.INDEX_MISSING, path, "is not there")
         padding = len(kind.found) - len(kind.entries)
         if self._is_right(kind):

@@ -17,10 +17,11 @@ from seglog_broker.inspect.findings import Code, PartitionCounts, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes, InvalidBytes, LogWalk
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
-from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_start import believed_start
+from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
     SegmentChecksum,
@@ -53,7 +54,7 @@ def check_partition(
         check.run()
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
-        check.out.add(Severity.DAMAGE, Code.UNREADABLE, error.filename or path, what)
+        check.out.add(Code.UNREADABLE, error.filename or path, what)
         check.out.plan = RepairPlan()  # the check is incomplete, so nothing may be repaired
     return check.out
 
@@ -89,21 +90,14 @@ class _PartitionCheck:
     def run(self) -> None:
         """Check everything; the result is in ``out``. Raises OSError."""
         self._names = self._fs.list_directory(self._path)
-        self._bases = [
-            base
-            for name in self._names
-            if (parsed := names.parse_segment_file_name(name)) is not None and parsed[1] == names.LOG_SUFFIX
-            for base in [parsed[0]]
-        ]
+        self._bases = [base for name in self._names if (base := log_base(name)) is not None]
         small = SmallFiles(self._fs, self._path, self._names, self._bases, self._context, self.out)
         small.check_state()
         if self._bases:
             small.check_log_start(self._believed_start())
             self._walk = LogWalk(self._fs, self._path, self._verifier(small.recorded))
         elif PARTITION_METADATA_FILE in self._names or not self._context.is_being_made:
-            self.out.add(
-                Severity.DAMAGE, Code.SEGMENTS_GONE, self._path, "has no .log file, and every partition has one"
-            )
+            self.out.add(Code.SEGMENTS_GONE, self._path, "has no .log file, and every partition has one")
         self._transactions = TransactionCheck(self._fs, self._path, self._bases)
         for number, base in enumerate(self._bases):
             self._check_segment(base, self._bases[number + 1] if number + 1 < len(self._bases) else None)
@@ -134,7 +128,7 @@ class _PartitionCheck:
             what = (
                 f"has offset {claimed} for {partition}, but nothing says that the records from {begins} on were deleted"
             )
-            self.out.add(Severity.DERIVED, Code.LOG_START_WRONG, path, what)
+            self.out.add(Code.LOG_START_WRONG, path, what)
             self.out.plan.lower_log_start = believed.offset
         self._context = replace(self._context, log_start=believed.offset)
         return believed.offset
@@ -199,28 +193,21 @@ class _PartitionCheck:
             yield from self._walk.segment(base, following)
             return
         path = self._path_of(base, names.LOG_SUFFIX)
-        file = self._fs.open(path)
-        try:
+        with closing(self._fs.open(path)) as file:
             for found in self._walk.segment(base, following):
-                if isinstance(found, InvalidBytes):
-                    yield found
-                    continue
-                header = found.header
-                try:
-                    for _ in iter_records(header, file.pread(header.size, found.position)):
-                        pass
-                except CorruptRecordError as error:
-                    self.out.add(
-                        Severity.DAMAGE,
-                        Code.RECORDS_UNREADABLE,
-                        path,
-                        f"the records of a batch with a valid checksum cannot be read: {error.message}",
-                        (found.position, found.end),
-                        (header.base_offset, header.next_offset),
-                    )
+                if isinstance(found, LocatedBatch):
+                    self._read_records(file, path, found)
                 yield found
-        finally:
-            file.close()
+
+    def _read_records(self, file: File, path: str, found: LocatedBatch) -> None:
+        header = found.header
+        try:
+            for _ in iter_records(header, file.pread(header.size, found.position)):
+                pass
+        except CorruptRecordError as error:
+            what = f"the records of a batch with a valid checksum cannot be read: {error.message}"
+            offsets = (header.base_offset, header.next_offset)
+            self.out.add(Code.RECORDS_UNREADABLE, path, what, (found.position, found.end), offsets)
 
     def _checksum_of(self, base: int) -> _Checksums | None:
         if names.segment_file_name(base, names.CHECKSUM_SUFFIX) not in self._names:
@@ -233,7 +220,7 @@ class _PartitionCheck:
             return _Checksums(stored, is_malformed=False, measured=measured)
         except MalformedChecksumError as error:
             path = checksum_path(self._path, base)
-            self.out.add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, f"cannot be understood: {error}")
+            self.out.add(Code.CHECKSUM_FILE_WRONG, path, f"cannot be understood: {error}")
             return _Checksums(None, is_malformed=True, measured=measured)
 
     def _is_outdated(self, base: int, stored: SegmentChecksum, size: int) -> bool:
@@ -242,7 +229,7 @@ class _PartitionCheck:
         if not context.is_from_kafka or not is_checksum_stale(stored, base, size, context.compacted_before):
             return False
         what = "is older than its segment, which Kafka has replaced or shortened"
-        self.out.add(Severity.NOTE, Code.CHECKSUM_OUTDATED, checksum_path(self._path, base), what)
+        self.out.add(Code.CHECKSUM_OUTDATED, checksum_path(self._path, base), what)
         return True
 
     # --- Damage and holes ---------------------------------------------------------------------------------------------
@@ -269,11 +256,11 @@ class _PartitionCheck:
             path = self._path_of(hole.segment, names.LOG_SUFFIX)
             what = f"offsets {_span(offsets)} are in no batch"
             if any(r.reason == "missing" and _covers(r, hole) for r in recorded):
-                self.out.add(Severity.NOTE, Code.DAMAGE_KNOWN, path, what, None, offsets)
+                self.out.add(Code.DAMAGE_KNOWN, path, what, None, offsets)
             else:
                 if self._context.is_adopted:
                     what += f"; if Kafka compacted them away, {CLEANER_CHECKPOINT} does not say so"
-                self.out.add(Severity.DAMAGE, Code.OFFSETS_MISSING, path, what, None, offsets)
+                self.out.add(Code.OFFSETS_MISSING, path, what, None, offsets)
                 self._record_damage(hole)
 
     def _damaged_ends(self) -> list[DamagedBytes]:
@@ -297,18 +284,18 @@ class _PartitionCheck:
             else:
                 at = (lost.position, lost.end_position)
                 path = self._path_of(lost.segment, names.LOG_SUFFIX)
-                self.out.add(Severity.NOTE, Code.TORN_TAIL, path, f"{damaged.why}; no valid batch follows", at)
+                self.out.add(Code.TORN_TAIL, path, f"{damaged.why}; no valid batch follows", at)
         has_tail = any(lost.segment == self._bases[-1] for lost, _ in self._damaged_ends())
         held_end = max(context.recovery_point, self._held_end)
         if end < held_end and not has_tail:
             what = f"the log ends at offset {end}, but everything below {held_end} had been flushed to the disk"
-            self.out.add(Severity.DAMAGE, Code.LOG_TOO_SHORT, self._path, what, None, (end, held_end))
+            self.out.add(Code.LOG_TOO_SHORT, self._path, what, None, (end, held_end))
             self.out.plan.lower_recovery_point = end
             if self.out.state.held_end > end:
                 self.out.state.held_end, self.out.plan.saves_state = end, True
         if end < context.log_start:
             what = f"the log ends at offset {end}, below its log start offset {context.log_start}: all of it is deleted"
-            self.out.add(Severity.NOTE, Code.LOG_START_BEYOND_END, self._path, what, None, (end, context.log_start))
+            self.out.add(Code.LOG_START_BEYOND_END, self._path, what, None, (end, context.log_start))
         first = self._bases[0] if self._bases else 0
         self.out.counts.start_offset = min(max(first, context.log_start), end)
         self.out.counts.end_offset = end
@@ -323,9 +310,9 @@ class _PartitionCheck:
         )
         path, at = self._path_of(lost.segment, names.LOG_SUFFIX), (lost.position, lost.end_position)
         if is_known or self._has_left_the_log(lost.segment):
-            self.out.add(Severity.NOTE, Code.DAMAGE_KNOWN, path, why, at, offsets)
+            self.out.add(Code.DAMAGE_KNOWN, path, why, at, offsets)
         else:
-            self.out.add(Severity.DAMAGE, code, path, why, at, offsets)
+            self.out.add(code, path, why, at, offsets)
             self.out.plan.set_aside.append(lost)
             self._record_damage(lost)
 
@@ -343,12 +330,9 @@ class _PartitionCheck:
         if self._walk.damaged or self._walk.tails or self._walk.torn or self._walk.holes:
             return
         compacted_before = max(self._context.compacted_before, self.out.state.compacted_before)
-        judged = self._transactions.judge(
-            self._names, compacted_before=compacted_before, is_checked=lambda base: self._has_whole_indexes[base]
+        self._transactions.judge(
+            self._names, self.out, compacted_before=compacted_before, is_checked=self._has_whole_indexes.__getitem__
         )
-        for finding, replacement in judged:
-            self.out.findings.append(finding)
-            self.out.plan.replace.append(replacement)
 
     def _judge_checksums(self) -> None:
         damaged = {lost.segment for lost, _ in (*self._walk.damaged, *self._walk.tails, *self._walk.torn)}
@@ -361,13 +345,13 @@ class _PartitionCheck:
             if stored is not None and base not in damaged:
                 if base == self._bases[-1] and stored.size != measured.size:
                     what = f"is for {stored.size} bytes, the active segment now has {measured.size}"
-                    self.out.add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, what)
+                    self.out.add(Code.CHECKSUM_FILE_WRONG, path, what)
                     self.out.plan.remove.append(path)
                 else:
                     self._report_mismatch(base, stored, measured)
                 continue
             if stored is not None and not any(lost.segment == base for lost in self.out.plan.set_aside):
-                self.out.add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage")
+                self.out.add(Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage")
             self.out.replace(path, encode_segment_checksum(measured), "written for the log as it is now")
 
     def _report_mismatch(self, base: int, stored: SegmentChecksum, measured: SegmentChecksum) -> None:
@@ -378,7 +362,7 @@ class _PartitionCheck:
             else f"its checksum is {measured.crc:08x}, it was {stored.crc:08x} when the segment was closed; every "
             "batch's own checksum is valid, so an offset or a leader epoch has changed"
         )
-        self.out.add(Severity.DAMAGE, Code.CHECKSUM_MISMATCH, path, what)
+        self.out.add(Code.CHECKSUM_MISMATCH, path, what)
 
     def _plan_lifting(self) -> None:
         """Plan to lift the read-only mark, if there is one and all other damage can be recorded."""

@@ -74,15 +74,16 @@ class CheckResult:
 
     def add(
         self,
-        severity: Severity,
         code: Code,
         path: str,
         what: str,
         positions: tuple[int, int] | None = None,
         offsets: tuple[int, int] | None = None,
+        severity: Severity | None = None,
     ) -> None:
-        """Add a finding, see ``Finding.at``."""
-        self.findings.append(Finding.at(severity, code, path, what, positions, offsets))
+        """Add a finding with its bytes and offsets, if it has any, the ends exclusive. See ``Finding``."""
+        places = (*(positions or (None, None)), *(offsets or (None, None)))
+        self.findings.append(Finding(severity or code.severity, code, path, what, *places))
 
     def replace(self, path: str, content: bytes, what: str) -> None:
         """Plan to replace a file, see ``Replacement``."""

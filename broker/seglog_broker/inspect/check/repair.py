@@ -9,6 +9,7 @@ damage. The marker of the clean stop is removed before a recovery point is lower
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
 from seglog_broker.inspect.check.plan import RepairPlan
@@ -16,6 +17,7 @@ from seglog_broker.inspect.findings import Repaired
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically
 from seglog_broker.storage.io.small_files import keep_copy
+from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_broker.storage.log.recovery import remove_without_log, tidy_directory
 from seglog_broker.storage.segment.checksum import checksum_path, measure_segment, write_segment_checksum
@@ -35,11 +37,7 @@ def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
     before = set(fs.list_directory(path))
     after = set(tidy_directory(fs, path))
     if is_clean:
-        bases = {
-            parsed[0]
-            for name in after
-            if (parsed := names.parse_segment_file_name(name)) and parsed[1] == names.LOG_SUFFIX
-        }
+        bases = {base for name in after if (base := log_base(name)) is not None}
         remove_without_log(fs, path, after, bases)
         after = set(fs.list_directory(path))
     fs.sync_directory(path)
@@ -117,18 +115,11 @@ def _rewrite(fs: FileSystem, path: str, base: int) -> Repaired:
 def _copy(fs: FileSystem, source: str, target: str, position: int, end: int) -> None:
     """Write the bytes [position, end) of ``source`` to ``target``, atomically."""
     temporary = f"{target}{names.TEMPORARY_SUFFIX}"
-    read = fs.open(source)
-    try:
-        written = fs.open(temporary, create=True)
-        try:
-            written.truncate(0)
-            done = 0
-            while data := read.pread(min(_COPY_BYTES, end - position - done), position + done):
-                done += write_all(written, [data], done)
-            written.fdatasync()
-        finally:
-            written.close()
-    finally:
-        read.close()
+    with closing(fs.open(source)) as read, closing(fs.open(temporary, create=True)) as written:
+        written.truncate(0)
+        done = 0
+        while data := read.pread(min(_COPY_BYTES, end - position - done), position + done):
+            done += write_all(written, [data], done)
+        written.fdatasync()
     fs.rename(temporary, target)
     fs.sync_directory(target.rpartition("/")[0])

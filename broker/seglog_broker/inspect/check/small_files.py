@@ -119,7 +119,7 @@ class SmallFiles:
             state = PartitionState.read(self._fs, self._path)
         except MalformedStateError as error:
             what = f"cannot be understood ({error}), and a start takes it for absent"
-            self._derived(Code.STATE_MALFORMED, self._path_of(PARTITION_STATE_FILE), what)
+            self._out.add(Code.STATE_MALFORMED, self._path_of(PARTITION_STATE_FILE), what)
             state = PartitionState()
             self._out.plan.saves_state = True
         if self._context.is_from_kafka:  # as a start does
@@ -143,7 +143,7 @@ class SmallFiles:
             return
         what = f"the log begins at offset {first}, by {gone.source} it began at {gone.start}"
         offsets = (gone.start, first)
-        self._out.add(Severity.DAMAGE, Code.FIRST_SEGMENT_GONE, self._path, what, offsets=offsets)
+        self._out.add(Code.FIRST_SEGMENT_GONE, self._path, what, offsets=offsets)
         state = self._out.state
         state.log_start, state.log_start_reason = first, "missing"
         state.damaged = [damage for damage in state.damaged if damage.end_offset > first]
@@ -156,7 +156,7 @@ class SmallFiles:
         """Report the read-only mark that a failed write or fsync left."""
         if self._read_only is not None:
             what = f"the partition is marked read-only: {self._read_only}"
-            self._out.add(Severity.DAMAGE, Code.READ_ONLY, self._path_of(PARTITION_STATE_FILE), what)
+            self._out.add(Code.READ_ONLY, self._path_of(PARTITION_STATE_FILE), what)
 
     def check_damaged_ranges(self, ranges: Iterable[DamagedBytes], holes: Sequence[DamagedRange], end: int) -> None:
         """Check that each recorded range is still unreadable."""
@@ -169,12 +169,12 @@ class SmallFiles:
             else:
                 is_true = any(_is_bytes_within(recorded, lost) for lost in bad)
             if not is_true:
-                self._derived(
+                self._out.add(
                     Code.RANGE_UNTRUE,
                     self._path_of(PARTITION_STATE_FILE),
                     f"says that offsets {recorded.start_offset} to {recorded.end_offset - 1} are {recorded.reason}, at "
                     f"{recorded.position} of segment {recorded.segment}, but there are batches",
-                    (recorded.start_offset, recorded.end_offset),
+                    offsets=(recorded.start_offset, recorded.end_offset),
                 )
                 self._out.state.damaged.remove(recorded)
                 self._out.plan.saves_state = True
@@ -194,24 +194,23 @@ class SmallFiles:
                 problem = "is not written as Kafka writes it"
         first_base = self._bases[0] if self._bases else 0
         if problem is not None:
-            self._derived(Code.EPOCHS_MALFORMED, path, problem)
+            self._out.add(Code.EPOCHS_MALFORMED, path, problem)
             entries = self._epochs_of_state() or seen.entries()
             content = encode_checkpoint(checkpoint.entries if entries is None else entries)
             self._out.replace(path, content, "rewritten from the batches")
             return
         if (stored := self._epochs_that_contradict(checkpoint)) is not None:
             what = f"says {_epochs(checkpoint.entries)}, and seglog had written {_epochs(stored)}"
-            self._derived(Code.EPOCHS_WRONG, path, what)
+            self._out.add(Code.EPOCHS_WRONG, path, what)
             self._out.replace(path, encode_checkpoint(stored), "written as seglog had left it")
             checkpoint.entries = stored
         if not checkpoint.entries:
             if seen.runs:
-                self._note(Code.EPOCHS_EMPTY, path, "is empty, and there are batches")
+                self._out.add(Code.EPOCHS_EMPTY, path, "is empty, and there are batches")
         else:
             for run in seen.contradicting(checkpoint, self._context.log_start):
                 wanted = checkpoint.epoch_for(run.start_offset)
                 self._out.add(
-                    Severity.DAMAGE,
                     Code.EPOCH_WRONG,
                     self._path_of(names.segment_file_name(run.segment, names.LOG_SUFFIX)),
                     f"the batch with offset {run.start_offset} has leader epoch {run.epoch}, "
@@ -250,7 +249,7 @@ class SmallFiles:
         what = f"the log begins at offset {first_base}, by {LEADER_EPOCH_CHECKPOINT} it began at {start}"
         severity = Severity.DAMAGE if self._context.is_clean else Severity.NOTE
         if not self._is_first_gone_reported:
-            self._out.add(severity, Code.FIRST_SEGMENT_GONE, self._path, what, offsets=(start, first_base))
+            self._out.add(Code.FIRST_SEGMENT_GONE, self._path, what, None, (start, first_base), severity)
         checkpoint.truncate_from_start(first_base)
         self._out.state.epochs = [(entry.epoch, entry.start_offset) for entry in checkpoint.entries]
         self._out.plan.saves_state = True
@@ -266,7 +265,7 @@ class SmallFiles:
         if PARTITION_METADATA_FILE in self._names:
             problem = next((fact.reason for fact in _damage(read_partition_metadata(self._fs, path))), None)
         if problem is not None:
-            self._derived(Code.TOPIC_ID_MISSING, path, problem)
+            self._out.add(Code.TOPIC_ID_MISSING, path, problem)
             if wanted is not None:
                 self._out.replace(path, encode_partition_metadata(wanted), f"has topic id {wanted}, as the registry")
             return
@@ -275,13 +274,13 @@ class SmallFiles:
             found = decode_partition_metadata(read_file(self._fs, path))
             if found != wanted and not self._context.is_from_kafka:
                 what = f"names topic id {found}, the registry has {wanted}"
-                self._out.add(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what)
+                self._out.add(Code.TOPIC_ID_WRONG, path, what)
 
     def _check_metadata_text(self, path: str) -> None:
         """Check the whole text of the file, which follows from the id, so that every flipped bit is found."""
         content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
         if read_file(self._fs, path) != content:
-            self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
+            self._out.add(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
             self._out.replace(path, content, "written as Kafka writes it")
 
     def check_snapshots(self) -> None:
@@ -293,7 +292,7 @@ class SmallFiles:
             path = self._path_of(name)
             if parsed[1] == names.SNAPSHOT_SUFFIX:
                 for fact in _damage(read_snapshot(self._fs, path)):
-                    self._derived(Code.SNAPSHOT_WRONG, path, fact.reason)
+                    self._out.add(Code.SNAPSHOT_WRONG, path, fact.reason)
                     self._out.plan.remove.append(path)
 
     def check_names(self) -> None:
@@ -302,16 +301,16 @@ class SmallFiles:
         for base in gone:
             what = "is gone, but its index files are there: some of its records may have been on the disk"
             path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
-            self._out.add(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what)
+            self._out.add(Code.SEGMENTS_GONE, path, what)
         without_log: dict[int, list[str]] = {}  # base offset -> suffixes
         for name in self._names:
             path = self._path_of(name)
             left_over = next((what for suffix, what in LEFT_OVER_SUFFIXES.items() if name.endswith(suffix)), None)
             parsed = names.parse_segment_file_name(name)
             if left_over is not None:
-                self._note(Code.LEFT_OVER, path, left_over)
+                self._out.add(Code.LEFT_OVER, path, left_over)
             elif parsed is not None and parsed[1].startswith(SET_ASIDE_SUFFIX):
-                self._note(Code.SET_ASIDE, path, "is a copy of damaged bytes")
+                self._out.add(Code.SET_ASIDE, path, "is a copy of damaged bytes")
             elif parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES:
                 if parsed[0] in gone:
                     self._out.plan.remove.append(path)
@@ -322,16 +321,10 @@ class SmallFiles:
                 and UNREADABLE_MARK not in name
                 and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX)
             ):
-                self._note(Code.UNKNOWN_FILE, path, "is not a file of seglog or Kafka")
+                self._out.add(Code.UNKNOWN_FILE, path, "is not a file of seglog or Kafka")
         for base, suffixes in without_log.items():
             path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
-            self._note(Code.LEFT_OVER, path, f"is gone, and left {', '.join(suffixes)}, which a start removes")
-
-    def _derived(self, code: Code, path: str, what: str, offsets: tuple[int, int] | None = None) -> None:
-        self._out.add(Severity.DERIVED, code, path, what, offsets=offsets)
-
-    def _note(self, code: Code, path: str, what: str) -> None:
-        self._out.add(Severity.NOTE, code, path, what)
+            self._out.add(Code.LEFT_OVER, path, f"is gone, and left {', '.join(suffixes)}, which a start removes")
 
     def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -1,9 +1,10 @@
 """The comparison of a partition's transaction indexes with the transactions that were aborted in its log."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 
-from seglog_broker.inspect.check.plan import Replacement
-from seglog_broker.inspect.findings import Code, Finding, Severity
+from seglog_broker.inspect.check.plan import CheckResult
+from seglog_broker.inspect.findings import Code
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -41,13 +42,12 @@ class TransactionCheck:
         if not header.is_control:
             self._opened.setdefault(header.producer_id, header.base_offset)
             return
-        file = self._fs.open(self._path(base, names.LOG_SUFFIX))
+        with closing(self._fs.open(self._path(base, names.LOG_SUFFIX))) as file:
+            batch = file.pread(header.size, found.position)
         try:
-            records = decode_records(header, file.pread(header.size, found.position))
+            records = decode_records(header, batch)
         except CorruptRecordError:
             return
-        finally:
-            file.close()
         marker = decode_end_marker(records[0].key, records[0].value) if records else None
         first = None if marker is None else self._opened.pop(header.producer_id, None)
         if marker is not None and first is not None and marker.type == "ABORT":
@@ -56,9 +56,14 @@ class TransactionCheck:
             self._aborted[base].append(entry)
 
     def judge(
-        self, found_names: Collection[str], *, compacted_before: int, is_checked: Callable[[int], bool]
-    ) -> Iterable[tuple[Finding, Replacement]]:
-        """A finding for each index that is wrong, and its content by the log; ``found_names`` are in the directory.
+        self,
+        found_names: Collection[str],
+        out: CheckResult,
+        *,
+        compacted_before: int,
+        is_checked: Callable[[int], bool],
+    ) -> None:
+        """Add a finding for each index that is wrong, and its content by the log; ``found_names`` are in the directory.
 
         ``is_checked(base)`` is true if the index of that segment should be complete. Batches of aborted transactions
         may be gone below ``compacted_before``, and before the first segment.
@@ -75,11 +80,8 @@ class TransactionCheck:
             if known == exact and not missing and not len(content) % TXN_INDEX_ENTRY.size:
                 continue
             what = f"does not have the {len(wanted)} transactions that were aborted in its segment"
-            right = b"".join(map(encode_aborted_transaction, wanted))
-            yield (
-                Finding(Severity.DERIVED, Code.TXN_INDEX_WRONG, path, what),
-                Replacement(path, right, "rebuilt from the log"),
-            )
+            out.add(Code.TXN_INDEX_WRONG, path, what)
+            out.replace(path, b"".join(map(encode_aborted_transaction, wanted)), "rebuilt from the log")
 
     def _path(self, base: int, suffix: str) -> str:
         return f"{self._directory}/{names.segment_file_name(base, suffix)}"

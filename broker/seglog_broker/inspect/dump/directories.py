@@ -5,8 +5,10 @@ before it is read; that is a note.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
+from seglog_broker.inspect import facts as f
 from seglog_broker.inspect.dump.index_files import summarize_index
 from seglog_broker.inspect.dump.log_file import changed_meanwhile, codec_name, full_reason
 from seglog_broker.inspect.dump.small_files import (
@@ -17,18 +19,6 @@ from seglog_broker.inspect.dump.small_files import (
     read_partition_metadata,
     read_partition_state,
     read_registry,
-)
-from seglog_broker.inspect.facts import (
-    CheckpointFound,
-    Damage,
-    EpochFound,
-    Fact,
-    LogDirectoryFound,
-    Note,
-    PartitionFound,
-    Property,
-    SegmentFound,
-    TopicFound,
 )
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.directory.identity import decode_properties
@@ -79,12 +69,12 @@ Offsets = Mapping[str, Mapping[TopicPartition, int]]
 """The offsets of the log directory's checkpoints, by file name."""
 
 
-def with_read_errors(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
+def with_read_errors(facts: Iterator[f.Fact], path: str) -> Iterator[f.Fact]:
     """``facts``, followed by a ``Damage`` where an OSError ends them."""
     try:
         yield from facts
     except OSError as error:
-        yield Damage(error.filename or path, None, None, f"it cannot be read: {error.strerror or error}")
+        yield f.Damage(error.filename or path, None, None, f"it cannot be read: {error.strerror or error}")
 
 
 def is_partition_directory(names: Sequence[str]) -> bool:
@@ -121,7 +111,7 @@ def _is_partition(fs: FileSystem, path: str) -> bool:
 # --- Log directory ----------------------------------------------------------------------------------------------------
 
 
-def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iterator[Fact]:
+def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iterator[f.Fact]:
     """The facts of a log directory; without ``count`` no ``.log`` is read. Raises OSError."""
     found = fs.list_directory(path)
     directories = [name for name in found if fs.stat(f"{path}/{name}").is_directory]
@@ -134,41 +124,41 @@ def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iter
     foreign = []
     for name in directories:
         if name in filenames.SKIPPED_DIRECTORIES:
-            yield Note(f"{path}/{name}", "Kafka's own; seglog ignores it")
+            yield f.Note(f"{path}/{name}", "Kafka's own; seglog ignores it")
         elif (parsed := _partition_name(name)) is None:
             foreign.append(name)
         else:
             partition = f"{path}/{name}"
             yield from with_read_errors(dump_partition(fs, partition, parsed, offsets, count=count), partition)
     for name in foreign:
-        yield Note(
+        yield f.Note(
             f"{path}/{name}", "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory"
         )
     yield from _entries_without_directory(path, directories, offsets)
     others = [name for name in found if name not in directories and name not in _KNOWN_FILES]
     if others:
-        yield Note(path, f"other files: {_listed(others, 10)}")
+        yield f.Note(path, f"other files: {_listed(others, 10)}")
 
 
-def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[Fact]:
+def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[f.Fact]:
     identity, version, problems = {}, None, []
     if filenames.META_PROPERTIES_FILE in found:
         identity = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
     if filenames.FORMAT_FILE in found:
         for fact in read_format(fs, f"{path}/{filenames.FORMAT_FILE}"):
-            if isinstance(fact, Property):
+            if isinstance(fact, f.Property):
                 version = fact.value
             else:
                 problems.append(fact)
-    yield LogDirectoryFound(path, version, filenames.CLEAN_SHUTDOWN_FILE in found, identity)
+    yield f.LogDirectoryFound(path, version, filenames.CLEAN_SHUTDOWN_FILE in found, identity)
     yield from problems
 
 
-def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequence[str]) -> Iterator[Fact]:
+def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequence[str]) -> Iterator[f.Fact]:
     if filenames.REGISTRY_FILE in found:
         for fact in read_registry(fs, f"{path}/{filenames.REGISTRY_FILE}"):
             yield fact
-            if isinstance(fact, TopicFound):
+            if isinstance(fact, f.TopicFound):
                 missing = [
                     name
                     for number in range(fact.partitions)
@@ -176,33 +166,35 @@ def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequen
                 ]
                 if missing:
                     text = f"no directory yet for {_listed(missing)}: a start creates the missing ones"
-                    yield Note(path, f"topic {fact.name}: {text}")
+                    yield f.Note(path, f"topic {fact.name}: {text}")
         return
     live = [parsed for name in directories if (parsed := _partition_name(name)) is not None and not parsed.marker]
     if live:
         lost = "; their configuration is lost" if filenames.FORMAT_FILE in found else ""
-        yield Note(
+        yield f.Note(
             path, f"no seglog-topics.json: a start adopts the topics from their directories, with all records{lost}"
         )
     for topic in sorted({parsed.topic for parsed in live}):
         numbers = [parsed.partition for parsed in live if parsed.topic == topic]
         paths = [f"{path}/{filenames.partition_directory_name(topic, number)}" for number in numbers]
         topic_id = next(filter(None, (_topic_id(fs, directory) for directory in paths)), None)
-        yield TopicFound(topic, topic_id, max(numbers) + 1, {}, [])
+        yield f.TopicFound(topic, topic_id, max(numbers) + 1, {}, [])
 
 
-def _checkpoint(fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]) -> Iterator[Fact]:
+def _checkpoint(
+    fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]
+) -> Iterator[f.Fact]:
     file = f"{path}/{name}"
     try:
         offsets[name] = read_offsets(fs, file)
     except MalformedCheckpointError:
-        yield CheckpointFound(name, fs.stat(file).size, None)
+        yield f.CheckpointFound(name, fs.stat(file).size, None)
         yield from read_offset_checkpoint(fs, file)  # its Damage has the reason
     else:
-        yield CheckpointFound(name, fs.stat(file).size, len(offsets[name]))
+        yield f.CheckpointFound(name, fs.stat(file).size, len(offsets[name]))
 
 
-def _entries_without_directory(path: str, directories: Sequence[str], offsets: Offsets) -> Iterator[Note]:
+def _entries_without_directory(path: str, directories: Sequence[str], offsets: Offsets) -> Iterator[f.Note]:
     for name, entries in offsets.items():
         absent = [
             directory
@@ -210,7 +202,7 @@ def _entries_without_directory(path: str, directories: Sequence[str], offsets: O
             if (directory := filenames.partition_directory_name(*key)) not in directories
         ]
         if absent:
-            yield Note(f"{path}/{name}", f"it names partitions that have no directory: {_listed(absent)}")
+            yield f.Note(f"{path}/{name}", f"it names partitions that have no directory: {_listed(absent)}")
 
 
 def _partition_name(name: str) -> filenames.PartitionDirectory | None:
@@ -244,7 +236,7 @@ def dump_partition(
     offsets: Offsets | None = None,
     *,
     count: bool = True,
-) -> Iterator[Fact]:
+) -> Iterator[f.Fact]:
     """The facts of a partition directory. ``offsets`` are those in the log directory's checkpoints, if it is known.
 
     ``parsed`` is the parsed name of the directory. Without ``count`` no ``.log`` is read.
@@ -253,7 +245,7 @@ def dump_partition(
         found = fs.list_directory(path)
         sizes = {name: fs.stat(f"{path}/{name}").size for name in found}
     except FileNotFoundError:
-        yield Note(path, REMOVED_MEANWHILE)
+        yield f.Note(path, REMOVED_MEANWHILE)
         return
     if parsed is None:
         parsed = _partition_name(path.rpartition("/")[2])
@@ -265,7 +257,7 @@ def dump_partition(
     epochs, small = _small_facts(fs, path, found)
     key = None if parsed is None or parsed.marker else (parsed.topic, parsed.partition)
     recovery_point = _offset(offsets, checkpoints.RECOVERY_POINT_CHECKPOINT, key)
-    yield PartitionFound(
+    yield f.PartitionFound(
         path=path,
         topic=parsed and parsed.topic,
         partition=parsed and parsed.partition,
@@ -285,17 +277,17 @@ def dump_partition(
     for base, following in zip(bases, followings, strict=False):  # without a segment only None is left
         segment = _segment(fs, path, base, following, stems[base], count=count)
         for fact in with_read_errors(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
-            if isinstance(fact, SegmentFound) and count:
+            if isinstance(fact, f.SegmentFound) and count:
                 end = base if fact.next_offset is None else fact.next_offset
             yield fact
     if end is not None and recovery_point is not None and end < recovery_point:
-        yield Damage(path, None, None, f"the log ends at offset {end}, its recovery point is {recovery_point}")
+        yield f.Damage(path, None, None, f"the log ends at offset {end}, its recovery point is {recovery_point}")
     yield from _other_files(path, found, bases)
     if not bases:
-        yield Note(path, "it has no segment: no .log file is in it")
+        yield f.Note(path, "it has no segment: no .log file is in it")
 
 
-def _other_files(path: str, found: Sequence[str], bases: Sequence[int]) -> Iterator[Note]:
+def _other_files(path: str, found: Sequence[str], bases: Sequence[int]) -> Iterator[f.Note]:
     orphans: list[str] = []
     others: list[str] = []
     known = set(bases)
@@ -305,12 +297,12 @@ def _other_files(path: str, found: Sequence[str], bases: Sequence[int]) -> Itera
             continue
         (orphans if stem is not None and stem[1] in SEGMENT_SUFFIXES else others).append(name)
     if orphans:
-        yield Note(path, f"without their .log, so a start removes them: {_listed(orphans, 10)}")
+        yield f.Note(path, f"without their .log, so a start removes them: {_listed(orphans, 10)}")
     if others:
-        yield Note(path, f"other files: {_listed(others, 10)}")
+        yield f.Note(path, f"other files: {_listed(others, 10)}")
 
 
-def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[tuple[int, int]], list[Fact]]:
+def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[tuple[int, int]], list[f.Fact]]:
     """(leader epochs, the other facts of the small files)."""
     epochs, facts = [], []
     readers = (
@@ -322,21 +314,21 @@ def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[
         if name not in found:
             continue
         for fact in reader(fs, f"{path}/{name}"):
-            if isinstance(fact, EpochFound):
+            if isinstance(fact, f.EpochFound):
                 epochs.append((fact.epoch, fact.start_offset))
-            elif not isinstance(fact, Property):  # the topic id, which is in ``PartitionFound``
+            elif not isinstance(fact, f.Property):  # the topic id, which is in ``PartitionFound``
                 facts.append(fact)
     return epochs, facts
 
 
 def _segment(
     fs: FileSystem, path: str, base: int, following: int | None, names: Sequence[str], *, count: bool
-) -> Iterator[Fact]:
+) -> Iterator[f.Fact]:
     log = segment_file_name(base, LOG_SUFFIX)
     offset_index = segment_file_name(base, OFFSET_INDEX_SUFFIX)
     time_index = segment_file_name(base, TIME_INDEX_SUFFIX)
     counts = _Counts()
-    problems: list[Fact] = []
+    problems: list[f.Fact] = []
     try:
         size = fs.stat(f"{path}/{log}").size
         if count:
@@ -345,10 +337,10 @@ def _segment(
         times = summarize_index(fs, f"{path}/{time_index}", TIME_INDEX_SUFFIX) if time_index in names else None
         log_size = fs.stat(f"{path}/{log}").size  # read after the index, because a running broker writes the log first
     except FileNotFoundError as error:
-        yield Note(error.filename or f"{path}/{log}", REMOVED_MEANWHILE)
+        yield f.Note(error.filename or f"{path}/{log}", REMOVED_MEANWHILE)
         return
     shown = (log, offset_index, time_index, segment_file_name(base, SNAPSHOT_SUFFIX))
-    yield SegmentFound(
+    yield f.SegmentFound(
         base_offset=base,
         next_offset=counts.next_offset if count else None,
         size=size,
@@ -365,9 +357,9 @@ def _segment(
     )
     yield from problems
     if ends is not None and (problem := ends.offset_problem(log_size)):
-        yield Damage(f"{path}/{offset_index}", None, None, problem)
+        yield f.Damage(f"{path}/{offset_index}", None, None, problem)
     if times is not None and (problem := times.time_problem()):
-        yield Damage(f"{path}/{time_index}", None, None, problem)
+        yield f.Damage(f"{path}/{time_index}", None, None, problem)
 
 
 class _Counts:
@@ -381,15 +373,14 @@ class _Counts:
         self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
 
-    def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[Fact]:
+    def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[f.Fact]:
         """Read the headers and yield problems. ``following`` is the base offset of the next segment."""
-        file = fs.open(path)
-        try:
+        with closing(fs.open(path)) as file:
             size = file.size()
             for found in walk_file(file, size, base, checksums=False):
                 if isinstance(found, InvalidBytes):
                     note = changed_meanwhile(file, size, path) if found.is_tail else None
-                    yield note or Damage(path, found.position, found.end_position, full_reason(found))
+                    yield note or f.Damage(path, found.position, found.end_position, full_reason(found))
                     continue
                 header = found.header
                 self.batches += 1
@@ -400,14 +391,12 @@ class _Counts:
                 if self.first_timestamp is None:
                     self.first_timestamp = header.max_timestamp
             if following is not None and self.next_offset is not None and self.next_offset > following:
-                yield Damage(path, None, None, f"its offsets go on to {self.next_offset - 1}, into the next segment")
+                yield f.Damage(path, None, None, f"its offsets go on to {self.next_offset - 1}, into the next segment")
             elif following is not None and (end := self.next_offset or base) < following:
-                yield Note(
+                yield f.Note(
                     path,
                     f"offsets {end} to {following - 1} are in no segment: left by compaction, or a file is lost",
                 )
-        finally:
-            file.close()
 
 
 def _offset(offsets: Offsets | None, name: str, key: TopicPartition | None) -> int | None:

@@ -5,18 +5,11 @@ log is walked once from its start, without the index, so that a wrong entry does
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from seglog_broker.inspect.facts import (
-    Damage,
-    Fact,
-    FileFound,
-    IndexTotals,
-    Note,
-    OffsetEntryFound,
-    TimeEntryFound,
-)
+from seglog_broker.inspect import facts as f
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_protocol import segment_files
@@ -90,8 +83,7 @@ class IndexSummary:
 def summarize_index(fs: FileSystem, path: str, suffix: str) -> IndexSummary:
     """The summary of an index file with that suffix; reads the whole file only if it ends in zeros. Raises OSError."""
     entry_size = _KINDS[suffix].entry_size
-    file = fs.open(path)
-    try:
+    with closing(fs.open(path)) as file:
         size = file.size()
         end = size // entry_size * entry_size
         padding = 0
@@ -104,8 +96,6 @@ def summarize_index(fs: FileSystem, path: str, suffix: str) -> IndexSummary:
         numbers = sorted({0, end // entry_size - 1}) if end else []
         ends = b"".join(file.pread(entry_size, number * entry_size) for number in numbers)
         return IndexSummary(end // entry_size, padding, ends + bytes(size % entry_size))
-    finally:
-        file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,45 +108,41 @@ class _Kind(Generic[EntryT]):
     before_first: EntryT
     why_out_of_order: Callable[[EntryT, EntryT], str | None]
     compare: Callable[["_LogOfIndex", EntryT, int], tuple[str | None, str | None]]
-    fact: Callable[[int, EntryT, int, str | None], Fact]
+    fact: Callable[[int, EntryT, int, str | None], f.Fact]
 
 
-def dump_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None, suffix: str) -> Iterator[Fact]:
+def dump_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None, suffix: str) -> Iterator[f.Fact]:
     """The facts of an index file with that suffix; with ``log_path`` every entry is compared with the log.
 
     Raises OSError.
     """
     kind = _KINDS[suffix]
-    file = fs.open(path)
-    try:
+    with ExitStack() as files:
+        file = files.enter_context(closing(fs.open(path)))
         pieces = _Pieces(file, file.size(), kind.entry_size)
-        yield FileFound(path, kind.title, pieces.size)
-        log = _LogOfIndex(fs, log_path, base_offset) if log_path is not None else None
-        try:
-            number, before = 0, kind.before_first
-            for piece in pieces:
-                if isinstance(piece, tuple):
-                    yield Damage(path, *piece, "only zeros, and entries follow")
-                    number += (piece[1] - piece[0]) // kind.entry_size
-                    continue
-                for entry in kind.decode(piece):
-                    offset = base_offset + entry.relative_offset
-                    problem, remark = kind.why_out_of_order(before, entry), None
-                    if problem is None and log is not None:
-                        problem, remark = kind.compare(log, entry, offset)
-                    yield kind.fact(number, entry, offset, problem or remark)
-                    if problem is not None:
-                        start = number * kind.entry_size
-                        yield Damage(path, start, start + kind.entry_size, f"entry {number}: {problem}")
-                    else:
-                        before = entry
-                    number += 1
-            yield from _ending(path, pieces, verified=log is not None)
-        finally:
-            if log is not None:
-                log.close()
-    finally:
-        file.close()
+        yield f.FileFound(path, kind.title, pieces.size)
+        log = None
+        if log_path is not None:
+            log = _LogOfIndex(files.enter_context(closing(fs.open(log_path))), base_offset)
+        number, before = 0, kind.before_first
+        for piece in pieces:
+            if isinstance(piece, tuple):
+                yield f.Damage(path, *piece, "only zeros, and entries follow")
+                number += (piece[1] - piece[0]) // kind.entry_size
+                continue
+            for entry in kind.decode(piece):
+                offset = base_offset + entry.relative_offset
+                problem, remark = kind.why_out_of_order(before, entry), None
+                if problem is None and log is not None:
+                    problem, remark = kind.compare(log, entry, offset)
+                yield kind.fact(number, entry, offset, problem or remark)
+                if problem is not None:
+                    start = number * kind.entry_size
+                    yield f.Damage(path, start, start + kind.entry_size, f"entry {number}: {problem}")
+                else:
+                    before = entry
+                number += 1
+        yield from _ending(path, pieces, verified=log is not None)
 
 
 def _offset_order(before: segment_files.OffsetEntry, entry: segment_files.OffsetEntry) -> str | None:
@@ -179,31 +165,28 @@ def _time_order(before: segment_files.TimeEntry, entry: segment_files.TimeEntry)
     return None
 
 
-def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
+def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[f.Fact]:
     if pieces.rest_bytes:
         start = pieces.size - pieces.rest_bytes
-        yield Damage(path, start, pieces.size, "half an entry")
+        yield f.Damage(path, start, pieces.size, "half an entry")
     if pieces.padding_bytes:
-        yield Note(
+        yield f.Note(
             path,
             f"{pieces.padding_bytes} bytes of zeros follow the entries: space that Kafka preallocates and trims at a "
             "clean stop; a start of seglog rebuilds such an index",
         )
-    yield IndexTotals(path, pieces.entries, pieces.padding_bytes, verified)
+    yield f.IndexTotals(path, pieces.entries, pieces.padding_bytes, verified)
 
 
 class _LogOfIndex:
-    """The log of an index, walked once from its start, as far as the entries reach. The owner closes it."""
+    """The log of an index, walked once from its start, as far as the entries reach."""
 
-    def __init__(self, fs: FileSystem, path: str, base_offset: int) -> None:
-        self._file = fs.open(path)
-        self._size = self._file.size()
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._file = file
+        self._size = file.size()
         self._batches = walk_file(self._file, self._size, base_offset, checksums=False)
         self._current: LocatedBatch | None = None
         self._max_timestamp = NO_TIMESTAMP
-
-    def close(self) -> None:
-        self._file.close()
 
     def check_offset_entry(self, offset: int, position: int) -> tuple[str | None, str | None]:
         """(error or None, remark or None) about an entry. Positions must rise from call to call."""
@@ -267,7 +250,7 @@ _KINDS: Final[Mapping[str, _Kind[Any]]] = {
         segment_files.OffsetEntry(-1, -1),
         _offset_order,
         lambda log, entry, offset: log.check_offset_entry(offset, entry.position),
-        lambda number, entry, offset, problem: OffsetEntryFound(number, offset, entry.position, problem),
+        lambda number, entry, offset, problem: f.OffsetEntryFound(number, offset, entry.position, problem),
     ),
     segment_files.TIME_INDEX_SUFFIX: _Kind(
         "time index",
@@ -276,7 +259,7 @@ _KINDS: Final[Mapping[str, _Kind[Any]]] = {
         segment_files.TimeEntry(NO_TIMESTAMP, -1),
         _time_order,
         lambda log, entry, offset: log.check_time_entry(entry.timestamp, offset),
-        lambda number, entry, offset, problem: TimeEntryFound(number, entry.timestamp, offset, problem),
+        lambda number, entry, offset, problem: f.TimeEntryFound(number, entry.timestamp, offset, problem),
     ),
 }
 """By the suffix of the file."""

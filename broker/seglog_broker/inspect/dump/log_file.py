@@ -1,9 +1,9 @@
 """The facts of a ``.log``: its batches and records, and the invalid bytes between them."""
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
-from seglog_broker.inspect.facts import Batch, Damage, Fact, FileFound, LogTotals, Note, RecordFound
+from seglog_broker.inspect import facts as f
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_protocol.compression import Codec
@@ -15,24 +15,23 @@ from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX
 from seglog_protocol.transaction_files import decode_end_marker
 
 
-def changed_meanwhile(file: File, size: int, path: str) -> Note | None:
+def changed_meanwhile(file: File, size: int, path: str) -> f.Note | None:
     """A note when the file is no longer ``size`` bytes long, because a broker writes to it; else None."""
     now = file.size()
     if now == size:
         return None
     change = "grew" if now > size else "shrank"
-    return Note(path, f"it {change} from {size} to {now} bytes while it was read: a broker is writing to it")
+    return f.Note(path, f"it {change} from {size} to {now} bytes while it was read: a broker is writing to it")
 
 
-def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = False) -> Iterator[Fact]:
+def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = False) -> Iterator[f.Fact]:
     """The facts of one ``.log``: batches, each followed by its records if ``records``, and damage between them.
 
     Invalid bytes at the end of a file that grew meanwhile are a batch being written, not damage. Raises OSError.
     """
-    file = fs.open(path)
-    try:
+    with closing(fs.open(path)) as file:
         size = file.size()
-        yield FileFound(path, "segment log", size)
+        yield f.FileFound(path, "segment log", size)
         totals = _Totals(base_offset)
         for found in walk_file(file, size, base_offset, checksums=True):
             if isinstance(found, InvalidBytes):
@@ -41,20 +40,18 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
                 totals.damaged_bytes += found.end_position - found.position
                 if found.header is not None:
                     yield _batch(LocatedBatch(found.position, found.header), found.reason, crc_ok=False)
-                yield Damage(path, found.position, found.end_position, full_reason(found))
+                yield f.Damage(path, found.position, found.end_position, full_reason(found))
                 continue
             problem = totals.add(found.header)
             yield _batch(found, problem, crc_ok=True)
             if problem is not None:
-                yield Damage(path, found.position, found.end, problem)
+                yield f.Damage(path, found.position, found.end, problem)
             if records:
                 yield from _records(file, path, found)
-        yield LogTotals.of(totals, path=path)
+        yield f.LogTotals.of(totals, path=path)
         note = changed_meanwhile(file, size, path)
         if note is not None:
             yield note
-    finally:
-        file.close()
 
 
 def full_reason(found: InvalidBytes) -> str:
@@ -94,9 +91,9 @@ def codec_name(header: BatchHeader) -> str:
     return str(header.codec_id)
 
 
-def _batch(located: LocatedBatch, problem: str | None, *, crc_ok: bool) -> Batch:
+def _batch(located: LocatedBatch, problem: str | None, *, crc_ok: bool) -> f.Batch:
     header = located.header
-    return Batch.of(
+    return f.Batch.of(
         header,
         position=located.position,
         codec=codec_name(header),
@@ -106,13 +103,13 @@ def _batch(located: LocatedBatch, problem: str | None, *, crc_ok: bool) -> Batch
     )
 
 
-def _records(file: File, path: str, found: LocatedBatch) -> Iterator[Fact]:
+def _records(file: File, path: str, found: LocatedBatch) -> Iterator[f.Fact]:
     """The records of one batch. Decompression is bounded; records that cannot be read are a ``Damage``."""
     header = found.header
     batch = file.pread(header.size, found.position)
     try:
         for record in iter_records(header, batch):
             marker = decode_end_marker(record.key, record.value) if header.is_control else None
-            yield RecordFound(*record, *(marker or ()))
+            yield f.RecordFound(*record, *(marker or ()))
     except CorruptRecordError as error:
-        yield Damage(path, found.position, found.end, f"its records cannot be read: {error.message}")
+        yield f.Damage(path, found.position, found.end, f"its records cannot be read: {error.message}")

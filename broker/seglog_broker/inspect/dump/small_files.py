@@ -8,20 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from seglog_broker.inspect.facts import (
-    AbortedFound,
-    CheckpointEntry,
-    Damage,
-    DamagedOffsets,
-    EpochFound,
-    Fact,
-    FileFound,
-    Note,
-    ProducerFound,
-    Property,
-    StateFound,
-    TopicFound,
-)
+from seglog_broker.inspect import facts as f
 from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import filenames
@@ -48,67 +35,67 @@ OFFSET_CHECKPOINTS: Final = (
     checkpoints.CLEANER_CHECKPOINT,
 )
 
-Reader = Callable[[FileSystem, str], Iterator[Fact]]
+Reader = Callable[[FileSystem, str], Iterator[f.Fact]]
 
 
-def dump_small_file(fs: FileSystem, path: str, type_: str, reader: Reader) -> Iterator[Fact]:
+def dump_small_file(fs: FileSystem, path: str, type_: str, reader: Reader) -> Iterator[f.Fact]:
     """A heading with the ``type_`` of the file in words, then the facts of ``reader``. Raises OSError."""
     size = fs.stat(path).size
-    yield FileFound(path, type_, size)
+    yield f.FileFound(path, type_, size)
     if size > BYTES_MAX:
-        yield Damage(path, None, None, f"it has {size} bytes, which no {type_} has; it was not read")
+        yield f.Damage(path, None, None, f"it has {size} bytes, which no {type_} has; it was not read")
         return
     yield from reader(fs, path)
 
 
-def read_offset_checkpoint(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_offset_checkpoint(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """One of the log directory's four checkpoints."""
     try:
         offsets = checkpoints.decode_offsets(read_file(fs, path))
     except checkpoints.MalformedCheckpointError as error:
-        yield Damage(path, None, None, f"{error}; a start takes it for empty")
+        yield f.Damage(path, None, None, f"{error}; a start takes it for empty")
         return
     for (topic, partition), offset in sorted(offsets.items()):
-        yield CheckpointEntry(topic, partition, offset)
+        yield f.CheckpointEntry(topic, partition, offset)
 
 
-def read_epochs(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_epochs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``leader-epoch-checkpoint``, line by line."""
     before = EpochEntry(-1, -1)
     try:
         for epoch, start in checkpoints.decode_checkpoint(read_file(fs, path), 2):
             entry = EpochEntry(int(epoch), int(start))
-            yield EpochFound(*entry)
+            yield f.EpochFound(*entry)
             if entry.epoch <= before.epoch or entry.start_offset <= before.start_offset:
-                yield Damage(path, None, None, f"epoch {epoch} at offset {start} does not follow the entry before it")
+                yield f.Damage(path, None, None, f"epoch {epoch} at offset {start} does not follow the entry before it")
             before = entry
     except ValueError as error:
-        yield Damage(path, None, None, f"{error}; a start takes it for empty")
+        yield f.Damage(path, None, None, f"{error}; a start takes it for empty")
 
 
-def read_snapshot(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_snapshot(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """A producer snapshot."""
     content = read_file(fs, path)
     try:
         entries = decode_snapshot(content)
     except MalformedSnapshotError as error:
-        yield Damage(path, error.position if content else None, len(content) or None, str(error))
+        yield f.Damage(path, error.position if content else None, len(content) or None, str(error))
         return
     for entry in entries:
         first = entry.current_txn_first_offset
-        yield ProducerFound.of(entry, current_txn_first_offset=None if first < 0 else first)
+        yield f.ProducerFound.of(entry, current_txn_first_offset=None if first < 0 else first)
 
 
 def txn_index_reader(base_offset: int) -> Reader:
     """A reader of the transaction index of the segment with that base offset."""
 
-    def read(fs: FileSystem, path: str) -> Iterator[Fact]:
+    def read(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         content = read_file(fs, path)
         count, rest = divmod(len(content), TXN_INDEX_ENTRY.size)
         before = base_offset - 1
         for number in range(count):
             entry = aborted_transaction(content, number)
-            yield AbortedFound(number, *entry[1:])
+            yield f.AbortedFound(number, *entry[1:])
             problem = None
             if entry.version != TXN_INDEX_VERSION:
                 problem = f"its version is {entry.version}, not {TXN_INDEX_VERSION}"
@@ -120,78 +107,78 @@ def txn_index_reader(base_offset: int) -> Reader:
                 before = entry.last_offset
             else:
                 at = number * TXN_INDEX_ENTRY.size
-                yield Damage(path, at, at + TXN_INDEX_ENTRY.size, f"entry {number}: {problem}")
+                yield f.Damage(path, at, at + TXN_INDEX_ENTRY.size, f"entry {number}: {problem}")
         if rest:
-            yield Damage(path, len(content) - rest, len(content), "half an entry")
+            yield f.Damage(path, len(content) - rest, len(content), "half an entry")
 
     return read
 
 
-def read_partition_metadata(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_partition_metadata(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``partition.metadata``."""
     try:
-        yield Property("topic_id", filenames.decode_partition_metadata(read_file(fs, path)))
+        yield f.Property("topic_id", filenames.decode_partition_metadata(read_file(fs, path)))
     except ValueError as error:
-        yield Damage(path, None, None, str(error))
+        yield f.Damage(path, None, None, str(error))
 
 
-def read_meta_properties(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_meta_properties(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``meta.properties``."""
     for name, value in decode_properties(read_file(fs, path)).items():
-        yield Property(name, value)
+        yield f.Property(name, value)
 
 
-def read_clean_marker(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_clean_marker(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``.kafka_cleanshutdown``: only its existence counts, so its content is never damage."""
     try:
         content = json.loads(read_file(fs, path))
     except ValueError:
         content = None
     for name, value in content.items() if isinstance(content, Mapping) else ():
-        yield Property(name, str(value))
-    yield Note(path, "the broker stopped cleanly; the next start removes this marker and trusts the indexes")
+        yield f.Property(name, str(value))
+    yield f.Note(path, "the broker stopped cleanly; the next start removes this marker and trusts the indexes")
 
 
-def read_format(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_format(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-format``."""
     from seglog_broker.storage.directory.identity import FORMAT_VERSION  # noqa: PLC0415 - it imports the configuration
 
     text = read_file(fs, path).decode(errors="replace").strip()
-    yield Property("format", text[:20])
+    yield f.Property("format", text[:20])
     if not text.isdigit():
-        yield Damage(path, None, None, f"its format {text[:20]!r} is not a number")
+        yield f.Damage(path, None, None, f"its format {text[:20]!r} is not a number")
     elif int(text) > FORMAT_VERSION:
-        yield Note(path, f"format {text[:20]} is newer than {FORMAT_VERSION}; this version of seglog refuses it")
+        yield f.Note(path, f"format {text[:20]} is newer than {FORMAT_VERSION}; this version of seglog refuses it")
 
 
-def read_registry(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_registry(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-topics.json``."""
     registry = TopicRegistry(fs, path)
     try:
         registry.load()
     except LogDirectoryError as error:
-        yield Damage(path, None, None, error.message)
+        yield f.Damage(path, None, None, error.message)
         return
     for topic in sorted(registry.topics.values(), key=lambda topic: topic.name):
-        yield TopicFound(topic.name, topic.id, topic.partitions, topic.config, topic.notes)
+        yield f.TopicFound(topic.name, topic.id, topic.partitions, topic.config, topic.notes)
     for topic_id in registry.deleting:
-        yield Note(path, f"the topic with id {topic_id} is being deleted; the next start removes its directories")
+        yield f.Note(path, f"the topic with id {topic_id} is being deleted; the next start removes its directories")
 
 
-def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
+def read_partition_state(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-partition.json``; a ``Damage`` for each range of damage recorded in it."""
     directory = path.rpartition("/")[0] or "."
     try:
         state = PartitionState.read(fs, directory)
     except MalformedStateError as error:
-        yield Damage(path, None, None, f"it cannot be understood ({error}); a start takes it for absent")
+        yield f.Damage(path, None, None, f"it cannot be understood ({error}); a start takes it for absent")
         return
-    yield StateFound.of(state)
+    yield f.StateFound.of(state)
     if state.read_only is not None:
-        yield Damage(path, None, None, f"the partition is marked read-only: {state.read_only}")
+        yield f.Damage(path, None, None, f"the partition is marked read-only: {state.read_only}")
     for known in state.damaged:
-        yield DamagedOffsets.of(known)
-        yield Damage(
+        yield f.DamagedOffsets.of(known)
+        yield f.Damage(
             path,
             None,
             None,
