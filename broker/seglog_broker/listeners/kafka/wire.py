@@ -17,11 +17,14 @@ from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
 from seglog_broker.listeners.kafka.handlers import fetch
 from seglog_broker.listeners.kafka.handlers.produce import (
     PARTITIONS_MAX,
+    Append,
     Part,
     Produce,
+    ResultPart,
     encode_responses,
     partitions_of,
 )
+from seglog_broker.listeners.kafka.produce_templates import ProduceTemplates
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Chunk
 from seglog_broker.listeners.transport import shown_host
@@ -85,6 +88,7 @@ class KafkaWire(Wire):
         )
         self.reader = self._frames
         self._headers = RequestHeaderReader()
+        self.templates = ProduceTemplates()
         host = connection.transport.host
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
@@ -135,6 +139,9 @@ class KafkaWire(Wire):
                 frame = self._frames.next_frame()
             if frame is None:
                 return False
+            repeated = self.templates.appends_of(frame)
+            if repeated is not None and self._gather(repeated, frame):
+                return True
             header = self._headers.read(frame)
             if header.api_key == PRODUCE:
                 self._produce(header, frame)
@@ -193,11 +200,8 @@ class KafkaWire(Wire):
             produce.add_topic(topic)
             produce.add(topic.partition_data)
         appends = produce.take_appends()
-        is_large = connection.intake.has_share and has_own_buffer(frame)
-        if appends and not is_large and all(self._broker.is_plain(append, data) for _, append, data in appends):
-            for part, append, records in appends:
-                connection.run_of_appends.add(connection, part, append, records)
-            connection.note_gathered(len(appends), len(appends), len(frame))
+        if appends and self._gather(appends, frame):
+            self.templates.add(self._context(header), header, frame, request)
             return
         connection.write_gathered()
         self._note_refused(produce)
@@ -207,6 +211,20 @@ class KafkaWire(Wire):
         else:
             connection.spent += REQUEST_COST
             self._answer_refused(produce)
+
+    def _gather(self, appends: Sequence[Append], frame: memoryview) -> bool:
+        """Have appends written together with those of other connections; False if they have to be written alone."""
+        connection = self._connection
+        if connection.intake.has_share and has_own_buffer(frame):
+            return False
+        is_plain = self._broker.is_plain
+        for _, append, records in appends:
+            if not is_plain(append, records):
+                return False
+        for part, append, records in appends:
+            connection.run_of_appends.add(connection, part, append, records)
+        connection.note_gathered(len(appends), len(appends), len(frame))
+        return True
 
     def _begin_produce_in_turns(self, header: RequestHeader, frame: memoryview) -> None:
         self._connection.write_gathered()
@@ -255,7 +273,7 @@ class KafkaWire(Wire):
 
     def _answer_refused(self, produce: Produce) -> None:
         """Answer a request of which nothing is to be appended."""
-        self._connection.answer_appends([Part(produce, None)], produce.ack, [AppendReply([])], 0)
+        self._connection.answer_appends([ResultPart(produce, None)], produce.ack, [AppendReply([])], 0)
 
     # --- Other requests -----------------------------------------------------------------------------------------------
 

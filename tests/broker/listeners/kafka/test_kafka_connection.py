@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.kafka import apis
-from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX
+from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX, ResultPart
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_broker.listeners.request_errors import append_errors
 from seglog_broker.runtime.request_memory import HELD_BYTES_MAX
@@ -566,7 +566,8 @@ async def test_frames_are_not_kept_until_their_ack() -> None:
 
     class Looking(AckQueue):
         def add(self, request_ids: Sequence[Any], outcome: Any, size: int) -> None:
-            kept.append([request_ids[0].produce.take_appends(), outcome._payloads])
+            (part,) = request_ids
+            kept.append([part.produce.take_appends() if isinstance(part, ResultPart) else [], outcome._payloads])
             super().add(request_ids, outcome, size)
 
     async with kafka() as served:

@@ -1,6 +1,7 @@
 """Kafka requests that come together have the results that they have one at a time; and both doors write the same bytes.
 
-The same bytes go to two brokers: cut anywhere, beside others, and frame by frame. The files of the partitions and all
+The same requests go to two brokers: cut anywhere, beside others, and one by one. To the second each comes with a client
+id of its own, so that none repeats another and all are served without templates. The files of the partitions and all
 bytes of the responses must be the same.
 """
 
@@ -8,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final
 
 import trio
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
+from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -45,33 +48,71 @@ STEPS: Final = st.one_of(
     st.tuples(st.just("append"), st.lists(ITEMS, min_size=1, max_size=4), st.sampled_from([-1, 1, 7]), SEEDS),
     st.tuples(st.just("very many"), ITEMS, st.sampled_from([-1, 1]), SEEDS),
     st.tuples(
-        st.sampled_from(["fetch", "offsets", "large", "two batches", "no ack", "versions", "new version"]), SEEDS
+        st.sampled_from(
+            [
+                "fetch",
+                "offsets",
+                "large",
+                "two batches",
+                "no ack",
+                "versions",
+                "new version",
+                "topic made again",
+                "records deleted",
+            ]
+        ),
+        SEEDS,
     ),
 )
+
+TOPIC_IDS: Final = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
+"""What stands in a script for the ids of topics, which each broker draws."""
 
 
 class KafkaScript(Script):
     """Frames of Kafka requests, and what their producers have sent so far."""
 
+    def __init__(self, *, repeats: bool) -> None:
+        super().__init__()
+        self.repeats = repeats
+
     def ask(self, request: Request, version: int) -> None:
-        self.frames.append(b"".join(write_request(len(self.frames) + 1, "script", request, version)))
+        number = len(self.frames) + 1
+        client_id = "script" if self.repeats else f"script {number:04}"
+        self.frames.append(b"".join(write_request(number, client_id, request, version)))
 
     def produce(self, items: Sequence[tuple[str, int, str]], acks: int, seed: int, more: bytes = b"") -> None:
         dice = random.Random(seed)
         batches = [
             (topic, partition, self.batch(topic, partition, what, dice) + more) for topic, partition, what in items
         ]
-        self.ask(produce(*batches, acks=acks), 3 + seed % 10)
+        request = produce(*batches, acks=acks)
+        for item in request.topic_data:
+            item.topic_id = TOPIC_IDS[item.name]
+        self.ask(request, 3 + seed % 11)
+
+    def make_again(self, topic: str) -> None:
+        self.ask(messages.DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)
+        made = messages.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
+        self.ask(messages.CreateTopicsRequest(topics=[made], timeout_ms=1000), 4)
+
+    def delete_records(self, topic: str) -> None:
+        cls = messages.DeleteRecordsRequest
+        places = [cls.DeleteRecordsPartition(partition_index=0, offset=3)]
+        self.ask(cls(topics=[cls.DeleteRecordsTopic(name=topic, partitions=places)], timeout_ms=1000), 1)
 
 
-def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool) -> list[bytes]:
-    script = KafkaScript()
+def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool, repeats: bool) -> list[bytes]:
+    script = KafkaScript(repeats=repeats)
     for step in steps:
         match step:
             case ("row", (topic, partition, kind), acks, count, seed):
                 for number in range(count):  # one unusual batch somewhere in a row of usual ones
                     what = kind if number == seed % count else USUAL[seed % 2]
-                    script.produce([(topic, partition, what)], acks, seed + number)
+                    items = [(topic, partition, what)]
+                    if number % 5 == 3:
+                        items.append((topic, (partition + number) % 4, USUAL[0]))
+                    script.produce(items, acks, (seed + number) * 11 + seed % 11)  # all of one version
             case ("append", items, acks, seed):
                 script.produce(items, acks, seed)
             case ("very many", (topic, _, kind), acks, seed):
@@ -89,6 +130,10 @@ def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool) -> list[byt
                 script.ask(fetch(*[(topic, number, 0) for number in range(1 + seed % 3)]), 4 + seed % 9)
             case ("offsets", seed):
                 script.ask(latest(NAMES[seed % len(NAMES)], 0, 1, 2), 1 + seed % 9)
+            case ("topic made again", seed):
+                script.make_again(NAMES[seed % len(NAMES)])
+            case ("records deleted", seed):
+                script.delete_records(NAMES[seed % len(NAMES)])
             case ("versions", seed):
                 script.ask(messages.ApiVersionsRequest(), seed % 3)
             case _:
@@ -107,15 +152,21 @@ async def make_noise(peer: Peer) -> None:
         await peer.stream.receive_some()
 
 
-async def outcome(pieces: Sequence[bytes], *, noise: bool = False) -> tuple[bytes, dict[str, bytes]]:
-    """All that a broker answers to these bytes, and the files of its partitions afterwards.
+async def outcome(
+    frames: Sequence[bytes], cuts: Sequence[int] | None = None, *, noise: bool = False
+) -> tuple[bytes, dict[str, bytes]]:
+    """All that a broker answers to these frames, and the files of its partitions afterwards.
 
-    With ``noise``, another connection sends all the time.
+    They come one by one, or cut at ``cuts``. With ``noise``, another connection sends all the time.
     """
     fs = ForgetfulFileSystem()
     received = bytearray()
     async with broker_on(fs) as broker, serving(broker, serve_kafka) as served:
         peer, other = await served.connect(), await served.connect()
+        topics = broker.directory.registry.topics
+        ids = [(TOPIC_IDS[name], id_bytes(topics[name].id)) for name in NAMES if name in topics]
+        asked = [replaced(frame, ids) for frame in frames]
+        pieces = asked if cuts is None else pieces_of(b"".join(asked), cuts)
 
         async def receive() -> None:
             received.extend(await peer.rest())
@@ -136,7 +187,14 @@ async def outcome(pieces: Sequence[bytes], *, noise: bool = False) -> tuple[byte
                     await wait_all_tasks_blocked(0.0005)
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await peer.stream.send_eof()
-    return bytes(received), files_of(fs)
+    answered = replaced(bytes(received), [(drawn, name) for name, drawn in ids])
+    return answered, {name: data for name, data in files_of(fs).items() if "-delete" not in name}
+
+
+def replaced(data: bytes, pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
+    for old, new in pairs:
+        data = data.replace(old, new)
+    return data
 
 
 def without_log(run: Callable[[], Any]) -> Any:
@@ -145,6 +203,11 @@ def without_log(run: Callable[[], Any]) -> Any:
 
 
 ROW: Final = ("row", ("plain", 0, "again"), 1, 12, 1)
+ROW_OF_IDS: Final = ("row", ("wide", 1, "gap"), -1, 12, 10)
+
+
+def row(topic: str, kind: str, seed: int) -> tuple[Any, ...]:
+    return ("row", (topic, 0, kind), -1, 12, seed)
 
 
 @given(st.lists(STEPS, min_size=1, max_size=8), st.lists(st.integers(0, 1 << 24), max_size=5), st.booleans())
@@ -154,15 +217,19 @@ ROW: Final = ("row", ("plain", 0, "again"), 1, 12, 1)
 @example(
     [("very many", ("wide", 0, "next"), -1, 3), ("fetch", 1), ("very many", ("keyed", 0, "keyless"), 1, 4)], [9], False
 )
+@example([ROW_OF_IDS, ("topic made again", 1), ROW_OF_IDS, ROW, ("topic made again", 0), ROW, ROW], [400], False)
+@example([row("plain", "next", 9), ("records deleted", 0), row("plain", "next", 9)], [], False)
+@example([row("stamped", "corrupt", 9), row("plain", "cut", 9)], [], False)
+@example([row("plain", "packed", seed) for seed in range(0, 66, 11)], [], False)  # zstd is too new for version 3
+@example([row("plain", "next", version - 3) for version in range(3, 14)], [], False)
 @settings(max_examples=examples(150), deadline=None)
 def test_kafka_requests_have_the_results_that_they_have_one_at_a_time(
     steps: list[tuple[Any, ...]], cuts: list[int], ends_badly: bool
 ) -> None:
-    frames = script_of(steps, ends_badly=ends_badly)
-    one_by_one = without_log(partial(outcome, frames))
-    pieces = pieces_of(b"".join(frames), cuts)
+    one_by_one = without_log(partial(outcome, script_of(steps, ends_badly=ends_badly, repeats=False)))
+    frames = script_of(steps, ends_badly=ends_badly, repeats=True)
     for noise in (False, True):
-        together = without_log(partial(outcome, pieces, noise=noise))
+        together = without_log(partial(outcome, frames, cuts, noise=noise))
         assert together[0] == one_by_one[0]
         assert together[1] == one_by_one[1]
 

@@ -24,6 +24,7 @@ from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_response
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.varints import Refused, read_varint, skip_tags
@@ -84,7 +85,7 @@ class Produce:
         self._correlation_id = correlation_id
         self.is_silent = acks == 0
         """True for acks=0: there is no response, and an error closes the connection."""
-        self.ack = _ack(context, acks)
+        self.ack = ack_of(context, acks)
         self._appends: list[Append] = []
         self.problem: str | None = None
         """Why a batch was refused before it reached the broker; None if none was."""
@@ -125,8 +126,15 @@ class Produce:
                 assert self.ack is not None
                 assert item.records is not None
                 append = AppendRequest([AppendPartition(name, item.index, len(item.records))], self.ack)
-                self._appends.append((Part(self, result), append, item.records))
+                self._appends.append((ResultPart(self, result), append, item.records))
                 self._missing += 1
+
+    def expect(self, name: str, topic_id: bytes, indexes: Iterable[int]) -> list[_PartitionResponse]:
+        """Results of appends to one topic that are made elsewhere; ``note`` their outcomes."""
+        results = [_PartitionResponse(index=index, base_offset=-1) for index in indexes]
+        self._response.responses.append(_TopicResponse(name=name, topic_id=topic_id, partition_responses=results))
+        self._missing += len(results)
+        return results
 
     def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
         result.error_code, result.error_message = code, why
@@ -181,7 +189,17 @@ class Produce:
 
 
 class Part:
-    """One append of a Produce request; takes its outcome into the response."""
+    """What one append of a Produce request is answered to."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: AppendOutcome) -> Buffer | None:
+        """Take the outcome of the append; the frame of the response if the request has no other that is open."""
+        raise NotImplementedError
+
+
+class ResultPart(Part):
+    """An append whose result stands in the response of ``produce``; ``result`` is None if nothing is appended."""
 
     __slots__ = ("_result", "produce")
 
@@ -189,10 +207,11 @@ class Part:
         self.produce = produce
         self._result = result
 
-    def note(self, outcome: AppendOutcome) -> None:
+    def answer(self, outcome: AppendOutcome) -> Buffer | None:
         """Put the outcome into the response."""
         if self._result is not None:
             self.produce.note(self._result, outcome)
+        return self.produce.encode() if self.produce.is_complete else None
 
 
 Append = tuple[Part, AppendRequest, memoryview]
@@ -204,9 +223,9 @@ def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], e
     frames = bytearray()
     for part, outcome in zip(parts, outcomes, strict=False):
         count_errors(error_counts, outcome)
-        part.note(outcome)
-        if part.produce.is_complete:
-            frames += part.produce.encode()
+        frame = part.answer(outcome)
+        if frame is not None:
+            frames += frame
     return frames
 
 
@@ -240,7 +259,8 @@ def _old_format(magic: int) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_RECORD, f"record batches have magic 2, this one has {magic}: use a newer client"
 
 
-def _ack(context: RequestContext, acks: int) -> Ack | None:
+def ack_of(context: RequestContext, acks: int) -> Ack | None:
+    """The ack that a Produce request asks for; None for a number that Kafka does not know."""
     if acks == 0:
         return "none"
     if acks == 1:
@@ -273,23 +293,30 @@ def partitions_of(header: RequestHeader, frame: memoryview) -> int:
 def _count(header: RequestHeader, frame: memoryview) -> int:
     flexible = is_flexible(header.api_key, header.version)
     p = _after_text(frame, header.body, flexible) + _ACKS_AND_TIMEOUT_BYTES
-    topics, p = _array(frame, p, flexible)
+    topics, p = read_size(frame, p, flexible)
     counted = 0
     for _ in range(topics):
         p = p + _TOPIC_ID_BYTES if header.version >= TOPIC_ID_VERSION_MIN else _after_text(frame, p, flexible)
-        partitions, p = _array(frame, p, flexible)
+        partitions, p = read_size(frame, p, flexible)
         counted += max(1, partitions)
         if counted > PARTITIONS_MAX:
             return PARTITIONS_MAX + 1
         for _ in range(partitions):
-            size, p = _array(frame, p + _INDEX_BYTES, flexible)
+            size, p = read_size(frame, p + _INDEX_BYTES, flexible)
             p = _after_tags(frame, p + size, flexible)
         p = _after_tags(frame, p, flexible)
     return counted
 
 
-def _array(frame: memoryview, p: int, flexible: bool) -> tuple[int, int]:
-    """A count or a length, 0 for null, and where what it counts begins."""
+def begin_of_partitions(header: RequestHeader, frame: memoryview) -> int:
+    """Where the number of the first topic's partitions stands in a Produce request that is not malformed."""
+    flexible = is_flexible(header.api_key, header.version)
+    _, p = read_size(frame, _after_text(frame, header.body, flexible) + _ACKS_AND_TIMEOUT_BYTES, flexible)
+    return p + _TOPIC_ID_BYTES if header.version >= TOPIC_ID_VERSION_MIN else _after_text(frame, p, flexible)
+
+
+def read_size(frame: memoryview, p: int, flexible: bool) -> tuple[int, int]:
+    """A count or a length at ``p``, 0 for null, and where what it counts begins."""
     if flexible:
         size, p = read_varint(frame, p)
         return max(0, size - 1), p
