@@ -147,6 +147,23 @@ class BrokerConfig:
             "Lower it to bound the memory one connection can take.",
         ),
     ] = 104_857_600
+    socket_send_buffer_bytes: Annotated[
+        int,
+        Key(
+            Int(-1),
+            "Bytes of the system's send buffer for each connection; -1 for the system's own choice.",
+            "Raise it for consumers that are far away: a connection sends no more than this in a round trip. For those "
+            "that are near, a larger buffer is slower: its bytes leave the processor's cache.",
+        ),
+    ] = 262_144
+    socket_receive_buffer_bytes: Annotated[
+        int,
+        Key(
+            Int(-1),
+            "Bytes of the system's receive buffer for each connection; -1 for the system's own choice.",
+            "Seldom; the system's grows as it is needed.",
+        ),
+    ] = -1
     fetch_max_bytes: Annotated[
         int,
         Key(

@@ -11,7 +11,7 @@ import trio
 
 from seglog_broker.config import BrokerConfig, split_address
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.transport import Transport, address_of
+from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.metrics import Metrics
 from seglog_protocol.errors import PolicyViolationError, SeglogError
@@ -114,6 +114,7 @@ class Acceptor:
                     await self._ready.wait()
                     async with trio.open_nursery() as acceptors:
                         for listener in listeners:
+                            limit_receive_buffers(listener, self._config().socket_receive_buffer_bytes)
                             acceptors.start_soon(self._accept, listener)
                         task_status.started(addresses_of(listeners))
                 finally:
@@ -161,7 +162,7 @@ class Acceptor:
                 log.warning("accept_failed", error=os.strerror(error.errno), retry_seconds=ACCEPT_RETRY_SECONDS)
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            transport = Transport.of_stream(stream)
+            transport = Transport.of_stream(stream, self._config().socket_send_buffer_bytes)
             if self._metrics.connections_open < limit:  # of all listeners
                 connection = self._connect(transport)
                 self._connections.add(connection)

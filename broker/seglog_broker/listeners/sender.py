@@ -140,10 +140,10 @@ class Sender:
                 if isinstance(chunk, bytes | bytearray | memoryview):
                     # Without anything behind it the flag would keep it in the kernel for 200 ms.
                     sent = self._transport.send(chunk, more=number < last)
-                elif chunk.size <= room and slices:
-                    room -= chunk.size
+                elif room and slices:
                     slices -= 1
-                    sent = self._transport.send_file(chunk.file, chunk.position, chunk.size) or 0
+                    sent = self._transport.send_file(chunk.file, chunk.position, min(chunk.size, room)) or 0
+                    room -= sent
                 else:
                     break
                 left -= sent

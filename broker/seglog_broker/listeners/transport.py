@@ -44,8 +44,8 @@ class Transport:
         self._sock = sock
 
     @classmethod
-    def of_stream(cls, stream: trio.SocketStream) -> "Transport":
-        """Take over an accepted connection, and set it up for frames.
+    def of_stream(cls, stream: trio.SocketStream, send_buffer_bytes: int = -1) -> "Transport":
+        """Take over an accepted connection, and set it up for frames. -1: the system chooses the size of its buffer.
 
         Every send on a trio stream is a checkpoint; ``Sender`` yields to the loop only when it has to wait.
         """
@@ -54,6 +54,8 @@ class Transport:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers that vanished
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 # Back from trio's 16 KiB to the system's own: we send a fetch as fast as the peer takes it.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
@@ -163,6 +165,13 @@ class Transport:
     def close(self) -> None:
         """Close the socket. A second call does nothing."""
         self._sock.close()
+
+
+def limit_receive_buffers(listener: trio.SocketListener, size: int) -> None:
+    """Give the connections of ``listener`` receive buffers of ``size`` bytes; -1: the system chooses."""
+    if size >= 0:
+        with contextlib.suppress(OSError):
+            listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def address_of(name: tuple[object, ...]) -> str:

@@ -15,8 +15,10 @@ TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
 OTHER_DEFAULTS = {
     *("log.dir", "listeners", "advertised.listeners"),
     *("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
+    *("socket.send.buffer.bytes", "socket.receive.buffer.bytes"),
 }
-"""Broker keys with a default of seglog's own: a directory that stays, and addresses of this machine alone."""
+"""Broker keys with a default of seglog's own: a directory that stays, addresses of this machine alone, what measured
+best."""
 
 
 def test_the_table_names_its_origin_and_its_licence() -> None:

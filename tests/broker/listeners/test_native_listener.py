@@ -31,8 +31,10 @@ from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN
 from seglog_broker.listeners.ready_sockets import ReadySockets
-from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES, SLICES_A_STEP
+from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES, SLICES_A_STEP, Sender
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import InvalidTopicError
@@ -615,6 +617,20 @@ async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: 
     assert len(file.reads) == offload.cold_reads
     assert file.brought_in == [(position, READ_AHEAD_BYTES) for position, _ in file.reads]
     assert offload.cold_reads == (0 if cached and hasattr(os, "RWF_NOWAIT") else 4)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells whether a page is in memory")
+async def test_the_first_step_of_a_large_slice_is_sent_at_once(tmp_path: Path) -> None:
+    content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
+    real = stored(tmp_path, content)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * SEND_STEP_BYTES)
+        sender = Sender(Transport(ours), InlineOffload(), Transfers(), 10)
+        left = sender.begin_frame([b"header", cast("Any", FakeSlice(FakeFile(content, True, real), 0, len(content)))])
+    real.close()
+    assert left == len(content) - SEND_STEP_BYTES
 
 
 @pytest.mark.trio

@@ -1,8 +1,18 @@
-"""What a transport tells of its peer."""
+"""What a transport tells of its peer, and the buffers that the system gives it."""
+
+import os
+import socket
+import sys
+from pathlib import Path
 
 import pytest
+import trio
 
-from seglog_broker.listeners.transport import shown_host
+from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.acceptor import Acceptor
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.transport import Transport, shown_host
+from seglog_broker.runtime.metrics import Metrics
 
 
 @pytest.mark.parametrize(
@@ -18,3 +28,56 @@ from seglog_broker.listeners.transport import shown_host
 )
 def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
     assert shown_host(host) == shown
+
+
+# --- Buffers ----------------------------------------------------------------------------------------------------------
+
+DOUBLED = 2 if sys.platform == "linux" else 1
+"""Linux gives twice what is asked for: half is for its own bookkeeping."""
+
+_MAX = Path("/proc/sys/net/core/wmem_max")
+SEND_BYTES_MAX = int(_MAX.read_text()) if _MAX.exists() else 1 << 30
+
+
+class EnoughError(Exception):
+    """Ends the acceptor."""
+
+
+async def buffers_with(config: BrokerConfig) -> tuple[int, int]:
+    """The sizes of the send and the receive buffer of a connection that is accepted."""
+    sizes: list[int] = []
+
+    def connect(transport: Transport) -> Connection:
+        with socket.socket(fileno=os.dup(transport.fileno())) as sock:
+            sizes.extend(sock.getsockopt(socket.SOL_SOCKET, kind) for kind in (socket.SO_SNDBUF, socket.SO_RCVBUF))
+        transport.close()
+        raise EnoughError
+
+    acceptor = Acceptor(lambda: config, Metrics(), connect, lambda _error: b"")
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    with pytest.RaisesGroup(EnoughError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            [address] = await nursery.start(acceptor.run, listeners)
+            host, _, port = address.rpartition(":")
+            stream = await trio.open_tcp_stream(host, int(port))
+            await stream.receive_some()
+    await stream.aclose()
+    send, receive = sizes
+    return send, receive
+
+
+async def test_buffers_have_the_configured_sizes() -> None:
+    config = BrokerConfig(socket_send_buffer_bytes=30_000, socket_receive_buffer_bytes=40_000)
+    assert await buffers_with(config) == (30_000 * DOUBLED, 40_000 * DOUBLED)
+
+
+async def test_send_buffers_are_limited_by_default() -> None:
+    send, _ = await buffers_with(BrokerConfig())
+    assert send == DOUBLED * min(262_144, SEND_BYTES_MAX)
+
+
+async def test_the_system_chooses_the_sizes_at_minus_one() -> None:
+    asked = BrokerConfig(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1)
+    tiny = BrokerConfig(socket_send_buffer_bytes=5_000, socket_receive_buffer_bytes=5_000)
+    for chosen, small in zip(await buffers_with(asked), await buffers_with(tiny), strict=True):
+        assert chosen > small

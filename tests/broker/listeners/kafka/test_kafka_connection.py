@@ -302,10 +302,9 @@ async def test_a_peer_that_takes_nothing_of_a_large_response_is_cut_off_for_one_
 ) -> None:
     names = [messages.MetadataRequest.MetadataRequestTopic(name=f"unknown-{number}") for number in range(4_000)]
     request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
-    async with kafka() as served:
+    async with kafka("socket.send.buffer.bytes=4096") as served:
         served.broker.response_memory.large_max = 1
         bad, good = await served.connect(), await served.connect()
-        (await served.connection_of(bad)).transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         bad.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         await bad.send(request, 8)
         await wait_all_tasks_blocked()
