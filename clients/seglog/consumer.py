@@ -68,15 +68,20 @@ class Consumer(ConsumerBase):
             batch = self._queued()
             if batch is not None or self._fetcher.is_finished:
                 return batch
-            try:
-                self._fetch()
-                retries.worked()
-                continue
-            except SeglogError as error:
-                pause, timeout = retries.failed(error, time.monotonic())
-            self._disconnect()
-            self._sleep(pause)
-            self._connect(timeout)
+            self._fetch_or_reconnect(retries)
+
+    def _fetch_or_reconnect(self, retries: Retries) -> None:
+        """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
+        try:
+            self._fetch()
+            retries.worked()
+        except SeglogError as error:
+            pause, timeout = retries.failed(error, time.monotonic())
+        else:
+            return
+        self._disconnect()
+        self._sleep(pause)
+        self._connect(timeout)
 
     def _fetch(self) -> None:
         """Take the reply to the pending fetch, and send the next fetch before its records are processed."""

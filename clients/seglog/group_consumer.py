@@ -79,18 +79,10 @@ class GroupConsumer(Consumer):
                 continue
             if batch is not None or self._session.is_finished:
                 return batch
-            if not self._fetcher.states:
+            if self._fetcher.states:
+                self._fetch_or_reconnect(retries)
+            else:
                 self._sleep(SLICE_SECONDS)
-                continue
-            try:
-                self._fetch()
-                retries.worked()
-                continue
-            except SeglogError as error:
-                pause, timeout = retries.failed(error, time.monotonic())
-            self._disconnect()
-            self._sleep(pause)
-            self._connect(timeout)
 
     def _is_answered(self, link: Link, asked: PendingFetch) -> bool:
         remaining = asked.deadline - time.monotonic()

@@ -307,11 +307,11 @@ def delete_group(name: str) -> Conversation[None]:
 def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tuple[str, int]]]:
     """As ``Client.delete_group_offsets``."""
     wanted = _by_topic(topics)
-    found = [
-        (known.topic, known.partition)
-        for known in (yield from _committed(name))
-        if known.topic in wanted and _includes(wanted[known.topic], known.partition)
-    ]
+    found = []
+    for known in (yield from _committed(name)):
+        partitions = wanted.get(known.topic, ())
+        if partitions is None or known.partition in partitions:  # None: all of the topic
+            found.append((known.topic, known.partition))
     for some in pages(found, ITEMS_MAX):
         request = messages.DeleteOffsetsRequest(
             name, [messages.GroupPartition(topic, partition) for topic, partition in some]
@@ -321,7 +321,3 @@ def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tu
             if result.error is not None:
                 raise result.error
     return found
-
-
-def _includes(partitions: Sequence[int] | None, partition: int) -> bool:
-    return partitions is None or partition in partitions

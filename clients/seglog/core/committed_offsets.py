@@ -33,7 +33,9 @@ def look_up_committed(
         asked = None if some is None else [messages.GroupPartition(topic, partition) for partition in some]
         request = messages.CommittedOffsetsRequest(group, asked)
         reply, _ = yield from ask(request, messages.CommittedOffsetsReply, is_repeatable=True)
-        found |= {result.partition: _committed(result) for result in _there(reply.offsets, topic)}
+        for result in _there(reply.offsets, topic):
+            times = (result.committed_ms, result.expires_ms)
+            found[result.partition] = Committed(result.offset or 0, result.metadata or "", *times)
     return found
 
 
@@ -50,10 +52,6 @@ def _there(results: Iterable[messages.CommittedOffset], topic: str) -> Iterable[
                 raise result.error
             if result.offset is not None:
                 yield result
-
-
-def _committed(result: messages.CommittedOffset) -> Committed:
-    return Committed(result.offset or 0, result.metadata or "", result.committed_ms, result.expires_ms)
 
 
 def commit(

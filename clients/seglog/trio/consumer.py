@@ -78,15 +78,20 @@ class Consumer(ConsumerBase):
             batch = self._queued()
             if batch is not None or self._fetcher.is_finished:
                 return batch
-            try:
-                await self._fetch()
-                retries.worked()
-                continue
-            except SeglogError as error:
-                pause, seconds = retries.failed(error, trio.current_time())
-            self._disconnect()
-            await trio.sleep(pause)
-            await self._connected(seconds)
+            await self._fetch_or_reconnect(retries)
+
+    async def _fetch_or_reconnect(self, retries: Retries) -> None:
+        """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
+        try:
+            await self._fetch()
+            retries.worked()
+        except SeglogError as error:
+            pause, seconds = retries.failed(error, trio.current_time())
+        else:
+            return
+        self._disconnect()
+        await trio.sleep(pause)
+        await self._connected(seconds)
 
     async def _fetch(self) -> None:
         """Take the reply to the pending fetch, and send the next fetch before its records are processed."""

@@ -85,18 +85,10 @@ class GroupConsumer(Consumer):
                 continue
             if batch is not None or self._session.is_finished:
                 return batch
-            if not self._fetcher.states:
+            if self._fetcher.states:
+                await self._fetch_or_reconnect(retries)
+            else:
                 await trio.sleep(SLICE_SECONDS)
-                continue
-            try:
-                await self._fetch()
-                retries.worked()
-                continue
-            except SeglogError as error:
-                pause, seconds = retries.failed(error, trio.current_time())
-            self._disconnect()
-            await trio.sleep(pause)
-            await self._connected(seconds)
 
     async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
         deadline = min(asked.deadline, trio.current_time() + SLICE_SECONDS)
