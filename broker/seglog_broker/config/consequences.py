@@ -31,15 +31,10 @@ def consequences(written: Mapping[str, Setting], config: TopicConfig) -> list[st
         "max.message.bytes": _max_message_bytes(config),
     }
     return [
-        f"{written[key].name} = {_number(key, config)} {what}."
+        f"{written[key].name} = {getattr(config, key.replace('.', '_'))} {what}."
         for key, what in found.items()
         if what and key in written
     ]
-
-
-def _number(key: str, config: TopicConfig) -> int:
-    value: int = getattr(config, key.replace(".", "_"))
-    return value
 
 
 def _segment_bytes(config: TopicConfig) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES, BrokerConfig
-from seglog_broker.config.keys import Change, Described, Effect, Key, OriginKind
+from seglog_broker.config.keys import Change, Described, Effect, OriginKind
 from seglog_broker.config.sources import Examined
 from seglog_broker.config.values import split_address
 from seglog_broker.texts import counted
@@ -40,31 +40,28 @@ def verdict_lines(examined: Examined, more_warnings: Sequence[str]) -> list[str]
     warnings = [*examined.warnings, *more_warnings]
     mistakes = [error.message for error in examined.mistakes]
     found = [counted(len(items), what) for items, what in ((mistakes, "mistake"), (warnings, "warning")) if items]
+    if mistakes:
+        verdict = f"{' and '.join(found)}: the broker would not start."
+    else:
+        verdict = f"The configuration can be used ({found[0]})." if found else "The configuration can be used."
     return [
         *(f"warning: {_sentence(warning)}" for warning in warnings),
         *(f"mistake: {_sentence(mistake)}" for mistake in mistakes),
-        f"{' and '.join(found)}: the broker would not start." if mistakes else _sound(found),
+        verdict,
     ]
 
 
-def _sound(found: Sequence[str]) -> str:
-    return f"The configuration can be used ({found[0]})." if found else "The configuration can be used."
-
-
 def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
-    key = _key(described.key)
-    names = {synonym.name for synonym in (*key.synonyms, *key.names)} | {described.key}
+    name = described.key
+    key = BROKER_KEYS[name] if name in BROKER_KEYS else TOPIC_DEFAULT_NAMES[name][0]
+    names = {synonym.name for synonym in (*key.synonyms, *key.names)} | {name}
     if names & wrong:
-        return described.key, _UNKNOWN, "see below", ""
+        return name, _UNKNOWN, "see below", ""
     if key.effect is not Effect.NOW:
         change = _NO_EFFECT[key.effect]
     else:
         change = str(Change.RELOAD if key.is_dynamic else Change.RESTART)
-    return described.key, with_reading(described.key, described.value) or '""', str(described.origin), change
-
-
-def _key(name: str) -> Key:
-    return BROKER_KEYS[name] if name in BROKER_KEYS else TOPIC_DEFAULT_NAMES[name][0]
+    return name, with_reading(name, described.value) or '""', str(described.origin), change
 
 
 def _sentence(text: str) -> str:

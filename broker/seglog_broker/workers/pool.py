@@ -138,13 +138,11 @@ class _Process:
         data = await self._stdout.receive_some(size_max)
         if not data:
             await self.end()
-            message = f"the {self._name} ended with status {self._process.returncode}. {self._end_of_stderr()}"
+            self._stderr.seek(0)
+            last_words = self._stderr.read()[-_STDERR_BYTES_MAX:].decode(errors="replace").strip()
+            message = f"the {self._name} ended with status {self._process.returncode}. {last_words}"
             raise messages.WorkerError(messages.DIED, message.strip())
         return data
-
-    def _end_of_stderr(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read()[-_STDERR_BYTES_MAX:].decode(errors="replace").strip()
 
     async def end(self) -> None:
         """Kill the process; returns when it has ended."""

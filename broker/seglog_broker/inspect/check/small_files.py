@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
 from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
-from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot
-from seglog_broker.inspect.facts import Damage, Fact
+from seglog_broker.inspect.dump.small_files import Reader, read_epochs, read_partition_metadata, read_snapshot
+from seglog_broker.inspect.facts import Damage
 from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes
 from seglog_broker.storage.directory.kafka_signs import KafkaOffsets, state_after_kafka
@@ -186,12 +186,9 @@ class SmallFiles:
         path = self._path_of(LEADER_EPOCH_CHECKPOINT)
         checkpoint = LeaderEpochs(self._fs, self._path)
         checkpoint.load()
-        problem: str | None = "is not there"
-        if LEADER_EPOCH_CHECKPOINT in self._names:
-            problem = next((fact.reason for fact in _damage(read_epochs(self._fs, path))), None)
-            content = read_file(self._fs, path)
-            if problem is None and content and content != encode_checkpoint(checkpoint.entries):
-                problem = "is not written as Kafka writes it"
+        problem = self._problem(LEADER_EPOCH_CHECKPOINT, read_epochs)
+        if problem is None and read_file(self._fs, path) not in (b"", encode_checkpoint(checkpoint.entries)):
+            problem = "is not written as Kafka writes it"
         first_base = self._bases[0] if self._bases else 0
         if problem is not None:
             self._out.add(Code.EPOCHS_MALFORMED, path, problem)
@@ -261,9 +258,7 @@ class SmallFiles:
         """Compare ``partition.metadata`` with the registry."""
         path = self._path_of(PARTITION_METADATA_FILE)
         wanted = self._context.topic_id
-        problem: str | None = "is not there"
-        if PARTITION_METADATA_FILE in self._names:
-            problem = next((fact.reason for fact in _damage(read_partition_metadata(self._fs, path))), None)
+        problem = self._problem(PARTITION_METADATA_FILE, read_partition_metadata)
         if problem is not None:
             self._out.add(Code.TOPIC_ID_MISSING, path, problem)
             if wanted is not None:
@@ -287,13 +282,12 @@ class SmallFiles:
         """Check the producer snapshots."""
         for name in self._names:
             parsed = names.parse_segment_file_name(name)
-            if parsed is None:
+            if parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX:
                 continue
-            path = self._path_of(name)
-            if parsed[1] == names.SNAPSHOT_SUFFIX:
-                for fact in _damage(read_snapshot(self._fs, path)):
-                    self._out.add(Code.SNAPSHOT_WRONG, path, fact.reason)
-                    self._out.plan.remove.append(path)
+            problem = self._problem(name, read_snapshot)
+            if problem is not None:
+                self._out.add(Code.SNAPSHOT_WRONG, self._path_of(name), problem)
+                self._out.plan.remove.append(self._path_of(name))
 
     def check_names(self) -> None:
         """Report files that do not belong to a segment, and segments that are gone but for their index files."""
@@ -326,12 +320,15 @@ class SmallFiles:
             path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
             self._out.add(Code.LEFT_OVER, path, f"is gone, and left {', '.join(suffixes)}, which a start removes")
 
+    def _problem(self, name: str, reader: Reader) -> str | None:
+        """The first problem of a file by itself, as a dump reports it; None if there is none."""
+        if name not in self._names:
+            return "is not there"
+        facts = reader(self._fs, self._path_of(name))
+        return next((fact.reason for fact in facts if isinstance(fact, Damage)), None)
+
     def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"
-
-
-def _damage(facts: Iterable[Fact]) -> list[Damage]:
-    return [fact for fact in facts if isinstance(fact, Damage)]
 
 
 def _epochs(entries: Iterable[EpochEntry]) -> str:
