@@ -17,7 +17,6 @@ from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
-from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.listeners import acceptor, acks, transport
 from seglog_broker.listeners.native import fetches, wire
 from seglog_broker.runtime import request_memory
@@ -266,12 +265,10 @@ def invented(wire: Any) -> Any:
     return [invented(item) for item in wire] if isinstance(wire, list) else wire
 
 
-async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says(
-    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
-) -> None:
-    monkeypatch.setattr(GroupMachines, "new_id", staticmethod(lambda: "5f0c2a1e-0000-4000-8000-000000000001"))
+async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says(nursery: trio.Nursery) -> None:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    broker.groups._machines.new_id = lambda: "5f0c2a1e-0000-4000-8000-000000000001"
     received: dict[int, Frame] = {}
     nursery.start_soon(broker.groups.run)
     async with serving(broker) as served:

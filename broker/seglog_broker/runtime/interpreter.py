@@ -41,10 +41,10 @@ def is_profile_optimized(variables: Mapping[str, Any] | None = None) -> bool | N
     return False if variables.get("PGO_PROF_USE_FLAG") else None
 
 
-def describe_interpreter() -> str:
+def describe_interpreter(variables: Mapping[str, Any] | None = None) -> str:
     """Version of this Python for the log, with a note if it was built without PGO."""
     version = sys.version.split()[0]
-    if is_profile_optimized() is not False:
+    if is_profile_optimized(variables) is not False:
         return version
     return f"{version}, built without PGO: one with it is faster, see 'Which Python' in docs/OPERATIONS.md"
 

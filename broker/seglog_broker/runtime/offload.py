@@ -21,7 +21,7 @@ from seglog_broker.storage.log.recompression import Recompression
 from seglog_broker.workers import jobs
 from seglog_broker.workers.kinds import AnswerT, JobKind, JobT
 from seglog_broker.workers.messages import WorkerError
-from seglog_broker.workers.pool import WorkerPool, Workers
+from seglog_broker.workers.pool import COMMAND, WorkerPool, Workers
 from seglog_protocol.errors import OutOfResourcesError
 
 COMMIT_THREADS_MAX: Final = 1
@@ -67,6 +67,7 @@ class Offload:
     """
 
     def __init__(self) -> None:
+        self.worker_command: Sequence[str] = COMMAND
         self._rounds = 0  # of group commit, under way in the kernel
         self._commit = trio.CapacityLimiter(COMMIT_THREADS_MAX)
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
@@ -167,7 +168,7 @@ class Offload:
         Raises WorkerError when the job failed, OSError when no process could be started. An error or a cancellation may
         leave ``.cleaned`` files, which the next job removes.
         """
-        async with WorkerPool(jobs.CLEANER) as pool:
+        async with WorkerPool(jobs.CLEANER, command=self.worker_command) as pool:
             return await pool.run(jobs.CLEANING, job)
 
     def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Workers]:  # noqa: ARG002 - it opens files itself

@@ -27,6 +27,15 @@ _TERMINAL: Final = "/dev/tty"
 _NO_TERMINAL: Final = frozenset({errno.ENXIO, errno.EIO, errno.ENOENT, errno.ENODEV, errno.ENOTTY})
 
 
+def has_terminal() -> bool:
+    """Whether the process has a controlling terminal; it loses a closed one before it gets the signal."""
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in _NO_TERMINAL  # no descriptor or no permission: not known
+    return True
+
+
 class Signals:
     """Handles the signals of the process within a ``with`` block.
 
@@ -34,10 +43,11 @@ class Signals:
     reload is kept for later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_terminal: Callable[[], bool] = has_terminal) -> None:
         self._reload_wanted = False  # before there was a loop
         self._has_file: bool | None = None
-        self._had_terminal = _has_terminal()
+        self._has_terminal = has_terminal
+        self._had_terminal = has_terminal()
         self._hangups_are_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._hung_up = False  # before ``note_configuration``
         self._impatient = False
@@ -100,13 +110,4 @@ class Signals:
     def _hangup_stops(self) -> bool:
         if self._hangups_are_ignored:
             return False
-        return not self._has_file or (self._had_terminal and not _has_terminal())
-
-
-def _has_terminal() -> bool:
-    """Whether the process has a controlling terminal; it loses a closed one before it gets the signal."""
-    try:
-        os.close(os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError as error:
-        return error.errno not in _NO_TERMINAL  # no descriptor or no permission: not known
-    return True
+        return not self._has_file or (self._had_terminal and not self._has_terminal())

@@ -44,8 +44,16 @@ class WorkerPool(Workers):
     uses the pool as a context manager.
     """
 
-    def __init__(self, worker: WorkerKind, processes_max: int = 1, *, descriptors: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        worker: WorkerKind,
+        processes_max: int = 1,
+        *,
+        descriptors: Sequence[int] = (),
+        command: Sequence[str] = COMMAND,
+    ) -> None:
         self._worker = worker
+        self._command = command
         self._descriptors = tuple(descriptors)
         self._limit = trio.CapacityLimiter(processes_max)
         self._idle: list[_Process] = []
@@ -93,7 +101,7 @@ class WorkerPool(Workers):
         if self._stderr is None:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ``end``
         process = await trio.lowlevel.open_process(
-            [*COMMAND, self._worker.name],
+            [*self._command, self._worker.name],
             stdin=PIPE,  # the process ends when this is closed
             stdout=PIPE,
             stderr=self._stderr,  # a file, because a full pipe would block the process

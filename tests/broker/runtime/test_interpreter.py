@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.runtime import interpreter
 from seglog_broker.runtime.interpreter import describe_interpreter, is_profile_optimized
 
 DOCKER: Any = {"CONFIG_ARGS": "'--enable-optimizations' '--with-lto'", "PGO_PROF_USE_FLAG": "-fprofile-use"}
@@ -20,11 +19,8 @@ def test_common_builds_are_told_apart(variables: Any, answer: bool | None) -> No
     assert is_profile_optimized() in {True, False, None}
 
 
-@pytest.mark.parametrize(("answer", "is_noted"), [(False, True), (True, False), (None, False)])
-def test_only_a_build_known_to_be_without_it_is_noted(
-    answer: bool | None, is_noted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(interpreter, "is_profile_optimized", lambda: answer)
-    text = describe_interpreter()
+@pytest.mark.parametrize(("variables", "is_noted"), [(PYENV, True), (DOCKER, False), (DEBIAN, False)])
+def test_only_a_build_known_to_be_without_it_is_noted(variables: Any, is_noted: bool) -> None:
+    text = describe_interpreter(variables)
     assert text.startswith(sys.version.split()[0])
     assert ("PGO" in text) == is_noted

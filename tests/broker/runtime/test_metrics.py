@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from typing import TypeVar, TypeVarTuple, get_args
 
-import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
@@ -207,15 +206,16 @@ def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
 class Stopwatch:
     """A clock that the test advances."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(metrics, "perf_counter", lambda: self.now)
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopwatch = Stopwatch(monkeypatch)
+async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none() -> None:
+    stopwatch = Stopwatch()
     broker = open_broker()
-    with metrics.watch_stalls(broker.metrics):
+    with metrics.watch_stalls(broker.metrics, stopwatch):
         await trio.testing.wait_all_tasks_blocked()
         assert numbers(broker)["loop_stall_seconds"] == 0
         for seconds in (0.25, 0.125):
@@ -228,10 +228,10 @@ async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none(monkeypatch:
     broker.close()
 
 
-def test_the_time_between_two_turns_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopwatch = Stopwatch(monkeypatch)
+def test_the_time_between_two_turns_is_no_stall() -> None:
+    stopwatch = Stopwatch()
     counted = Metrics()
-    watch = StallWatch(counted)
+    watch = StallWatch(counted, stopwatch)
     watch.before_io_wait(0)  # it was put in amid a turn, of which it does not know the beginning
     stopwatch.now += 60
     watch.after_io_wait(0)

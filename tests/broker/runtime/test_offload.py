@@ -96,6 +96,7 @@ class WatchedFileSystem(PosixFileSystem):
     """Notes which thread syncs files; ``begins`` as Linux does, or not, as macOS does."""
 
     def __init__(self, *, begins: bool) -> None:
+        super().__init__()
         self.begins = begins
         self.threads: list[int] = []
 

@@ -7,7 +7,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.runtime import signals
 from seglog_broker.runtime.signals import Signals
 
 
@@ -23,21 +22,14 @@ class Asked:
         self.reloads += 1
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Set whether there is a terminal; the last call counts."""
-    has = [True]
-    monkeypatch.setattr(signals, "_has_terminal", lambda: has[-1])
-    return has
-
-
-async def asked_by(number: signal.Signals, *, has_file: bool, terminal: list[bool], leaves: bool) -> Asked:
+async def asked_by(number: signal.Signals, *, has_file: bool, leaves: bool = False, terminal: bool = True) -> Asked:
     asked = Asked()
-    with Signals() as caught:
+    has_terminal = terminal
+    with Signals(lambda: has_terminal) as caught:
         caught.note_configuration(has_file=has_file)
         caught.attach(asked.stop, asked.reload)
         if leaves:
-            terminal.append(False)
+            has_terminal = False
         os.kill(os.getpid(), number)
         await wait_all_tasks_blocked()
         await trio.lowlevel.checkpoint()
@@ -57,34 +49,33 @@ async def asked_by(number: signal.Signals, *, has_file: bool, terminal: list[boo
     ],
 )
 async def test_the_action_depends_on_signal_file_and_terminal(
-    number: signal.Signals, has_file: bool, leaves: bool, stops: int, reloads: int, terminal: list[bool]
+    number: signal.Signals, has_file: bool, leaves: bool, stops: int, reloads: int
 ) -> None:
-    asked = await asked_by(number, has_file=has_file, terminal=terminal, leaves=leaves)
+    asked = await asked_by(number, has_file=has_file, leaves=leaves)
     assert (asked.stops, asked.reloads) == (stops, reloads)
 
 
 @pytest.mark.trio
-async def test_without_a_terminal_from_the_start_a_hangup_asks_for_a_reload(terminal: list[bool]) -> None:
-    terminal.append(False)
-    asked = await asked_by(signal.SIGHUP, has_file=True, terminal=terminal, leaves=False)
+async def test_without_a_terminal_from_the_start_a_hangup_asks_for_a_reload() -> None:
+    asked = await asked_by(signal.SIGHUP, has_file=True, terminal=False)
     assert (asked.stops, asked.reloads) == (0, 1)
 
 
 @pytest.mark.trio
 @pytest.mark.parametrize("has_file", [False, True])
-async def test_under_nohup_a_terminal_that_is_closed_stops_nothing(has_file: bool, terminal: list[bool]) -> None:
+async def test_under_nohup_a_terminal_that_is_closed_stops_nothing(has_file: bool) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        asked = await asked_by(signal.SIGHUP, has_file=has_file, terminal=terminal, leaves=True)
+        asked = await asked_by(signal.SIGHUP, has_file=has_file, leaves=True)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert asked.stops == 0
 
 
 @pytest.mark.trio
-async def test_hangups_that_come_before_the_loop_are_kept_for_it(terminal: list[bool]) -> None:
+async def test_hangups_that_come_before_the_loop_are_kept_for_it() -> None:
     asked = Asked()
-    with Signals() as caught:
+    with Signals(lambda: True) as caught:
         os.kill(os.getpid(), signal.SIGHUP)  # nothing is known of a file yet
         caught.note_configuration(has_file=True)
         os.kill(os.getpid(), signal.SIGHUP)
@@ -94,11 +85,9 @@ async def test_hangups_that_come_before_the_loop_are_kept_for_it(terminal: list[
 
 
 @pytest.mark.trio
-async def test_hangups_never_end_the_process_there_and_then_and_a_first_stop_after_them_neither(
-    terminal: list[bool],
-) -> None:
+async def test_hangups_never_end_the_process_there_and_then_and_a_first_stop_after_them_neither() -> None:
     asked = Asked()
-    with Signals() as caught:
+    with Signals(lambda: True) as caught:
         caught.note_configuration(has_file=False)
         caught.attach(asked.stop, asked.reload)
         for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
@@ -107,9 +96,9 @@ async def test_hangups_never_end_the_process_there_and_then_and_a_first_stop_aft
     assert asked.stops == 4
 
 
-def test_a_signal_after_the_loop_has_ended_is_no_error(terminal: list[bool]) -> None:
+def test_a_signal_after_the_loop_has_ended_is_no_error() -> None:
     asked = Asked()
-    with Signals() as caught:
+    with Signals(lambda: True) as caught:
         caught.note_configuration(has_file=False)
 
         async def attach() -> None:

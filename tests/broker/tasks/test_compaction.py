@@ -19,8 +19,8 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, read_file
 from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
-from seglog_broker.workers import pool
 from seglog_broker.workers.messages import DIED, WorkerError
+from seglog_broker.workers.pool import COMMAND
 from seglog_protocol import messages, segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError
@@ -944,10 +944,9 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
 ) -> None:
     """On the real clock, with real files: the first process dies of a signal, the second does the work."""
     monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-    command = pool.COMMAND
     suicide = (sys.executable, "-c", "import os, signal; os.read(0, 1); os.kill(os.getpid(), signal.SIGKILL)")
-    monkeypatch.setattr(pool, "COMMAND", suicide)
     fs, offload = PosixFileSystem(), Offload()
+    offload.worker_command = suicide
     flags = (f"log.dir={tmp_path / 'data'}", "log.cleaner.backoff.ms=10")
     async with living(fs, RealClock(), *flags, offload=offload, tasks=()) as broker:
         await with_topic(broker, **COMPACT)
@@ -959,7 +958,7 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
         assert "-9" in str(log.state.cleaner.last_error)
         assert len(bases(broker)) == 5
         assert not await rounds.clean_next(), "not at once"
-        monkeypatch.setattr(pool, "COMMAND", command)
+        offload.worker_command = COMMAND
         rounds = compaction_of(broker)
         assert await rounds.clean_next()
         assert log.state.cleaner.last_error is None

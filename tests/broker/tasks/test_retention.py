@@ -12,12 +12,14 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions import segment_expiry
 from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
+from seglog_broker.partitions.segment_expiry import _PARTITIONS_AT_A_TIME, SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
 from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal
 from seglog_broker.storage.log.retention import AgeSource
+from seglog_broker.tasks.expiry import run_retention
 from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol import messages
 from seglog_protocol.errors import OffsetOutOfRangeError
@@ -55,19 +57,25 @@ def events(logged: list[Any], name: str) -> list[Any]:
 
 
 async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_they_take(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: object,
 ) -> None:
     times: list[float] = []
 
-    async def slow_check(*_: object, **__: object) -> None:
-        times.append(trio.current_time())
-        await trio.sleep(130 if len(times) == 2 else 7)
+    class Slow(SegmentExpiry):
+        def __init__(self) -> None:
+            pass
 
-    monkeypatch.setattr(segment_expiry.SegmentExpiry, "check", slow_check)
+        async def check(self, partitions: object, boundary: object) -> None:
+            times.append(trio.current_time())
+            await trio.sleep(130 if len(times) == 2 else 7)
+
     clock = LoopClock()
     flags = (EVERY_MINUTE, "log.initial.task.delay.ms=30000")
-    async with living(TimedDisk(clock), clock, *flags, tasks=["retention"]):
-        await trio.sleep(400)
+    async with living(TimedDisk(clock), clock, *flags, tasks=()) as broker:
+        with trio.move_on_after(400):
+            await run_retention(
+                broker.partitions, Slow(), broker.retention_schedule, broker.clock_trust, broker.live_config
+            )
     assert times == [30, 90, 270, 330, 390], "one that is missed is not made up for"
 
 
@@ -441,16 +449,16 @@ def _broken() -> Any:
 
 
 async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: object,
 ) -> None:
-    monkeypatch.setattr(segment_expiry, "_PARTITIONS_AT_A_TIME", 3)
+    count = 3 * _PARTITIONS_AT_A_TIME + 2
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, partitions=10)
-        for partition in range(0, 10, 2):
+        await expiring(broker, partitions=count)
+        for partition in range(0, count, 2):
             append(broker, 1, partition=partition)
         await trio.sleep(61)
-        assert [bases(broker, partition) for partition in range(10)] == [[1], [0]] * 5
+        assert [bases(broker, partition) for partition in range(count)] == [[1], [0]] * (count // 2)
 
 
 # --- With other tasks about -------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import trio
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.workers import pool
 from seglog_broker.workers.jobs import CLEANING
 from seglog_broker.workers.messages import WorkerError, request_line
 from seglog_protocol.batch_builder import encode_batch
@@ -114,13 +113,11 @@ async def test_a_killed_process_is_an_error_and_the_next_one_does_the_job(stuck_
     assert stuck_log.records()[-1] == before
 
 
-async def test_a_process_that_cannot_start_reports_the_end_of_its_standard_error(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = (sys.executable, "-c", "raise SystemExit('no numpy here')")
-    monkeypatch.setattr(pool, "COMMAND", command)
+async def test_a_process_that_cannot_start_reports_the_end_of_its_standard_error(log: Log) -> None:
+    offload = Offload()
+    offload.worker_command = (sys.executable, "-c", "raise SystemExit('no numpy here')")
     with pytest.raises(WorkerError, match="no numpy here") as caught:
-        await run_cleaner(log.job())
+        await offload.clean(log.fs, log.job())
     assert caught.value.kind == "died"
 
 

@@ -11,7 +11,7 @@ import trio
 
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.workers import messages, pool
+from seglog_broker.workers import messages
 from seglog_broker.workers.jobs import CHECK, RECORD_CHECKER, SEARCH, CheckJob, SearchJob
 from seglog_broker.workers.kinds import JobKind, Tools
 from seglog_broker.workers.pool import WorkerPool
@@ -65,10 +65,9 @@ class _Dealt:
 _DEAL = JobKind("deal", _Wish, _Dealt, lambda *_: _Dealt("n", bytearray()))
 
 
-@pytest.fixture
-def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", _SCRIPTED, str(tmp_path)))
-    return tmp_path
+def scripted(folder: Path, processes_max: int = 1) -> WorkerPool:
+    command = (sys.executable, "-c", _SCRIPTED, str(folder))
+    return WorkerPool(RECORD_CHECKER, processes_max, command=command)
 
 
 async def _pid(workers: WorkerPool, timestamp: int) -> int:
@@ -96,27 +95,25 @@ async def test_no_process_is_started_before_there_is_a_job() -> None:
         assert workers("record_checker") == []
 
 
-async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle_process(
-    scripted: Path,
-) -> None:
+async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle_process(tmp_path: Path) -> None:
     pids: list[int] = []
 
     async def ask(timestamp: int) -> None:
         pids.append(await _pid(checkers, timestamp))
 
-    async with WorkerPool(RECORD_CHECKER, 2) as checkers:
+    async with scripted(tmp_path, 2) as checkers:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(ask, 0)
-            while len(begun := _begun(scripted)) < 2:  # noqa: ASYNC110 - a process tells nobody that it began
+            while len(begun := _begun(tmp_path)) < 2:  # noqa: ASYNC110 - a process tells nobody that it began
                 await trio.sleep(0.01)
-            (scripted / "go").touch()
+            (tmp_path / "go").touch()
         assert set(pids) == begun
         assert len(pids) == 3
 
 
-async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(scripted: Path) -> None:
-    async with WorkerPool(RECORD_CHECKER) as checkers:
+async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(tmp_path: Path) -> None:
+    async with scripted(tmp_path) as checkers:
         first = await _pid(checkers, 9)
         for timestamp, kind, is_kept in ((2, messages.STORAGE, True), (1, messages.BUG, False)):
             with pytest.raises(messages.WorkerError, match=str(first)) as caught:
@@ -125,8 +122,8 @@ async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(
             assert (await _pid(checkers, 9) == first) is is_kept
 
 
-async def test_an_idle_process_that_was_killed_costs_one_job(scripted: Path) -> None:
-    async with WorkerPool(RECORD_CHECKER) as checkers:
+async def test_an_idle_process_that_was_killed_costs_one_job(tmp_path: Path) -> None:
+    async with scripted(tmp_path) as checkers:
         first = await _pid(checkers, 9)
         os.kill(first, signal.SIGKILL)
         with pytest.raises(messages.WorkerError, match="the record_checker ended with status -9") as caught:
@@ -135,11 +132,8 @@ async def test_an_idle_process_that_was_killed_costs_one_job(scripted: Path) -> 
         assert await _pid(checkers, 9) != first
 
 
-async def test_bytes_of_an_answer_come_behind_its_line_and_the_next_answer_behind_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", _DEALING))
-    async with WorkerPool(RECORD_CHECKER) as dealers:
+async def test_bytes_of_an_answer_come_behind_its_line_and_the_next_answer_behind_them() -> None:
+    async with WorkerPool(RECORD_CHECKER, command=(sys.executable, "-c", _DEALING)) as dealers:
         for size in (1, 5, 300_000, 2):
             dealt = await dealers.run(_DEAL, _Wish(size))
             assert (dealt.note, bytes(dealt.payload)) == ("n", (b"line\n" * size)[:size])
@@ -160,9 +154,8 @@ def test_bytes_of_an_answer_do_not_go_through_json() -> None:
     assert messages.payload_of(SearchJob(1, 2)) == b""
 
 
-async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "COMMAND", ("/nowhere/python",))
-    async with WorkerPool(RECORD_CHECKER) as checkers:
+async def test_a_process_that_cannot_be_started_is_an_oserror() -> None:
+    async with WorkerPool(RECORD_CHECKER, command=("/nowhere/python",)) as checkers:
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
                 await checkers.run(CHECK, KEYED, BATCH)

@@ -5,7 +5,7 @@ length, in its classes of characters, which take longest to read, and in the mem
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import thread_time
 from typing import Final
 
@@ -65,22 +65,24 @@ class ClientPattern:
         finally:
             re2.purge()  # it keeps the last hundred and more
 
-    def matching(self, names: Iterable[str]) -> Iterator[str | None]:
+    def matching(
+        self, names: Iterable[str], processor_seconds: Callable[[], float] = thread_time
+    ) -> Iterator[str | None]:
         """Those of ``names`` that it matches, and None where it is time for a turn of others.
 
         Raises PatternError if that takes too long.
         """
         fullmatch = self._compiled.fullmatch
-        began, spent = thread_time(), 0.0
+        began, spent = processor_seconds(), 0.0
         for name in names:
             if fullmatch(name.encode()):
                 yield name
-            if (taken := thread_time() - began) > STEP_SECONDS:
+            if (taken := processor_seconds() - began) > STEP_SECONDS:
                 spent += taken
                 if spent > MATCHING_SECONDS_MAX:
                     raise PatternError("it takes too long to match it against the names of all topics")
                 yield None
-                began = thread_time()
+                began = processor_seconds()
 
 
 def _reason(error: re2.error) -> str:

@@ -11,6 +11,7 @@ import pytest
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, SourceSegment
 from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
+from seglog_broker.storage.compaction.source import PIECE_BYTES_MAX
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.segment.damage import DamagedRange
@@ -544,12 +545,15 @@ def _at(batch: bytes, offset: int) -> bytes:
     return bytes(placed)
 
 
-def test_batches_larger_than_a_piece_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PIECE_BYTES", "PIECE_BYTES_MAX"):
-        monkeypatch.setattr(f"seglog_broker.storage.compaction.source.{name}", 100)
+def test_batches_larger_than_a_piece_are_cleaned() -> None:
     log = Log()
     for _ in range(3):
-        log.roll([_batch(log, (b"a", b"x" * 500), (b"b%d" % log.end, b"y")), _batch(log, (b"c", b"z"), at=log.end + 2)])
+        log.roll(
+            [
+                _batch(log, (b"a", b"x" * (PIECE_BYTES_MAX + 1)), (b"b%d" % log.end, b"y")),
+                _batch(log, (b"c", b"z"), at=log.end + 2),
+            ]
+        )
     log.clean()
     assert [row[0] for row in _seen(log)] == [1, 4, 6, 7, 8]
     log.verify()

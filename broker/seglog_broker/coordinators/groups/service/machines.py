@@ -66,6 +66,8 @@ class GroupMachines:
         self.runtime: CoordinatorRuntime[Group] = CoordinatorRuntime(
             topic, clock, scheduler, note_size=self.memory.note, successor=self._successor
         )
+        self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+        """Makes the random part of a member id."""
         self._topics = topics
         self._config = config
 
@@ -83,11 +85,6 @@ class GroupMachines:
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=config.group_consumer_migration_policy,
         )
-
-    @staticmethod
-    def new_id() -> str:
-        """The random part of a member id."""
-        return str(uuid.uuid4())
 
     def classic(self, group: str) -> ClassicGroup:
         """A classic group without members, which is not in the runtime yet."""
