@@ -61,6 +61,15 @@ def memory_taken() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+SOME_OR_ALL = pytest.mark.parametrize(
+    "step", [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+)
+"""For a test that goes through very many cases: ``make test`` has it take each seventh, and ``make soak`` all of them.
+
+As 7 and 8 have no divisor in common, each seventh bit is every bit of some byte.
+"""
+
+
 def shared_data(*parts: str) -> Path:
     """A file or folder under ``data`` of the shared folder, which is no part of the project.
 

@@ -388,7 +388,8 @@ def assert_old_or_new(found: forgetful.ForgetfulFileSystem, finished: bool) -> b
 
 @pytest.mark.parametrize(
     "policy",
-    [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *(forgetful.RANDOM(seed) for seed in range(5))],
+    [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, forgetful.RANDOM(0)]
+    + [pytest.param(forgetful.RANDOM(seed), marks=pytest.mark.slow) for seed in range(1, 5)],
     ids=["process kill", "power loss", *(f"random {seed}" for seed in range(5))],
 )
 async def test_a_crash_before_any_operation_leaves_the_old_state_or_the_new_one_whole(
