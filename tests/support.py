@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -68,6 +69,11 @@ SOME_OR_ALL = pytest.mark.parametrize(
 
 As 7 and 8 have no divisor in common, each seventh bit is every bit of some byte.
 """
+
+
+def some_seeds(count: int, *, quick: int) -> list[Any]:
+    """Numbers for a test that is made of its seed: ``make test`` has the first ``quick``, and ``make soak`` the rest."""
+    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, count))]
 
 
 def shared_data(*parts: str) -> Path:

@@ -40,13 +40,11 @@ async def filled(topic: dict[str, int], *, closed: bool = True, timestamp: Calla
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
     retained = {"retention.ms": -1, **topic}
     await broker.create_topic(messages.CreateTopicRequest("t", 1, retained))  # type: ignore[arg-type]
-    one = encode_batch([(TIME, b"", b"", ())])
     log = broker.partitions["t", 0].log
-    for number in range(BATCHES):
-        data = bytearray(encode_batch([(timestamp(number), b"", b"", ())]) if timestamp(number) != TIME else one)
-        await append_request(
-            broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), memoryview(data)
-        ).wait()
+    for first in range(0, BATCHES, 50):
+        batches = [encode_batch([(timestamp(number), b"", b"", ())]) for number in range(first, first + 50)]
+        request = messages.AppendRequest([messages.AppendPartition("t", 0, len(batch)) for batch in batches], "os")
+        await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()
     if closed:
         log.roller.roll(log.log_end_offset, RollReason.SIZE)
     assert not broker.close()

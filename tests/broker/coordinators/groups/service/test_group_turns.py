@@ -130,13 +130,6 @@ async def test_very_many_groups(autojump_clock: trio.testing.MockClock) -> None:
         judge(turns)
 
 
-async def make_topics(broker: Broker, count: int) -> list[str]:
-    names = [f"topic-{number:04}" for number in range(count)]
-    for name in names:
-        await broker.create_topic(CreateTopicRequest(name, 1))
-    return names
-
-
 def register_topics(broker: Broker, count: int) -> list[str]:
     """Topics that groups may read, without logs."""
     names = [f"topic-{number:05}" for number in range(count)]
@@ -166,13 +159,14 @@ async def settle(broker: Broker, members: dict[str, ConsumerHeartbeatResult]) ->
             changed |= result.assignment is not None or result.member_epoch != before.member_epoch
 
 
-async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize("count", [VERY_MANY // 5, pytest.param(VERY_MANY, marks=pytest.mark.slow)])
+async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock, count: int) -> None:
     """They join, give up what others are to get, meet a new topic, leave and die; and all is loaded after a start."""
     fs = ForgetfulFileSystem()
     async with running(fs, None, *FLAGS) as broker:
         await with_topic(broker)
         await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
-        names = register_topics(broker, VERY_MANY - 1)
+        names = register_topics(broker, count - 1)
         members: dict[str, ConsumerHeartbeatResult] = {}
         with measured() as turns:
             for number in range(3):
@@ -182,7 +176,7 @@ async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.M
             broker.directory.registry.topics["new"] = Topic("new", id_text(secrets.token_bytes(16)), 1)
             broker.groups.note_topic("new", is_deleted=False)
             await settle(broker, members)
-            assert sum(len(member.assigned) for member in broker.groups.describe_consumer("g").members) == VERY_MANY
+            assert sum(len(member.assigned) for member in broker.groups.describe_consumer("g").members) == count
         judge(turns)
         with measured() as turns:
             await broker.groups.consumer_heartbeat("g", ConsumerHeartbeat("m0", -1))
@@ -331,9 +325,10 @@ def _counting(steps: PerStep, owner: object, name: str, call: Callable[..., Any]
 
 async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
     async with running(ForgetfulFileSystem(), None, "message.max.bytes=100000000") as broker:
-        names = await make_topics(broker, 1_000)
+        await with_topic(broker)
+        names = register_topics(broker, 1_000)
         joined = await joined_together(broker, "g", 30, encode_subscription(names))
-        await sync_all(broker, "g", joined, encode_assignment([("topic-0000", [0])]))
+        await sync_all(broker, "g", joined, encode_assignment([("topic-00000", [0])]))
         with counted_pieces(records, "write_message_in_pieces") as encoded:
             await broker.groups.consumer_heartbeat("g", joins("m", names))
         assert len(broker.groups.describe("g")[0].members) == 31
@@ -343,7 +338,8 @@ async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: tri
 async def test_a_large_group_is_loaded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, None, "message.max.bytes=100000000") as broker:
-        names = await make_topics(broker, 700)
+        await with_topic(broker)
+        names = register_topics(broker, 700)
         for number in range(30):
             await broker.groups.consumer_heartbeat("g", joins(f"m{number}", names))
     with (

@@ -21,6 +21,7 @@ from tests.broker.coordinators.groups.service.simulated_consumers import (
     Kip848Consumer,
     Ownership,
 )
+from tests.support import some_seeds
 
 pytestmark = pytest.mark.trio
 
@@ -74,7 +75,7 @@ async def test_a_group_changes_over_one_consumer_at_a_time_and_back(
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some_seeds(12, quick=3))
 async def test_no_partition_has_two_owners_whatever_joins_leaves_and_dies(seed: int, autojump_clock: object) -> None:
     random = Random(seed)
     classic = random.choice([ClassicConsumer, CooperativeConsumer])
