@@ -72,7 +72,7 @@ As 7 and 8 have no divisor in common, each seventh bit is every bit of some byte
 
 
 def some_seeds(count: int, *, quick: int) -> list[Any]:
-    """Numbers for a test that is made of its seed: ``make test`` has the first ``quick``, and ``make soak`` the rest."""
+    """Seeds of a test: ``make test`` has the first ``quick`` of them, and ``make soak`` the rest."""
     return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, count))]
 
 

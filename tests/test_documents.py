@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,7 +255,7 @@ def test_the_table_has_exactly_the_packages_that_exist() -> None:
 def test_every_module_begins_with_a_sentence_for_the_list_of_modules() -> None:
     for path in _sources():
         if path.name != "__main__.py":
-            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+            docstring = ast.get_docstring(_parsed(path))
             assert docstring is not None, _name(path)
             first = docstring.partition("\n")[0]
             assert re.search(r"[.:,]$", first), f"{_name(path)}: {first!r}"
@@ -273,9 +274,7 @@ def test_every_module_begins_with_a_sentence_for_the_list_of_modules() -> None:
 )
 def test_files_classes_and_functions_named_in_documents_exist(document: str) -> None:
     text = re.sub(r"^```.*?^```$", "", _read(document), flags=re.MULTILINE | re.DOTALL)
-    members = _members()
-    everywhere = "\n".join(path.read_text(encoding="utf-8") for path in _sources())
-    paths = [_name(path) for path in _walk(REPOSITORY)]
+    members, paths = _members(), _paths()
     for token in set(re.findall(r"`([^`\n]+)`", text)):
         if token.startswith("./"):
             continue  # made when something runs
@@ -288,7 +287,7 @@ def test_files_classes_and_functions_named_in_documents_exist(document: str) -> 
         elif re.fullmatch(r"(?:[A-Z][a-z]+)+", token):
             known = token in members
         elif re.fullmatch(r"[a-z]+(_[a-z]+)+", token):
-            known = re.search(rf"\b{token}\b", everywhere) is not None
+            known = token in _words()
         else:
             continue
         assert known, f"{document} names {token}"
@@ -304,11 +303,28 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield from _walk(path)
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _paths() -> list[str]:
+    return [_name(path) for path in _walk(REPOSITORY)]
+
+
+@cache
+def _words() -> set[str]:
+    """Every word of the sources."""
+    return {word for path in _sources() for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+
+
+@cache
 def _members() -> dict[str, set[str]]:
     """Class -> methods, fields and attributes; of classes that share a name, all of them."""
     found: dict[str, set[str]] = {}
     for path in _sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in _parsed(path).body:
             if isinstance(node, ast.ClassDef):
                 names = found.setdefault(node.name, set())
                 for inner in ast.walk(node):

@@ -173,7 +173,7 @@ def test_a_property_gets_as_many_examples_as_the_profile_has_for_it() -> None:
     before = settings.get_current_profile_name()
     try:
         settings.load_profile("seglog")
-        assert tuple(map(examples, (25, 200, 1000))) == (EXAMPLES_MIN, 20, 100)
+        assert tuple(map(examples, (25, 200, 1000))) == (EXAMPLES_MIN, 10, 50)
         settings.load_profile("soak")
         assert settings().max_examples == soak_scaled(100)
         assert examples(1000) == 10 * settings().max_examples

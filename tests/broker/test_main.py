@@ -173,7 +173,11 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("module", ["seglog_broker.config", "trio", "structlog", "seglog_broker.server", "msgpack"])
+@pytest.mark.parametrize(
+    "module",
+    ["seglog_broker.config", "seglog_broker.server"]
+    + [pytest.param(module, marks=pytest.mark.slow) for module in ("trio", "structlog", "msgpack")],
+)
 def test_a_signal_during_the_imports_ends_it_silently(module: str, number: signal.Signals, tmp_path: Path) -> None:
     environment = signalled_at_import(tmp_path, module, number)
     arguments = ("--data", str(tmp_path / "data"), "--listen", ANY_PORT)

@@ -89,6 +89,7 @@ def comparable(message: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ALL)
+@FEW
 @given(data=st.data())
 def test_every_message_comes_back_as_it_was(kind: type[messages.Message], data: st.DataObject) -> None:
     message = data.draw(of_type(kind))

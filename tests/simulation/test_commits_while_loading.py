@@ -24,7 +24,7 @@ from seglog_protocol import errors, messages
 from tests.appends import append_request
 from tests.broker.coordinators.groups.service.running import NOW, open_broker
 from tests.logs import ManualClock, batch
-from tests.support import soak_scaled, soak_seed
+from tests.support import soak_scaled, soak_seed, some_seeds
 
 GROUPS = [f"g-{number}" for number in range(6)]
 TOPICS = ["t", "u"]
@@ -203,7 +203,7 @@ class Simulation:
             self.answered.add((group, topic))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some_seeds(20, quick=6))
 async def test_what_is_answered_while_groups_load_stays(autojump_clock: object, seed: int) -> None:
     del autojump_clock
     await Simulation(seed).run()

@@ -47,6 +47,7 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.header_scan import LocatedBatch
 from tests.appends import append_request
 from tests.logs import ManualClock, read_around, verify
+from tests.support import SOME_OR_ALL
 
 PRODUCERS: Final = 8
 PARTITIONS: Final = 20
@@ -85,10 +86,13 @@ class InterleavingOffload(InlineOffload):
 
 
 class Simulation:
-    """One run; ``failure`` is the first broken promise."""
+    """One run with a power cut before each ``step``-th operation; ``failure`` is the first broken promise."""
 
-    def __init__(self, policy: Callable[[int], CrashPolicy], seed: int = 0, *, begins_syncs: bool = False) -> None:
+    def __init__(
+        self, policy: Callable[[int], CrashPolicy], seed: int = 0, *, begins_syncs: bool = False, step: int = 1
+    ) -> None:
         self.policy = policy
+        self.step = step
         self.seed = seed
         self.fs = ForgetfulFileSystem(begins_syncs=begins_syncs)
         self.acked: dict[int, dict[int, bytes]] = {number: {} for number in range(PARTITIONS)}
@@ -203,6 +207,15 @@ class Simulation:
         if self.failure:
             return
         self.points += 1
+        if self.points % self.step == 0:
+            self._look(operation)
+        name = operation.path.removeprefix("/data/").partition("/")[0]
+        if name.startswith("t-"):
+            self._changed.add(int(name.removeprefix("t-")))
+        else:
+            self._whole_changed = True
+
+    def _look(self, operation: Operation) -> None:
         policy = self.policy(self.points)
         try:
             with self._noting_failures():
@@ -214,11 +227,6 @@ class Simulation:
             if self.failure:
                 self.failure.add_note(f"power cut {self.points}, before {operation}")
         self._changed, self._whole_changed = set(), False
-        name = operation.path.removeprefix("/data/").partition("/")[0]
-        if name.startswith("t-"):
-            self._changed.add(int(name.removeprefix("t-")))
-        else:
-            self._whole_changed = True
 
     def _look_at(self, policy: CrashPolicy, partitions: set[int]) -> None:
         if not partitions or self._broker is None:
@@ -282,14 +290,15 @@ def _config() -> BrokerConfig:
     [pytest.param(False, marks=pytest.mark.slow), True],
     ids=["syncs in a thread", "syncs without a thread"],
 )
+@SOME_OR_ALL
 async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(
-    policy: Callable[[int], CrashPolicy], begins_syncs: bool
+    policy: Callable[[int], CrashPolicy], begins_syncs: bool, step: int
 ) -> None:
-    simulation = Simulation(policy, begins_syncs=begins_syncs)
+    simulation = Simulation(policy, begins_syncs=begins_syncs, step=step)
     await simulation.run()
     if simulation.failure is not None:
         raise simulation.failure
-    assert simulation.points > 1000, "each with a power cut"
+    assert simulation.points > 1000, "operations, and a power cut at each of the step"
     assert simulation.rolls > 30
     assert sum(map(len, simulation.acked.values())) > 100
     assert simulation.duplicates > 30

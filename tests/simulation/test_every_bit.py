@@ -48,7 +48,7 @@ from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
 from tests.logs import ManualClock, contents, flip_bit
-from tests.support import soak_seed, soak_step
+from tests.support import SOME_OR_ALL, soak_seed, soak_step
 
 _EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY") or soak_step())
 _SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED") or soak_seed() % _EVERY)
@@ -404,21 +404,23 @@ async def test_a_sample_of_flipped_bits_of_a_log_directory_is_harmless_or_report
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool) -> None:
+@SOME_OR_ALL
+async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool, step: int) -> None:
     """In a log in which compaction has nothing to drop."""
     written = await _written(clean=clean)
     written.files[f"/data/{CLEANER_CHECKPOINT}"] = b"0\n1\nt 0 6\n"
-    counts, failures = await _run(written, every=1, seed=0, only=CLEANER_CHECKPOINT)
+    counts, failures = await _run(written, every=step, seed=0, only=CLEANER_CHECKPOINT)
     assert not failures, "\n".join(failures[:50])
     assert counts.keys() == {(CLEANER_CHECKPOINT, "nothing lost")}
 
 
-async def test_no_bit_of_the_clean_partitions_file_does_harm() -> None:
+@SOME_OR_ALL
+async def test_no_bit_of_the_clean_partitions_file_does_harm(step: int) -> None:
     """The file that a stop leaves if another partition could not be closed cleanly."""
     written = await _written(clean=True)
     del written.files[f"/data/{CLEAN_SHUTDOWN_FILE}"]
     written.files[f"/data/{CLEAN_PARTITIONS_FILE}"] = b"0\n1\nt 0 18\n"
-    counts, failures = await _run(written, every=1, seed=0, only=CLEAN_PARTITIONS_FILE)
+    counts, failures = await _run(written, every=step, seed=0, only=CLEAN_PARTITIONS_FILE)
     assert not failures, "\n".join(failures[:50])
     assert counts.keys() == {(CLEAN_PARTITIONS_FILE, "nothing lost")}
 
@@ -439,10 +441,11 @@ async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_har
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("truncated", [True, False], ids=["moved", "never moved"])
-async def test_no_bit_of_the_log_start_checkpoint_does_harm(clean: bool, truncated: bool) -> None:
+@SOME_OR_ALL
+async def test_no_bit_of_the_log_start_checkpoint_does_harm(clean: bool, truncated: bool, step: int) -> None:
     """None hides a record or brings one back."""
     written = await _written(clean=clean, truncated=truncated)
-    _, failures = await _run(written, every=1, seed=0, only=_LOG_STARTS)
+    _, failures = await _run(written, every=step, seed=0, only=_LOG_STARTS)
     assert not failures, "\n".join(failures[:50])
 
 

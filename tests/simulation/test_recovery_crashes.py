@@ -88,7 +88,7 @@ def _left_by(kind: type[Scenario], after: int) -> tuple[forgetful.ForgetfulFileS
     [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, forgetful.RANDOM(3)],
     ids=["process kill", "power loss", "random"],
 )
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("after", [120, 190])
 def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
     after: int, every: int, policy: forgetful.CrashPolicy

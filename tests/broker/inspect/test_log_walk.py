@@ -15,6 +15,7 @@ from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import DIRECTORY, LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit
+from tests.support import some_seeds
 
 _BASES = (0, 10, 20)
 _HELD_END = 27
@@ -71,7 +72,7 @@ def _walked(fs: ForgetfulFileSystem, held_end: int = _HELD_END) -> LogWalk:
     return walk
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", some_seeds(300, quick=40))
 def test_whatever_happened_a_walk_says_what_recovery_says(seed: int) -> None:
     rng = random.Random(seed)
     disk = _filled()
@@ -109,7 +110,7 @@ def test_a_hole_within_a_segment_is_told_with_its_place() -> None:
     assert walk.holes == [DamagedRange(13, 15, 10, 300, 300, reason="missing")]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", some_seeds(100, quick=20))
 def test_dump_and_check_say_the_same_of_damage_that_leaves_offsets_as_they_are(seed: int) -> None:
     rng = random.Random(seed)
     disk = _filled()

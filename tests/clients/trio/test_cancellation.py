@@ -77,14 +77,14 @@ async def test_a_question_does_not_break_those_of_other_tasks(autojump_clock: Mo
 
 
 async def test_a_large_request_cut_short(autojump_clock: MockClock) -> None:
-    batch = encode_batch([(0, None, b"x" * 700, ())])
+    batch = encode_batch([(0, None, b"x" * 300, ())])
     async with memory_broker(topics={"one": 1, "two": 2}, slow=True) as broker, broker.connect() as client:
 
         async def check() -> None:
             assert len(await client.offsets("two")) == 2
 
         await sweep(lambda: raw.append(client, [raw.RawBatch("one", 0, batch)]), check)
-        assert set(broker.values("one")) == {b"x" * 700}
+        assert set(broker.values("one")) == {b"x" * 300}
 
 
 async def test_connecting(autojump_clock: MockClock) -> None:
@@ -248,7 +248,7 @@ async def test_a_whole_program_left_at_any_point_leaves_nothing_behind_and_raise
 
 async def test_two_tasks_that_write_while_one_is_cut_short(autojump_clock: MockClock) -> None:
     """The other one's request was not begun: it is told that the connection broke, or asked again if it only asks."""
-    batch = encode_batch([(0, None, b"x" * 700, ())])
+    batch = encode_batch([(0, None, b"x" * 300, ())])
     async with memory_broker(topics={"one": 1, "two": 2}, slow=True) as broker, broker.connect() as client:
         outcomes: set[str] = set()
 

@@ -37,6 +37,7 @@ from tests.broker.inspect.check.support import (
 )
 from tests.broker.inspect.dump.support import create, overwrite
 from tests.logs import add_bytes, cut_file, flip_bit, read_around, verify
+from tests.support import SOME_OR_ALL
 
 
 def _synced(fs: ForgetfulFileSystem) -> ForgetfulFileSystem:
@@ -115,13 +116,16 @@ def test_everything_at_once_is_repaired_and_a_second_check_is_sound() -> None:
         *(pytest.param(RANDOM(seed), id=f"random {seed}", marks=pytest.mark.slow) for seed in range(3)),
     ],
 )
-def test_a_crash_before_any_step_is_completed_by_the_next_repair(policy: CrashPolicy) -> None:
+@SOME_OR_ALL
+def test_a_crash_before_any_step_is_completed_by_the_next_repair(policy: CrashPolicy, step: int) -> None:
     fs = _damage_everything()
     points = 0
 
     def crash_here(operation: Operation) -> None:
         nonlocal points
         points += 1
+        if points % step:
+            return
         try:
             found = fs.found_after(policy)
             assert totals(check(found, repair=True)).is_sound

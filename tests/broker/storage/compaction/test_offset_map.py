@@ -18,7 +18,7 @@ def _put(offset_map: OffsetMap, keys: list[bytes], first: int = 0) -> int:
     return offset_map.put(Keys.of(keys), np.arange(first, first + len(keys)))
 
 
-@pytest.mark.parametrize("size", [8, 16, 17, 100, 1000])
+@pytest.mark.parametrize("size", [8, 17, *(pytest.param(size, marks=pytest.mark.slow) for size in (16, 100, 1000))])
 def test_an_entry_never_takes_more_than_it_is_counted_for(size: int) -> None:
     offset_map = OffsetMap(1 << 30, 1000)
     pieces = [_keys(first, first + 100, size) for first in range(0, 20_000, 100)]
