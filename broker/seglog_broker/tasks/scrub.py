@@ -202,7 +202,7 @@ def _is_explained(partition: Partition, hole: DamagedRange) -> bool:
     return (
         hole.end_offset <= state.compacted_before
         or "compact" in partition.log.config.cleanup_policy
-        or any(d.start_offset <= hole.start_offset and hole.end_offset <= d.end_offset for d in state.damaged)
+        or any(known.covers_offsets_of(hole) for known in state.damaged)
     )
 
 

@@ -255,7 +255,7 @@ class _PartitionCheck:
             offsets = (hole.start_offset, hole.end_offset)
             path = self._path_of(hole.segment, names.LOG_SUFFIX)
             what = f"offsets {_span(offsets)} are in no batch"
-            if any(r.reason == "missing" and _covers(r, hole) for r in recorded):
+            if any(r.reason == "missing" and r.covers_offsets_of(hole) for r in recorded):
                 self.out.add(Code.DAMAGE_KNOWN, path, what, None, offsets)
             else:
                 if self._context.is_adopted:
@@ -304,10 +304,7 @@ class _PartitionCheck:
         self, damaged: DamagedBytes, recorded: Sequence[DamagedRange], code: Code, offsets: tuple[int, int] | None
     ) -> None:
         lost, why = damaged
-        is_known = any(
-            r.segment == lost.segment and r.position <= lost.position and lost.end_position <= r.end_position
-            for r in recorded
-        )
+        is_known = any(known.covers_bytes_of(lost) for known in recorded)
         path, at = self._path_of(lost.segment, names.LOG_SUFFIX), (lost.position, lost.end_position)
         if is_known or self._has_left_the_log(lost.segment):
             self.out.add(Code.DAMAGE_KNOWN, path, why, at, offsets)
@@ -374,10 +371,6 @@ class _PartitionCheck:
 
     def _path_of(self, base: int, suffix: str) -> str:
         return f"{self._path}/{names.segment_file_name(base, suffix)}"
-
-
-def _covers(known: DamagedRange, lost: DamagedRange) -> bool:
-    return known.start_offset <= lost.start_offset and lost.end_offset <= known.end_offset
 
 
 def _span(offsets: tuple[int, int]) -> str:

@@ -165,7 +165,7 @@ class SmallFiles:
             if self._bases and recorded.end_offset <= self._bases[0]:
                 continue  # its segment has been deleted since
             if recorded.reason == "missing":
-                is_true = recorded.start_offset >= end or any(_is_within(recorded, hole) for hole in holes)
+                is_true = recorded.start_offset >= end or any(hole.covers_offsets_of(recorded) for hole in holes)
             else:
                 is_true = any(_is_bytes_within(recorded, lost) for lost in bad)
             if not is_true:
@@ -335,16 +335,8 @@ def _epochs(entries: Iterable[EpochEntry]) -> str:
     return ", ".join(f"epoch {entry.epoch} from {entry.start_offset}" for entry in entries)
 
 
-def _is_within(inner: DamagedRange, outer: DamagedRange) -> bool:
-    return outer.start_offset <= inner.start_offset and inner.end_offset <= outer.end_offset
-
-
 def _is_bytes_within(known: DamagedRange, lost: DamagedRange) -> bool:
     """Whether ``lost`` includes all of ``known``; a ``lost`` with an empty range of offsets is at the log's end."""
-    return (
-        known.segment == lost.segment
-        and lost.position <= known.position
-        and known.end_position <= lost.end_position
-        and lost.start_offset <= known.start_offset
-        and (lost.start_offset == lost.end_offset or known.end_offset <= lost.end_offset)
-    )
+    if lost.start_offset == lost.end_offset:
+        return lost.covers_bytes_of(known) and lost.start_offset <= known.start_offset
+    return lost.covers_bytes_of(known) and lost.covers_offsets_of(known)

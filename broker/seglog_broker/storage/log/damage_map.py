@@ -45,9 +45,9 @@ class DamageMap:
         news = []
         for damage in found:
             known = [d for d in self.ranges if d.segment == damage.segment and d.reason == damage.reason]
-            if any(d.position <= damage.position and damage.end_position <= d.end_position for d in known):
+            if any(other.covers_bytes_of(damage) for other in known):
                 continue
-            within = [d for d in known if damage.position <= d.position and d.end_position <= damage.end_position]
+            within = [other for other in known if damage.covers_bytes_of(other)]
             self.replace([*(d for d in self.ranges if d not in within), damage])
             news.append(damage)
         return news

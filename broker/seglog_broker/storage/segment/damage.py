@@ -33,6 +33,15 @@ class DamagedRange:
     end_position: int
     reason: str = "damaged"
 
+    def covers_offsets_of(self, other: "DamagedRange") -> bool:
+        """Whether all offsets of ``other`` are in this range."""
+        return self.start_offset <= other.start_offset and other.end_offset <= self.end_offset
+
+    def covers_bytes_of(self, other: "DamagedRange") -> bool:
+        """Whether all bytes of ``other`` are in this range."""
+        is_inside = self.position <= other.position and other.end_position <= self.end_position
+        return self.segment == other.segment and is_inside
+
 
 def next_damage(damaged: Iterable[DamagedRange], position: int) -> DamagedRange | None:
     """The damaged bytes that ``position`` lies in, else the next ones behind it. ``damaged`` is sorted by position."""
