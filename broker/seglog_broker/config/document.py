@@ -7,7 +7,7 @@ from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
 from seglog_broker.config.kafka_keys import kafka_keys
-from seglog_broker.config.keys import Change, Effect, Key
+from seglog_broker.config.keys import Effect, Key
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.topic_overrides import REMOVED_TOPIC_KEYS
@@ -151,7 +151,11 @@ def render_document() -> str:
     )
     columns = ["key", "type", "default", "valid", "meaning", "when to change it"]
     topic_rows = [[*_row(key), _names(key)] for key in TOPIC_KEYS.values() if key.effect is not Effect.NEVER]
-    broker_rows = [[*_row(key), _change(key)] for key in BROKER_KEYS.values() if key.effect is not Effect.NEVER]
+    broker_rows = [
+        [*_row(key), str(key.change) if key.effect is Effect.NOW else ""]
+        for key in BROKER_KEYS.values()
+        if key.effect is not Effect.NEVER
+    ]
     topics = _table([*columns, "broker-wide"], topic_rows)
     brokers = _table([*columns, "a new value is in force"], broker_rows)
     never = [key for key in (*TOPIC_KEYS.values(), *BROKER_KEYS.values()) if key.effect is Effect.NEVER]
@@ -164,11 +168,6 @@ def render_document() -> str:
     names = textwrap.fill(f"{', '.join(described_only)}.", 120, break_on_hyphens=False)
     seen = _KAFKA_HEAD.format(described_only=names)
     return head + _TOPIC_HEAD + topics + _BROKER_HEAD + brokers + _WITHOUT_EFFECT_HEAD + without_effect + seen
-
-
-def _change(key: Key) -> str:
-    """When a new value takes effect in a running broker; empty for a key without effect."""
-    return str(Change.RELOAD if key.is_dynamic else Change.RESTART) if key.effect is Effect.NOW else ""
 
 
 def _row(key: Key) -> list[str]:

@@ -93,7 +93,7 @@ class Key:
     default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
     are other names at topic level, stronger than ``name``. ``holds`` is, for a key without effect, the value that
     describes what the broker does, so that setting it needs no warning. ``note`` says why there is no effect.
-    ``change`` says when a new value takes effect; for a topic key this is always at once.
+    ``change`` says when a new value takes effect; RELOAD for a topic key, of which a topic's own applies at once.
     ``name`` and ``default`` come from the attribute that carries the key. A key that never has an effect has neither
     ``doc`` nor ``when``: its meaning is Kafka's, see ``kafka_keys``.
     """
@@ -126,7 +126,7 @@ class Key:
     @property
     def is_dynamic(self) -> bool:
         """Whether a running broker applies a new value; a key without effect never needs a restart."""
-        return self.is_topic_key or self.change is Change.RELOAD or self.effect is not Effect.NOW
+        return self.change is Change.RELOAD or self.effect is not Effect.NOW
 
     @property
     def names(self) -> tuple[Synonym, ...]:
@@ -191,7 +191,8 @@ def keys_of(cls: type[Any], *, topic: bool) -> Mapping[str, Key]:
     for field in dataclasses.fields(cls):
         for key in getattr(field.type, "__metadata__", ()):
             name = field.name.replace("_", ".")
-            found[name] = dataclasses.replace(key, name=name, default=field.default, is_topic_key=topic)
+            change = Change.RELOAD if topic else key.change
+            found[name] = dataclasses.replace(key, name=name, default=field.default, is_topic_key=topic, change=change)
     return found
 
 

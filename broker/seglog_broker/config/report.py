@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES, BrokerConfig
-from seglog_broker.config.keys import Change, Described, Effect, OriginKind
+from seglog_broker.config.keys import Described, Effect, OriginKind
 from seglog_broker.config.sources import Examined
 from seglog_broker.config.values import split_address
 from seglog_broker.texts import counted
@@ -57,10 +57,7 @@ def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
     names = {synonym.name for synonym in (*key.synonyms, *key.names)} | {name}
     if names & wrong:
         return name, _UNKNOWN, "see below", ""
-    if key.effect is not Effect.NOW:
-        change = _NO_EFFECT[key.effect]
-    else:
-        change = str(Change.RELOAD if key.is_dynamic else Change.RESTART)
+    change = str(key.change) if key.effect is Effect.NOW else _NO_EFFECT[key.effect]
     return name, with_reading(name, described.value) or '""', str(described.origin), change
 
 
