@@ -19,10 +19,10 @@ from seglog_protocol.record_batch import BatchHeader, iter_batches
 from seglog_protocol.records import Record, RecordReader
 
 RECOVERY_POLL_SECONDS: Final = 0.05
-"""Between two looks whether a partition has been recovered."""
+"""Seconds between two looks whether a partition has been recovered."""
 
 BYTES_AT_A_TIME: Final = 256 * 1024
-"""Read, and verified, at a time; a larger batch at once."""
+"""Bytes that are read, and verified, at a time; a larger batch at once."""
 
 RECORDS_A_TURN: Final = 128
 """Records that are read before other tasks run."""

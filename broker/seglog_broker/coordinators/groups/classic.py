@@ -132,7 +132,7 @@ class ClassicGroup(StateMachine):
         return self._phases.size
 
     def size_of(self, member_id: str) -> int | None:
-        """Of one of its members; None if it is none."""
+        """Bytes that a member takes of the budget for members; None if it is not in the group."""
         member = self._phases.members.by_id.get(member_id)
         return None if member is None else member.size
 

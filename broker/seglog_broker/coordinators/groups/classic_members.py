@@ -13,7 +13,7 @@ from seglog_protocol.kafka.messages import GroupMetadataKey, GroupMetadataValue
 from seglog_protocol.texts import members_text
 
 _VALUE_VERSION: Final = 3
-"""Of the record of a generation."""
+"""The version of a generation's record."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class ClassicMembers:
         return member
 
     def fenced(self, member_id: str, instance_id: str) -> FencedInstanceError:
-        """To the consumer whose place as a static member another one takes."""
+        """The error for a consumer whose place as a static member another one takes."""
         return FencedInstanceError(
             f"another consumer has joined group {self._group_id!r} as instance {instance_id!r} and took the place of"
             f" member {member_id!r}: give each running consumer an instance id of its own",

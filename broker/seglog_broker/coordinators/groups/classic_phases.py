@@ -29,7 +29,7 @@ from seglog_protocol.errors import GroupError, RebalanceInProgressError, Unknown
 from seglog_protocol.kafka.messages import GroupMetadataValue
 
 _NOBODY_JOINED_PAUSE_MIN_MS: Final = 1_000
-"""Before the next look for joined members, where only static members are left and none has joined."""
+"""Time before the next look for joined members, where only static members are left and none has joined."""
 
 
 class ClassicState(StrEnum):
@@ -55,7 +55,7 @@ class ClassicPhases:
         self._limits = limits
         self.state = ClassicState.EMPTY
         self.state_since_ms = -1
-        """Of the wall clock; -1: not known."""
+        """Wall time (ms) at which the state began; -1: not known."""
         self.generation = 0
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -66,7 +66,7 @@ class ClassicPhases:
         self.unsynced: set[str] = set()
         """Members that have joined the generation and did not sync yet."""
         self.sessions = Deadlines()
-        """Of members that do not wait, of new ones, and of pending ids."""
+        """Deadlines of members that do not wait, of new ones, and of pending ids."""
         self.newcomers = False
         """True if new members came since the initial delay began, or was prolonged."""
         self.subscribed_topics: frozenset[str] | None = frozenset()
@@ -315,21 +315,21 @@ class ClassicPhases:
             self.leader = ""
 
     def rebalance_in_progress(self) -> RebalanceInProgressError:
-        """To a member of the generation that ends."""
+        """The error for a member of the generation that ends."""
         return RebalanceInProgressError(
             f"group {self._group_id!r} makes a new generation: join it", group=self._group_id
         )
 
     def gone(self, what: str, member_id: str) -> UnknownMemberError:
-        """To a request of a member that is removed while it waits, or comes later; ``what`` happened to it."""
+        """The error for requests of a member that was removed; ``what`` happened to it."""
         return UnknownMemberError(f"{what}: rejoin with an empty member id", group=self._group_id, member_id=member_id)
 
     def left(self, member_id: str) -> UnknownMemberError:
-        """To a request that waits while its member leaves."""
+        """The error for a request that waits while its member leaves."""
         return self.gone(f"member {member_id!r} has left group {self._group_id!r}", member_id)
 
     def asked_again(self, member_id: str) -> RebalanceInProgressError:
-        """To a request that waits while the same member sends another one."""
+        """The error for a request that waits while the same member sends another one."""
         return RebalanceInProgressError(
             f"member {member_id!r} of group {self._group_id!r} has asked again, and only its last request waits",
             group=self._group_id,

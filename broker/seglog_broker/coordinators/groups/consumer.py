@@ -146,7 +146,7 @@ class ConsumerGroup(StateMachine):
         return self._state.size
 
     def size_of(self, member_id: str) -> int | None:
-        """Of one of its members; None if it is none."""
+        """Bytes that a member takes of the budget for members; None if it is not in the group."""
         member = self._state.members.get(member_id)
         return None if member is None else size_of_member(member)
 
@@ -170,7 +170,7 @@ class ConsumerGroup(StateMachine):
         )
 
     def describe(self, now: Now) -> ConsumerGroupDescription:
-        """For admins."""
+        """A description for admins."""
         return ConsumerGroupDescription(
             self.key,
             self.state.value,
@@ -290,7 +290,7 @@ class ConsumerGroup(StateMachine):
                 raise self._other_epoch(member, epoch)
 
     def _other_epoch(self, member: Member, epoch: int) -> GroupError:
-        """To a member that comes with another epoch than its own."""
+        """The error for a member that sends another epoch than its own."""
         if member.classic is not None:
             return self._core.illegal_generation(member, epoch)
         return StaleMemberEpochError(

@@ -58,11 +58,11 @@ class ConsumerCore:
         self.empty_since_ms: int | None = None
         """Wall time (ms) at which the group became empty; undefined while it has members."""
         self._topics_version = -1
-        """Of the topics that were looked at last."""
+        """The version of ``topics`` at the last look."""
         self._is_hash_due = False
         """True if the group epoch has begun without another look at the topics."""
         self._assigning: Steps[None] | None = None
-        """The work on the assignment that all wait for, and do a step of whenever they have their turn."""
+        """The computation of the assignment. All requests wait for it, and each does a step of it in its turn."""
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
@@ -74,13 +74,13 @@ class ConsumerCore:
         return member
 
     def unknown(self, what: str, member_id: str) -> UnknownMemberError:
-        """To a request of a member that the group does not have."""
+        """The error for a request of a member that is not in the group."""
         return UnknownMemberError(
             f"group {self.group_id!r} has no {what}: rejoin with epoch 0", group=self.group_id, member_id=member_id
         )
 
     def illegal_generation(self, member: Member, generation: int) -> IllegalGenerationError:
-        """To a member of the classic protocol with another generation than its epoch."""
+        """The error for a member of the classic protocol with another generation than its epoch."""
         return IllegalGenerationError(
             f"member {member.member_id!r} of group {self.group_id!r} is of generation {member.epoch} and came with"
             f" {generation}: join again",

@@ -9,13 +9,13 @@ from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_protocol.steps import Pace, Steps
 
 JOINING_EPOCH: Final = 0
-"""Of a member that has no partitions yet."""
+"""The member epoch of a member that joins, and has no partitions yet."""
 
 LEFT_EPOCH: Final = -1
-"""Of a member that leaves, and in records of one that has left."""
+"""The member epoch of a member that leaves, and in records of one that has left."""
 
 AWAY_EPOCH: Final = -2
-"""Of a static member that has left and keeps its place up to the end of its session."""
+"""The member epoch of a static member that has left and keeps its place up to the end of its session."""
 
 
 _NONE: Final[frozenset[int]] = frozenset()
@@ -82,7 +82,7 @@ class Progress(NamedTuple):
     """The member epoch with which it got each partition that it owns, or must revoke."""
 
     def following(self, before: "Progress") -> "Steps[Progress]":
-        """This one as what comes after ``before``: what it had then, it has since then."""
+        """This assignment after ``before``: partitions that the member had before keep their epochs."""
         since: dict[tuple[bytes, int], int] = {}
         pace = Pace()
         for assignment in (self.assigned, self.revoking):

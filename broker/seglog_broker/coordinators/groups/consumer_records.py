@@ -39,7 +39,7 @@ class AssignmentEpoch(NamedTuple):
 
     epoch: int
     assigned_ms: int
-    """Of the wall clock."""
+    """Wall time in ms."""
 
 
 class MatchedTopics(NamedTuple):
@@ -81,7 +81,7 @@ _VALUES_IN_ORDER: Final = (
 
 
 def order_of_record(key: RecordKey, is_tombstone: bool) -> tuple[bool, int, str]:
-    """Records that are written together are sorted by this: tombstones first, members before what they have."""
+    """Records that are written together are sorted by this: tombstones first, members before their assignments."""
     order = _TOMBSTONES_IN_ORDER if is_tombstone else _VALUES_IN_ORDER
     return (not is_tombstone, order.index(key.type), key.name)
 

@@ -249,7 +249,7 @@ class ConsumerState:
             yield
 
     def replayed(self) -> None:
-        """End the replay of the log. A member may have got what another had in a record that came before."""
+        """End the replay of the log: the last records count, because a partition may have moved between members."""
         self._owners.clear()
         for member in self.members.values():
             self._own(member)

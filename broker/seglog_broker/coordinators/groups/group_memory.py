@@ -11,15 +11,15 @@ import structlog
 from seglog_protocol.errors import CoordinatorNotAvailableError
 
 GROUP_BYTES: Final = 2_000
-"""Of a group, without its name and members."""
+"""Bytes that a group takes, without its name and members."""
 MEMBER_BYTES: Final = 1_500
-"""Of a member, without what it has said, and of an id that was given to a consumer."""
+"""Bytes of a member, without its subscription and metadata, and of an id that was given to a consumer."""
 NAME_BYTES: Final = 110
-"""Of the name of a topic in a subscription, without its text."""
+"""Bytes of a topic's name in a subscription, without its text."""
 PARTITION_BYTES: Final = 150
-"""Of a partition that a member owns, with its epoch."""
+"""Bytes of a partition that a member owns, with its epoch."""
 OFFSET_BYTES: Final = 350
-"""Of a committed offset, without its text."""
+"""Bytes of a committed offset, without its text."""
 
 FOR_NEW_PART: Final = 0.9
 """The part of a budget that new groups and members may fill. The rest is for existing ones that grow."""

@@ -108,7 +108,7 @@ class JoinResult(NamedTuple):
 
 
 def member_id_required(group: str, member_id: str) -> JoinResult:
-    """To a new dynamic member, with the id to join again with."""
+    """The result for a new dynamic member: the id to join again with."""
     error = MemberIdRequiredError(
         f"group {group!r} has an id for the new member: join again with {member_id!r}", group=group, member_id=member_id
     )

@@ -117,7 +117,7 @@ def _check_upgrade(group: ClassicGroup, limits: Limits) -> None:
 
 
 def _not_upgraded(group: str, reason: str) -> UnknownGroupError:
-    """To a consumer of the consumer protocol where the group is to stay a classic one."""
+    """The error for a consumer of the consumer protocol where the group is to stay a classic one."""
     return UnknownGroupError(
         f"the members of group {group!r} use the classic protocol, and {reason}: start this one with"
         " group.protocol=classic, too, or end the others first",
@@ -145,7 +145,7 @@ def _consumer_member(member: ClassicMember, said: ClassicSubscription, progress:
 
 
 def _take(assignment: Assignment, taken: set[tuple[bytes, int]], into: dict[bytes, frozenset[int]]) -> Steps[None]:
-    """Put all partitions of an assignment but those that are taken ``into`` another; then they are, too."""
+    """Add the partitions of an assignment that are not ``taken`` to ``into``, and to ``taken``."""
     pace = Pace()
     for topic, numbers in assignment.items():
         free = [number for number in numbers if (topic, number) not in taken]

@@ -12,7 +12,7 @@ from seglog_broker.coordinators.state_machine import Now
 from seglog_protocol.errors import InvalidRegularExpressionError
 
 REFRESH_PAUSE_MS: Final = 10_000
-"""Between two times when members come to read other topics, however often topics are created."""
+"""Time between two changes of the topics that members read, however often topics are created."""
 
 
 class TopicRegexes:
@@ -21,7 +21,7 @@ class TopicRegexes:
     def __init__(self, state: ConsumerState) -> None:
         self._state: Final = state
         self._pending: Final[dict[str, frozenset[str]]] = {}
-        """Expressions that have come to match other topics, which members do not read yet."""
+        """Expressions that match other topics by now, which members do not read yet."""
         self._refreshed_ms: int | None = None
 
     def __contains__(self, regex: str) -> bool:

@@ -12,7 +12,7 @@ from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_protocol.steps import Pace, Steps
 
 NO_ID: Final = bytes(16)
-"""Where a topic is not named by its id."""
+"""The id in a request that names a topic by its name."""
 
 
 @lru_cache(maxsize=10_000)

@@ -39,7 +39,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, offsets_topic_config
 
 GROUP_BYTES_MAX: Final = 32_767
-"""Of a group's name: what a string in Kafka's records can have."""
+"""The limit of a group's name: that of a string in Kafka's records."""
 
 EFFORT_A_TURN: Final = 5_000
 """Committed offsets of groups that are listed before other tasks run; a group counts as a hundred of them."""

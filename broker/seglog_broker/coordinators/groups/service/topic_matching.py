@@ -18,10 +18,10 @@ from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.partitions.scheduler import Scheduler
 
 PATTERNS_MAX: Final = 100
-"""Expressions that are kept as RE2 has them, each of some hundred KiB at most; others are read again."""
+"""Compiled expressions that are kept, each of some hundred KiB at most; others are compiled again."""
 
 PAUSE_SECONDS: Final = 1.0
-"""Between two rounds over all groups, however often topics are created."""
+"""Seconds between two rounds over all groups, however often topics are created."""
 
 GROUPS_A_TURN: Final = 100
 """Groups that are looked at before other tasks run."""
