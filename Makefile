@@ -18,7 +18,7 @@ SOAK_SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 export SOAK SOAK_SEED
 SOAKING := SEGLOG_SOAK_MINUTES=$(SOAK) SEGLOG_SOAK_SEED=$(SOAK_SEED)
-DEEP := --hypothesis-profile=soak --hypothesis-seed=$(SOAK_SEED) --timeout 3600
+DEEP := --hypothesis-profile=soak --hypothesis-seed=$(SOAK_SEED) --timeout 3600 --durations 30
 
 # $(call lane,NAME,COMMAND): the command, and how long it took, however it ended.
 lane = @echo "lane $(1)"; started=$$(date +%s); status=0; $(2) || status=$$?; \

@@ -20,6 +20,8 @@ SOAK_MINUTES = 30
 """Of a ``make soak`` on two cores, where nothing else is asked for."""
 SOAK_MINUTES_IN_FULL = 75
 """What is counted in soak tests, and the examples of properties, are written for so many minutes."""
+SOAK_MINUTES_UNCOUNTED = 20
+"""Those of them that tests take in which nothing is counted."""
 
 
 def soak_minutes() -> float:
@@ -27,14 +29,20 @@ def soak_minutes() -> float:
     return float(os.environ.get("SEGLOG_SOAK_MINUTES") or SOAK_MINUTES)
 
 
+def soak_share() -> float:
+    """How much of what is counted in full fits the minutes of ``make soak SOAK=``; never nothing."""
+    minutes = soak_minutes() - SOAK_MINUTES_UNCOUNTED
+    return max(0.01, minutes / (SOAK_MINUTES_IN_FULL - SOAK_MINUTES_UNCOUNTED))
+
+
 def soak_scaled(count: int) -> int:
     """How often to do what a soak test does ``count`` times in full, as ``make soak SOAK=`` has minutes; at least 1."""
-    return max(1, round(count * soak_minutes() / SOAK_MINUTES_IN_FULL))
+    return max(1, round(count * soak_share()))
 
 
 def soak_step() -> int:
     """Of things that a soak test goes through one by one in full, each how many-th to look at in these minutes."""
-    return max(1, math.ceil(SOAK_MINUTES_IN_FULL / soak_minutes()))
+    return max(1, math.ceil(1 / soak_share()))
 
 
 def soak_seed() -> int:

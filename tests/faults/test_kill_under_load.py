@@ -20,7 +20,7 @@ from tests.faults.living_clients import Ledger, Ledgers, Policy, Reader, Writer
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
-KILLS: Final = max(50, soak_scaled(200))
+KILLS: Final = max(30, soak_scaled(200))
 """Among fewer, none may be amid a compaction."""
 _DAEMON: Final = tuple(
     part
