@@ -19,6 +19,7 @@ NATIVE = python_program("seglog_member", sys.executable, is_native=True)
 KAFKA_PYTHON = python_program("kafka_python_member", sys.executable)
 
 
+@pytest.mark.slow
 def test_members_share_partitions_and_take_over_those_of_one_that_was_killed(tmp_path: Path) -> None:
     with running(tmp_path, {"app": [NATIVE, NATIVE]}) as run:
         run.until_worked_on()

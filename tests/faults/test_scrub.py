@@ -103,6 +103,7 @@ def test_damage_is_reported_before_a_reader_finds_it_and_the_rest_is_served(tmp_
         assert len(index.read_bytes()) == len(right)
 
 
+@pytest.mark.slow
 def test_the_scrubber_has_low_priority_and_ends_with_its_broker(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *_OFTEN) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config=_TOPICS["t"])

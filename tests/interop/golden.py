@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
@@ -42,6 +44,12 @@ CASES = (
     "timestamps",
     "groups",
 )
+LARGE = ("unclean", "unclean-recovered", "unclean-recovered-from-zero")
+"""The largest directories, with hundreds of look-ups by time."""
+MOST_CASES = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in CASES]
+)
+"""Each case, the largest in ``make soak``."""
 
 INDEX_INTERVAL = 512
 """``index.interval.bytes`` of every topic in the archives but Kafka's own two; it is not in the directory."""

@@ -20,7 +20,7 @@ from seglog_protocol.messages import (
     open_request,
 )
 from seglog_protocol.messages.headers import MAP_BYTES_MAX
-from tests.protocol.test_messages import ALL, comparable, of_type
+from tests.protocol.test_messages import ALL, FEW, comparable, of_type
 
 PLACE: Final = {"topic": "t", "partition": 0}
 SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
@@ -156,6 +156,7 @@ def test_what_a_broker_answers_wrongly_is_named_in_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
+@FEW
 @given(data=st.data())
 def test_messages_may_be_copied_and_sent_to_other_processes(kind: type[Message], data: st.DataObject) -> None:
     message = data.draw(of_type(kind))

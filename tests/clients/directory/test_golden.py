@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from seglog.directory.topics import LogDirectory
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.records import decode_records
 from tests.interop.golden import (
-    CASES,
+    MOST_CASES,
     Read,
     adopted,
     load_case,
@@ -43,13 +41,7 @@ def read_files(path: Path, topic: str, partition: int) -> Read:
             return read
 
 
-LARGE = ("unclean-recovered", "unclean-recovered-from-zero")
-"""Hundreds of look-ups by time, in the largest directories."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in CASES]
-)
+@MOST_CASES
 def test_topics_rows_ends_and_times_are_those_of_our_storage_engine(name: str, tmp_path: Path) -> None:
     case = load_case(name)
     unpack(case, tmp_path)

@@ -8,7 +8,7 @@ from seglog_broker.config import load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
 from seglog_broker.inspect.findings import Code, Finding, Report, Severity, Totals
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.interop.golden import CASES, adopted, load_case, log_of, read_everything, unpack
+from tests.interop.golden import CASES, MOST_CASES, adopted, load_case, log_of, read_everything, unpack
 from tests.interop.test_kafka_golden import STOPPED
 
 Row = tuple[str, Code, str]
@@ -117,7 +117,7 @@ def rows(told: list[Report], directory: Path) -> dict[Row, Severity]:
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@MOST_CASES
 def test_exactly_the_damage_that_was_done_is_found(name: str, tmp_path: Path) -> None:
     unpack(load_case(name), tmp_path)
     assert rows(checked(tmp_path), tmp_path) == FOUND.get(name, {})

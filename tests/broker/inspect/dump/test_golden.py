@@ -23,7 +23,7 @@ from seglog_broker.inspect.facts import (
 )
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.broker.inspect.dump.support import damage, only
-from tests.interop.golden import load_case, unpack
+from tests.interop.golden import LARGE, load_case, unpack
 
 AS_KAFKA_LEFT_THEM = (
     "plain",
@@ -88,7 +88,9 @@ def producer_row(fact: ProducerFound) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("name", AS_KAFKA_LEFT_THEM)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in AS_KAFKA_LEFT_THEM]
+)
 def test_every_file_is_shown_as_kafka_shows_it(name: str, tmp_path: Path) -> None:
     case = load_case(name)
     unpack(case, tmp_path)
@@ -135,7 +137,9 @@ def test_every_file_is_shown_as_kafka_shows_it(name: str, tmp_path: Path) -> Non
         assert [[fact.epoch, fact.start_offset] for fact in epochs] == disk["leader_epochs"]
 
 
-@pytest.mark.parametrize("name", AS_KAFKA_LEFT_THEM)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in AS_KAFKA_LEFT_THEM]
+)
 def test_the_overview_counts_what_kafka_counts(name: str, tmp_path: Path) -> None:
     case = load_case(name)
     unpack(case, tmp_path)
