@@ -59,7 +59,8 @@ TABLES: Final = {heading: rows[2:] for heading, rows in ALL_TABLES.items()}
 # --- Fields -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_tables_of_messages_are_those_of_the_structs_and_every_field_has_a_meaning() -> None:
+def test_the_tables_are_those_of_the_structs() -> None:
+    """The tables of messages are those of the structs and every field has a meaning."""
     assert message_tables.rewritten(MESSAGES) == MESSAGES, "run scripts/message_tables.py"
     for kind in message_tables.message_classes():
         assert f"\n#### {kind.__name__}\n" in MESSAGES or not message_tables.fields(kind)

@@ -188,9 +188,8 @@ def test_a_signal_during_the_imports_ends_it_silently(module: str, number: signa
 
 @pytest.mark.parametrize("name", ["check", "dump"])
 @pytest.mark.parametrize("module", ["seglog_broker.inspect.{}.command", "seglog_broker.storage.io.filesystem"])
-def test_an_offline_command_that_is_interrupted_while_it_is_being_imported_ends_with_130(
-    name: str, module: str, tmp_path: Path
-) -> None:
+def test_an_offline_command_interrupted_at_its_import(name: str, module: str, tmp_path: Path) -> None:
+    """An offline command that is interrupted while it is being imported ends with 130."""
     environment = signalled_at_import(tmp_path, module.format(name), signal.SIGINT)
     done = subprocess.run(command(name, str(tmp_path)), env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "sent\n")

@@ -461,7 +461,8 @@ async def test_what_only_asks_is_asked_once_more_and_nothing_else_is(face: Face)
         assert [topic.name for topic in await client.topics()] == ["t"]
 
 
-async def test_a_consumer_begins_also_where_its_first_connection_is_lost_before_it_knows_where(face: Face) -> None:
+async def test_a_first_connection_that_is_lost(face: Face) -> None:
+    """A consumer begins also where its first connection is lost before it knows where."""
     async with face() as (broker, client):
         broker.fill(6)
         refusals = iter([CLOSE])
@@ -483,7 +484,8 @@ def test_ping_and_the_end() -> None:
         assert broker.asked(messages.OffsetsRequest) == 0
 
 
-async def test_lag_is_asked_for_over_the_consumers_own_connection_and_again_when_that_broke(face: Face) -> None:
+async def test_lag_over_a_connection_that_breaks(face: Face) -> None:
+    """Lag is asked for over the consumer's own connection and again when that broke."""
     async with face(topics={"t": 2}) as (broker, client):
         asked: list[messages.LagRequest] = []
 
@@ -545,7 +547,7 @@ async def test_positions_that_were_json_go_on_where_they_were(face: Face) -> Non
                 await consumer.seek({"7": 0})
 
 
-async def test_what_does_not_pass_is_asked_for_again_at_once_although_a_fetch_waits_behind_it(face: Face) -> None:
+async def test_a_damaged_batch_is_asked_for_again_at_once(face: Face) -> None:
     """And the broker, which finds it sound, is believed."""
     async with face() as (broker, client):
         broker.fill(6)

@@ -221,9 +221,8 @@ def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
         assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
 
 
-def test_what_was_read_of_a_topic_is_never_committed_for_the_one_that_has_its_name_later(
-    group_broker: Daemon, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_committed_for_a_recreated_topic(group_broker: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    """What was read of a topic is never committed for the one that has its name later."""
     send(group_broker, range(20), partitions=1)
     with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
         with client.consumer("t", group="app") as consumer:
@@ -486,7 +485,8 @@ def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(r
 
 
 @pytest.mark.slow
-def test_a_member_that_is_stopped_for_longer_than_its_session_goes_on_with_what_it_has_then(running: Daemon) -> None:
+def test_a_member_stopped_for_longer_than_its_session(running: Daemon) -> None:
+    """A member that is stopped for longer than its session goes on with what it has then."""
     send(running, range(60), partitions=6)
     first = Worker(running, "first", "range")
     second: Worker | None = None

@@ -207,9 +207,10 @@ def test_connecting_tries_again_until_the_broker_is_there() -> None:
         assert next(refusals, None) is None
 
 
-def test_something_that_only_hangs_up_is_named_for_what_it_may_be_when_the_time_is_over(
+def test_a_peer_that_only_hangs_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Something that only hangs up is named for what it may be when the time is over."""
     clock, hellos = HandClock(), 0
     monkeypatch.setattr("seglog.link.time", clock)
 

@@ -95,7 +95,8 @@ def test_lingering_records_go_out_by_themselves() -> None:
             assert broker.changed.wait_for(lambda: broker.values() == [b"x"], 30)
 
 
-def test_without_linger_a_record_is_on_its_way_when_send_returns_and_there_is_no_thread() -> None:
+def test_without_linger_there_is_no_thread() -> None:
+    """Without linger a record is on its way when send returns and there is no thread."""
     with fake_broker() as broker, seglog.connect(broker.address) as client:
         threads = {thread.name for thread in threading.enumerate()}
         with client.producer("t", linger_ms=0) as producer:
@@ -417,7 +418,8 @@ async def test_an_unanswered_topic_of_another_reply_length_is_no_answer(face: Fa
         await producer.close()
 
 
-def test_every_producer_has_a_connection_of_its_own_and_closing_the_client_flushes_them() -> None:
+def test_every_producer_has_a_connection_of_its_own() -> None:
+    """Every producer has a connection of its own and closing the client flushes them."""
     with fake_broker() as broker:
         client = seglog.connect(broker.address)
         for number in range(3):

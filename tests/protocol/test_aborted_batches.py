@@ -48,7 +48,8 @@ def test_a_lost_marker_hides_nothing_that_comes_behind_it_where_its_offset_is_kn
     assert delivered(stable, aborted) == log.committed()
 
 
-def test_without_its_offset_a_lost_marker_hides_no_more_than_the_next_transaction_of_its_producer() -> None:
+def test_a_lost_marker_without_its_offset() -> None:
+    """Without its offset a lost marker hides no more than the next transaction of its producer."""
     log = TransactionLog([("data", 1, 2), ("abort", 1, 0), ("data", 1, 2), ("commit", 1, 0), ("data", 1, 2)])
     headers = [parse_header(batch) for batch in log.batches if parse_header(batch).base_offset != 2]
     assert delivered(headers, AbortedFilter([Aborted(1, 0)])) == [6, 7]

@@ -78,7 +78,8 @@ def test_compaction_refuses_records_that_are_not_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_compaction_keeps_codec_and_append_time_and_drops_the_codec_of_an_emptied_batch(codec: Codec) -> None:
+def test_codec_and_append_time_after_compaction(codec: Codec) -> None:
+    """Compaction keeps codec and append time and drops the codec of an emptied batch."""
     batch = encode_batch([(1, b"k", b"v", ()), (2, b"k", None, ())], codec=codec, log_append_time=77)
     kept = compacted_batch(parse_header(batch), golden.read(batch)[1:])
     header = parse_header(kept)
@@ -152,7 +153,8 @@ def test_a_builder_can_be_built_again_and_grow_between() -> None:
     assert golden.read(builder.build()) == [Record(0, 5, b"a", None, ()), Record(1, 4, b"b", None, (("ä", b""),))]
 
 
-def test_a_batch_without_records_and_one_with_timestamps_too_far_apart_are_the_callers_mistakes() -> None:
+def test_batches_that_cannot_be_encoded() -> None:
+    """A batch without records and one with timestamps too far apart are the caller's mistakes."""
     with pytest.raises(ValueError, match="record"):
         BatchBuilder().build()
     with pytest.raises(ValueError, match="too far apart"):

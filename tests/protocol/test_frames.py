@@ -154,7 +154,8 @@ def test_what_follows_a_large_frame_in_the_same_bytes_waits_behind_it() -> None:
     assert reader.is_idle
 
 
-def test_the_buffer_to_receive_into_is_never_empty_even_before_a_finished_large_frame_is_taken() -> None:
+def test_the_buffer_to_receive_into_is_never_empty() -> None:
+    """The buffer to receive into is never empty even before a finished large frame is taken."""
     large = encoded("a large one")
     reader = FrameReader()
     reader.receive_data(large[:100])
@@ -274,7 +275,8 @@ def test_the_limit_may_be_raised_between_frames_as_after_hello() -> None:
     assert take(reader) == [({"id": 2}, bytes(100))]
 
 
-def test_a_header_over_the_limit_is_refused_when_only_the_two_lengths_are_there_and_nothing_is_allocated() -> None:
+def test_a_header_over_the_limit_is_refused_early() -> None:
+    """A header over the limit is refused when only the two lengths are there and nothing is allocated."""
     reader = FrameReader()
     for byte in struct.pack(">II", 90 * 1024 * 1024, HEADER_BYTES_MAX + 1):
         assert reader.next_frame() is None
@@ -566,9 +568,8 @@ def test_a_pool_keeps_few_buffers_and_none_that_is_very_large() -> None:
 
 @given(st.integers(0, 3_000_000), st.lists(st.integers(1, 400_000), min_size=1, max_size=20))
 @settings(max_examples=examples(30), deadline=None)
-def test_a_reader_that_asks_wants_less_than_twice_what_has_come_whatever_was_announced(
-    size: int, steps: list[int]
-) -> None:
+def test_a_reader_wants_less_than_twice_what_has_come(size: int, steps: list[int]) -> None:
+    """A reader that asks wants less than twice what has come whatever was announced."""
     reader = FrameReader(asks=True)
     data = large_frame(1, 70_000 + size)
     at = granted = 0

@@ -302,7 +302,8 @@ def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() 
 FETCH: Final = {"id": 1, "api": "fetch", "partitions": []}
 
 
-def test_a_request_is_sent_in_the_lowest_version_that_has_what_it_says_so_that_older_brokers_take_it() -> None:
+def test_a_request_is_sent_in_the_lowest_version_that_fits() -> None:
+    """A request is sent in the lowest version that has what it says so that older brokers take it."""
     assert messages.request_header(1, messages.FetchRequest([]))["v"] == 1
     assert messages.request_header(1, messages.FetchRequest([], topic_ids={}))["v"] == 2
     named = messages.request_header(1, messages.FetchRequest([], topic_ids={"t": "i"}))

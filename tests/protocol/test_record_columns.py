@@ -122,9 +122,8 @@ _RUNS = st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 60, 100, 
 
 @settings(max_examples=examples(60))
 @given(st.lists(_RUNS, min_size=1, max_size=4), st.data())
-def test_records_of_one_size_are_found_many_at_a_time_and_those_of_others_all_the_same(
-    batches: list[list[tuple[int, int]]], data: st.DataObject
-) -> None:
+def test_records_of_one_size_and_of_many(batches: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+    """Records of one size are found many at a time and those of others all the same."""
     encoded = [
         bytearray(encode_batch([(1, None, bytes(size), ()) for count, size in runs for _ in range(count)]))
         for runs in batches
@@ -138,7 +137,8 @@ def test_records_of_one_size_are_found_many_at_a_time_and_those_of_others_all_th
 
 
 @pytest.mark.parametrize("headers", [1, 20, 100])
-def test_many_headers_are_checked_and_one_name_that_is_no_text_spoils_its_own_batch_only(headers: int) -> None:
+def test_a_header_name_that_is_no_text(headers: int) -> None:
+    """Many headers are checked and one name that is no text spoils its own batch only."""
     good = encode_batch([(1, b"k", b"v", [(f"h{n}é", None if n % 2 else b"x") for n in range(headers)])] * 30)
     bad = bytearray(encode_batch([(1, b"k", b"v", [("name", b"")])] * 3)[HEADER_SIZE:])
     bad[bad.index(b"name")] = 0xFF

@@ -186,9 +186,8 @@ def read_by(size: int, batch: bytes) -> tuple[list[Record], str]:
 
 
 @given(st.lists(st.sampled_from([ONE, *DAMAGED.values()]), max_size=6), st.integers(0, 9), st.data())
-def test_however_many_are_read_at_a_time_the_records_and_the_error_after_them_are_the_same(
-    parts: list[bytes], cut: int, data: st.DataObject
-) -> None:
+def test_however_many_records_are_read_at_a_time(parts: list[bytes], cut: int, data: st.DataObject) -> None:
+    """However many are read at a time the records and the error after them are the same."""
     records = [encode_record(number, number, b"k" * number, None) for number in range(data.draw(st.integers(0, 5)))]
     payload = b"".join([*records, *parts])[: -cut or None]
     batch = golden.batch_of(payload, data.draw(st.integers(0, len(payload) // 7)))
@@ -244,7 +243,9 @@ def test_in_any_record_bytes_there_is_a_first_record_or_none_or_corruption(
         first_record_at(parse_header(batch), batch, INT64_MAX, 0)
 
 
-def test_records_are_made_as_the_kind_that_is_asked_for_with_what_is_to_stand_before_their_fields() -> None:
+def test_records_are_made_as_the_kind_asked_for() -> None:
+    """Records are made as the kind that is asked for with what is to stand before their fields."""
+
     class Placed(NamedTuple):
         topic: str
         partition: int

@@ -191,7 +191,8 @@ async def test_a_cancelled_waiter_leaves_the_batch_and_the_flush(broker: Broker)
     assert result.base_offset == 1
 
 
-async def test_a_failed_fsync_is_final_for_that_partition_and_no_other_also_after_a_restart() -> None:
+async def test_a_failed_fsync_is_final() -> None:
+    """A failed fsync is final for that partition and no other also after a restart."""
     fs = ForgetfulFileSystem()
     broker = open_broker(fs)
     await with_topic(broker)
@@ -248,7 +249,8 @@ async def test_however_many_problems_there_are_the_greeting_fits_a_header_and_co
     assert hello.problems[-1] == "and 19,800 more problems, which the broker's log names"
 
 
-async def test_a_producer_that_begins_on_a_full_disk_gets_a_retriable_error_with_the_free_space(broker: Broker) -> None:
+async def test_a_producer_that_begins_on_a_full_disk(broker: Broker) -> None:
+    """A producer that begins on a full disk gets a retriable error with the free space."""
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
     fs.inject(Fault("pwritev", "seglog-producer-ids.json.tmp", error=errno.ENOSPC, sticky=True))
@@ -366,9 +368,10 @@ async def test_offsets_come_with_the_id_of_their_topic_for_any_partitions(broker
 
 @pytest.mark.parametrize("offset", [0, 2, 3, 7])
 @pytest.mark.parametrize("max_wait_ms", [0, 30_000])
-async def test_a_fetch_with_the_id_of_a_deleted_topic_gets_nothing_of_the_new_one_and_does_not_wait(
+async def test_a_fetch_with_the_id_of_a_deleted_topic(
     broker: Broker, autojump_clock: object, offset: int, max_wait_ms: int
 ) -> None:
+    """A fetch with the id of a deleted topic gets nothing of the new one and does not wait."""
     await append(broker, batch(b"old"), batch(b"old too"))
     former = await ids(broker, None)
     await make_again(broker, 3)
@@ -387,9 +390,10 @@ async def test_a_fetch_with_the_id_of_a_deleted_topic_gets_nothing_of_the_new_on
     )
 
 
-async def test_other_topics_of_such_a_fetch_are_read_and_removed_partitions_get_the_same_error(
+async def test_other_topics_of_such_a_fetch(
     broker: Broker,
 ) -> None:
+    """Other topics of such a fetch are read and removed partitions get the same error."""
     former = await ids(broker, None)
     await make_again(broker, 3)
     await broker.create_topic(messages.CreateTopicRequest("other", 1, {}))
@@ -420,9 +424,7 @@ async def test_a_topic_that_was_altered_is_the_same(broker: Broker) -> None:
     assert await values(broker, msgspec.structs.replace(fetch_request(), topic_ids=before)) == [b"v"]
 
 
-async def test_a_fetch_that_waits_while_its_topic_is_made_again_is_never_given_the_new_ones_records(
-    broker: Broker, autojump_clock: object
-) -> None:
+async def test_a_fetch_that_waits_while_its_topic_is_made_again(broker: Broker, autojump_clock: object) -> None:
     """When it is woken, it finds no topic of that name, or one with another id, however soon that was created."""
     meant = msgspec.structs.replace(fetch_request(max_wait_ms=30_000), topic_ids=await ids(broker, None))
     found: list[errors.SeglogError | None] = []
@@ -493,7 +495,8 @@ async def test_a_bad_batch_gets_one_sentence_and_nothing_else_stops(
     assert len(await values(broker, fetch_request())) == 2
 
 
-async def test_batches_whose_records_are_looked_at_take_turns_and_are_not_gathered_with_others(broker: Broker) -> None:
+async def test_checked_batches_take_turns(broker: Broker) -> None:
+    """Batches whose records are looked at take turns and are not gathered with others."""
     late = encode_batch([(NOW + 10**8, None, b"%d" % number, ()) for number in range(700)])
     good = memoryview(bytearray(GOOD))
     assert broker.is_plain(messages.AppendRequest([messages.AppendPartition("t", 0, len(good))], "os"), good)

@@ -259,7 +259,8 @@ async def test_keys_are_asked_for_by_name_and_none_means_all(broker: Broker) -> 
         assert names(broker.configs.describe(resource, name, [first, "nope"])) == [first]
 
 
-async def test_settings_for_all_brokers_are_none_and_a_number_may_be_written_as_kafka_reads_it(broker: Broker) -> None:
+async def test_settings_for_all_brokers_and_spellings_of_numbers(broker: Broker) -> None:
+    """Settings for all brokers are none and a number may be written as Kafka reads it."""
     assert names(broker.configs.describe(kafka_configs.ResourceType.BROKER, "")) == []
     assert [row[0] for row in answers()["all_brokers"]] == ["min.insync.replicas"], ELR
     assert broker.configs.describe(kafka_configs.ResourceType.BROKER, "+01") == broker.configs.describe(

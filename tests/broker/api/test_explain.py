@@ -121,7 +121,8 @@ async def test_the_times_of_a_segment_begin_with_its_first_record(settings: dict
     assert (segment.first_timestamp, segment.largest_timestamp) == (first, NOW if settings else NOW - MINUTE)
 
 
-async def test_a_segment_goes_at_the_next_check_if_it_is_due_and_else_at_most_an_interval_after_it_is() -> None:
+async def test_when_a_segment_is_deleted() -> None:
+    """A segment goes at the next check if it is due and else at most an interval after it is."""
     scene = Scene()
     await scene.create()
     scene.append(NOW - 11 * MINUTE, NOW - 10 * MINUTE, NOW - 9 * MINUTE)
@@ -334,7 +335,8 @@ async def test_problems_of_the_partition_stand_beside_its_segments() -> None:
     assert reply.problems == scene.broker.hello().problems
 
 
-async def test_why_a_segment_was_closed_is_known_after_a_restart_unless_the_file_that_says_so_is_gone() -> None:
+async def test_why_a_segment_was_closed_after_a_restart() -> None:
+    """Why a segment was closed is known after a restart unless the file that says so is gone."""
     scene = Scene()
     await scene.create()
     scene.append(NOW, NOW)
@@ -403,7 +405,8 @@ async def test_a_segment_that_expires_during_a_cold_read_is_shown_as_deleted() -
 
 
 @pytest.mark.parametrize("every", [1, 1_000], ids=["all the time", "twice"])
-async def test_a_page_is_whole_though_segments_leave_the_log_while_others_before_it_are_judged(every: int) -> None:
+async def test_a_page_is_whole_though_segments_are_deleted(every: int) -> None:
+    """A page is whole though segments leave the log while others before it are judged."""
     scene = Scene()
     await scene.create(retention_ms=-1)
     scene.append(*[NOW] * 1_000)

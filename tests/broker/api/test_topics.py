@@ -581,7 +581,8 @@ async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut
     found.close()
 
 
-async def test_a_crash_before_any_operation_of_a_truncation_leaves_the_old_start_or_the_new_one(broker: Broker) -> None:
+async def test_a_crash_during_a_truncation(broker: Broker) -> None:
+    """A crash before any operation of a truncation leaves the old start or the new one."""
     await ten_records(broker)
     fs = fs_of(broker)
     starts = []

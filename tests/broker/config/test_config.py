@@ -86,7 +86,8 @@ def test_every_default_is_valid_and_survives_being_written(key: Key) -> None:
 
 
 @pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
-def test_every_key_has_a_meaning_and_a_reason_to_change_it_or_one_why_it_has_no_effect(key: Key) -> None:
+def test_every_key_is_explained(key: Key) -> None:
+    """Every key has a meaning and a reason to change it or one why it has no effect."""
     assert not key.note.endswith(".")
     assert bool(key.note) == (key.effect is not Effect.NOW)
     if key.effect is Effect.NEVER:

@@ -155,7 +155,9 @@ def test_a_table_gets_advice_that_can_be_followed(text: str, advice: str) -> Non
     assert '"broker.' not in mistake.message
 
 
-def test_contradictions_of_segments_and_retention_give_warnings_whichever_was_set_last() -> None:
+def test_contradictory_settings_give_warnings() -> None:
+    """Contradictions of segments and retention give warnings whichever was set last."""
+
     def told(*flags: str) -> list[str]:
         return examine_config(None, "", {}, flags).warnings
 

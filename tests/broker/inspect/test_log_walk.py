@@ -128,7 +128,8 @@ def test_dump_and_check_say_the_same_of_damage_that_leaves_offsets_as_they_are(s
     assert any(isinstance(found, InvalidBytes) for found in dumped)
 
 
-def test_a_whole_batch_with_a_wrong_checksum_comes_with_its_header_if_its_offsets_fit() -> None:
+def test_a_batch_with_a_wrong_checksum_has_its_header() -> None:
+    """A whole batch with a wrong checksum comes with its header if its offsets fit."""
     disk = _filled()
     flip_bit(disk.fs, _path(10), 250)
     [found] = [each for each in LogWalk(disk.fs, DIRECTORY).segment(10, 20) if isinstance(each, InvalidBytes)]

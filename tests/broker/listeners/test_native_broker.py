@@ -345,7 +345,8 @@ async def test_an_append_that_would_create_an_invalid_topic_is_refused(name: str
         assert await peer.receive_ids(1) == [2]
 
 
-async def test_an_append_that_would_create_a_topic_on_a_full_disk_is_refused_and_a_later_one_creates_it() -> None:
+async def test_no_topic_is_created_on_a_full_disk() -> None:
+    """An append that would create a topic on a full disk is refused and a later one creates it."""
     async with real(topic=False) as served:
         peer = await served.greeted()
         fs = served.broker.fs

@@ -236,7 +236,8 @@ async def test_when_serving_has_ended_connections_end_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.002])
-async def test_beside_connections_with_endless_work_every_other_and_every_task_has_its_turn(seconds: float) -> None:
+async def test_endless_work_starves_nobody(seconds: float) -> None:
+    """Beside connections with endless work every other and every task has its turn."""
     shared = Shared(room=1)
     endless = [Peer(f"endless {number}", shared, Next.TURN) for number in range(3)]
     trickle = Peer("t", shared)

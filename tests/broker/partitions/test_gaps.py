@@ -135,7 +135,8 @@ async def test_offsets_after_a_limit_are_not_reported_as_a_hole() -> None:
     broker.close()
 
 
-async def test_more_gaps_than_fit_an_answer_are_left_out_and_none_of_them_is_called_compacted() -> None:
+async def test_more_gaps_than_fit_an_answer() -> None:
+    """More gaps than fit an answer are left out and none of them is called compacted."""
     broker, log = await with_batches(0, 1000, compacted_before=1000)
     log.state.damaged += [DamagedRange(n, n + 1, 0, 0, 0, reason="missing") for n in range(2, 900, 3)]
     result = await fetch(broker, 0)

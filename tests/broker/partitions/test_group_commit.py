@@ -152,7 +152,8 @@ async def test_one_request_for_many_partitions_takes_one_round() -> None:
         assert running.offload.rounds == 1
 
 
-async def test_pipelined_requests_for_many_partitions_share_a_round_though_one_task_waits_for_each_in_turn() -> None:
+async def test_pipelined_requests_share_a_round() -> None:
+    """Pipelined requests for many partitions share a round though one task waits for each in turn."""
     async with Running() as running:
         queue = [running.append(number) for number in range(PARTITIONS)]
         for pending in queue:
@@ -202,7 +203,8 @@ async def test_a_cancelled_waiter_does_not_stop_the_round_for_the_others(who: st
         assert [running.broker.partitions["t", number].log.durable_end_offset for number in range(3)] == [1, 1, 1]
 
 
-async def test_a_failed_fsync_is_an_error_for_all_that_wait_for_that_partition_and_for_no_other() -> None:
+async def test_a_failed_fsync_is_an_error_for_its_partition() -> None:
+    """A failed fsync is an error for all that wait for that partition and for no other."""
     async with Running() as running:
         running.fs.inject(Fault("fdatasync", "t-2/00000000000000000000.log", error=errno.EIO))
         pending = [running.append(number % PARTITIONS) for number in range(3 * PARTITIONS)]
@@ -225,7 +227,8 @@ async def test_a_failed_fsync_is_an_error_for_all_that_wait_for_that_partition_a
         assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
 
 
-async def test_a_flush_is_answered_when_all_earlier_records_survive_a_power_cut_and_adds_none() -> None:
+async def test_a_flush_waits_for_earlier_records() -> None:
+    """A flush is answered when all earlier records survive a power cut and adds none."""
     async with Running(segment_bytes=1024) as running:
         for number in range(3):
             while len(running.broker.partitions["t", number].log.segments) < 3:
@@ -298,7 +301,8 @@ async def test_a_duplicate_waits_for_the_fsync_of_the_first_one_and_fails_with_i
         assert running.offload.rounds == 1
 
 
-async def test_the_directory_of_a_new_segment_is_synced_before_the_ack_and_its_failure_is_final() -> None:
+async def test_a_new_segments_directory_is_synced() -> None:
+    """The directory of a new segment is synced before the ack and its failure is final."""
     async with Running(segment_bytes=1024) as running:
         running.roll(0)
         running.roll(1)
@@ -334,7 +338,7 @@ async def test_a_retriable_error_is_reported_to_all_waiters_and_the_next_round_s
         assert running.broker.hello().problems == []
 
 
-async def test_too_few_descriptors_while_a_file_is_synced_are_a_failed_fsync_like_any_other() -> None:
+async def test_too_few_descriptors_fail_an_fsync() -> None:
     """No file is opened there, so whatever the errno is, the pages are in doubt."""
     async with Running() as running:
         running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.ENOMEM))
@@ -444,9 +448,10 @@ Failing = Callable[[Running], Awaitable[None]]
         fails_when_a_write_cannot_be_taken_back,
     ],
 )
-async def test_a_failed_fsync_or_write_is_final_logged_reported_by_ping_and_remembered_after_a_restart(
+async def test_a_failed_fsync_or_write_is_final(
     fails: Failing,
 ) -> None:
+    """A failed fsync or write is final logged reported by ping and remembered after a restart."""
     async with Running(segment_bytes=1024) as running:
         assert await error_of(running.append(0)) is None
         with capture_logs() as logged:
@@ -474,7 +479,8 @@ async def still_read_only(broker: Broker) -> None:
     assert any("t-0 is read-only" in text for text in broker.hello().problems)
 
 
-async def test_an_fsync_that_fails_while_the_broker_stops_is_final_too_and_the_stop_is_not_called_clean() -> None:
+async def test_a_failed_fsync_during_a_stop() -> None:
+    """An fsync that fails while the broker stops is final too and the stop is not called clean."""
     running = Running()
     await running.broker.create_topic(messages.CreateTopicRequest("t", PARTITIONS, {}))
     assert await error_of(running.append(0, 1)) is None

@@ -66,9 +66,10 @@ def test_lines_come_out_in_order_and_are_drained(pipe: Pipe) -> None:
     assert queue.lost_total == 0
 
 
-def test_a_reader_that_does_not_read_loses_lines_but_no_time_and_the_gap_is_marked_in_place(
+def test_a_reader_that_does_not_read_loses_lines(
     pipe: Pipe,
 ) -> None:
+    """A reader that does not read loses lines but no time and the gap is marked in place."""
     reader, queue = pipe.reader, pipe.queue
     count = 3 * (log_queue.QUEUED_BYTES_MAX + PIPE_BYTES) // len(numbered(0))
     for number in range(count):

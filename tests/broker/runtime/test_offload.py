@@ -141,9 +141,8 @@ async def test_a_round_takes_no_thread_where_the_kernel_syncs_by_itself(tmp_path
 @pytest.mark.parametrize(
     ("begins", "directory", "count"), [(False, False, 2), (True, True, 2), (True, False, SYNCS_BEGUN_MAX + 1)]
 )
-async def test_a_round_takes_a_thread_where_the_system_cannot_where_a_name_is_new_and_for_very_many_files(
-    tmp_path: Path, begins: bool, directory: bool, count: int
-) -> None:
+async def test_when_a_round_takes_a_thread(tmp_path: Path, begins: bool, directory: bool, count: int) -> None:
+    """A round takes a thread where the system cannot where a name is new and for very many files."""
     fs = WatchedFileSystem(begins=begins)
     flushes = flushes_of(fs, tmp_path, count, directory=directory)
     assert await Offload().commit(fs, flushes) == [None] * count

@@ -85,7 +85,8 @@ async def test_hangups_that_come_before_the_loop_are_kept_for_it() -> None:
 
 
 @pytest.mark.trio
-async def test_hangups_never_end_the_process_there_and_then_and_a_first_stop_after_them_neither() -> None:
+async def test_hangups_never_end_the_process_at_once() -> None:
+    """Hangups never end the process there and then and a first stop after them neither."""
     asked = Asked()
     with Signals(lambda: True) as caught:
         caught.note_configuration(has_file=False)

@@ -68,7 +68,8 @@ async def test_a_new_reason_is_logged_again() -> None:
         assert len(logged) == 3
 
 
-async def test_a_bug_stops_the_task_for_that_partition_and_for_no_other_and_stops_no_other_task() -> None:
+async def test_a_bug_stops_its_task_for_its_partition() -> None:
+    """A bug stops the task for that partition and for no other and stops no other task."""
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=()) as broker:
         first, second = await two_partitions(broker)

@@ -40,9 +40,8 @@ async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(
         assert not [operation for operation in fs.operations if "t-0" in operation.path], "nothing new"
 
 
-async def test_a_state_that_cannot_be_saved_is_reported_and_saved_at_the_next_checkpoint_and_others_are_saved(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_state_that_cannot_be_saved(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+    """A state that cannot be saved is reported and saved at the next checkpoint and others are saved."""
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await with_topic(broker, partitions=2)
         append(broker)
@@ -75,9 +74,8 @@ async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(
         assert remembered(broker).read_only == "an fsync failed"
 
 
-async def test_a_topic_that_is_deleted_and_made_again_while_a_state_waits_is_not_touched_by_it(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_waiting_state_of_a_recreated_topic(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+    """A topic that is deleted and made again while a state waits is not touched by it."""
     async with living(fs, clock, EVERY_MINUTE, tasks=("checkpoints", "deletions")) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 9)

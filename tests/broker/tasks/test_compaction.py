@@ -162,9 +162,10 @@ def checkpoint(fs: FileSystem) -> dict[str, int]:
 # --- Which, and when --------------------------------------------------------------------------------------------------
 
 
-async def test_the_partition_with_the_largest_dirty_share_comes_first_and_one_below_the_ratio_not_at_all(
+async def test_the_dirtiest_partition_comes_first(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
+    """The partition with the largest dirty share comes first and one below the ratio not at all."""
     config = {**COMPACT, "min_cleanable_dirty_ratio": "0.3"}
     async with living(fs, clock, BACKOFF, "log.cleaner.threads=1", offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, partitions=3, **config)
@@ -408,9 +409,10 @@ async def test_whatever_fails_once_is_tried_again_and_in_the_end_the_log_is_comp
         verify(found, again.partitions["t", 0].log)
 
 
-async def test_a_swap_that_can_be_neither_completed_nor_undone_loses_no_record_and_the_next_start_completes_it(
+async def test_a_swap_neither_completed_nor_undone(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
+    """A swap that can be neither completed nor undone loses no record and the next start completes it."""
     for nth in range(4, 15):  # behind the three renames of promoting
         disk = TimedDisk(clock)
         async with living(disk, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -487,9 +489,10 @@ async def test_a_policy_changed_while_the_cleaner_runs_leaves_everything_as_it_w
         assert is_compacted(broker)
 
 
-async def test_a_topic_is_deleted_after_its_cleaner_has_left_and_one_of_the_same_name_is_another(
+async def test_a_topic_is_deleted_after_its_cleaner_has_left(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
+    """A topic is deleted after its cleaner has left and one of the same name is another."""
     flags = (BACKOFF, "log.segment.delete.delay.ms=5000")
     async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, partitions=2, **COMPACT)
@@ -645,9 +648,10 @@ async def test_a_round_waits_for_a_truncation_that_is_in_progress(
         verify(fs, partition.log)
 
 
-async def test_retention_leaves_a_partition_alone_while_it_is_compacted_and_comes_right_after(
+async def test_retention_waits_for_compaction(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
+    """Retention leaves a partition alone while it is compacted and comes right after."""
     config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": 100_000}
     flags = (BACKOFF, "log.retention.check.interval.ms=10000")
     async with living(fs, clock, *flags, offload=offload, tasks=(*ONLY, "retention")) as broker:
@@ -846,9 +850,10 @@ async def test_a_tombstone_leaves_a_quiet_log_when_its_time_is_over(
         assert b"gone" not in latest(broker), "when it is due was not forgotten in the crash"
 
 
-async def test_more_keys_than_memory_takes_several_rounds_which_begin_where_the_last_one_ended(
+async def test_more_keys_than_memory(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
+    """More keys than memory takes several rounds which begin where the last one ended."""
     flags = (
         *(BACKOFF, "log.cleaner.threads=1", "log.cleaner.dedupe.buffer.size=1048577"),
         "log.cleaner.io.buffer.load.factor=0.001",

@@ -238,9 +238,10 @@ async def test_a_directory_that_could_be_neither_completed_nor_removed_is_remove
         assert directories(fs) == kept
 
 
-async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_and_its_files_at_the_next_start(
+async def test_a_topic_whose_directory_cannot_be_renamed(
     autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
+    """A topic whose directory cannot be renamed is gone all the same and its files at the next start."""
     async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
         await living_broker.with_topic(broker, partitions=2)
         living_broker.append(broker)

@@ -21,9 +21,8 @@ def replace(fs: TimedDisk) -> None:
     fs.load({LOCK: b""})
 
 
-async def test_after_the_directory_is_replaced_nothing_is_acked_at_disk_and_nothing_written_to_the_new_one(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_after_the_directory_is_replaced(clock: LoopClock, fs: TimedDisk) -> None:
+    """After the directory is replaced nothing is acked at disk and nothing written to the new one."""
     async with living(fs, clock, tasks=()) as broker:
         await with_topic(broker)
         append(broker, 3)

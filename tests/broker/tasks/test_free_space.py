@@ -41,9 +41,10 @@ def refusal(broker: Broker) -> DiskFullError:
     return error
 
 
-async def test_below_the_hard_mark_appends_are_refused_until_the_soft_one_and_all_else_continues(
+async def test_below_the_hard_mark_appends_are_refused(
     autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
+    """Below the hard mark appends are refused until the soft one and all else continues."""
     async with living_broker.living(fs, clock, *MARKS, tasks=ONLY) as broker:
         await living_broker.with_topic(broker)
         living_broker.append(broker, 3)
@@ -279,9 +280,10 @@ async def test_the_ballast_is_given_up_for_a_log_start(
 
 
 @pytest.mark.parametrize("lacking", ["bytes", "inodes"])
-async def test_a_log_start_that_finds_no_room_in_the_end_is_an_error_and_written_when_there_is_some(
+async def test_a_log_start_that_finds_no_room(
     autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk, lacking: str
 ) -> None:
+    """A log start that finds no room in the end is an error and written when there is some."""
     limit = fs.limit_free_bytes if lacking == "bytes" else fs.limit_free_inodes
     async with living_broker.living(fs, clock, *UNMARKED, tasks=("free space", "retention", "deletions")) as broker:
         await living_broker.with_topic(broker)
@@ -321,9 +323,10 @@ async def test_a_checkpoint_that_found_no_room_is_written_soon_after_there_is_so
         tasks.cancel_scope.cancel()
 
 
-async def test_what_waits_to_be_removed_goes_when_the_disk_is_full_and_a_failure_is_not_tried_at_once(
+async def test_removed_files_go_when_the_disk_is_full(
     autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
+    """What waits to be removed goes when the disk is full and a failure is not tried at once."""
     tasks = ("free space", "retention", "deletions")
     async with living_broker.living(fs, clock, *MARKS, tasks=tasks) as broker:
         for topic in ("t", "u"):
@@ -393,9 +396,10 @@ def parts(*removed: bool) -> Sequence[Held]:
     return [SimpleNamespace(is_removed=is_removed) for is_removed in removed]
 
 
-async def test_readers_of_removed_files_are_cut_after_ten_seconds_of_a_full_disk_and_others_are_not(
+async def test_readers_of_removed_files_are_cut(
     autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
+    """Readers of removed files are cut after ten seconds of a full disk and others are not."""
     ended: dict[str, float] = {}
     async with living_broker.living(fs, clock, *MARKS, tasks=ONLY) as broker:
 

@@ -235,9 +235,10 @@ async def test_background_tasks_leave_a_recovering_partition_alone(autojump_cloc
 # --- Processes that fail ----------------------------------------------------------------------------------------------
 
 
-async def test_a_process_that_dies_costs_its_partition_another_attempt_and_no_other_partition(
+async def test_a_process_that_dies_costs_another_attempt(
     autojump_clock: object,
 ) -> None:
+    """A process that dies costs its partition another attempt and no other partition."""
     fs, workers = await killed(partitions=2), Workers(deaths={"big-0": 1})
     with capture_logs() as logged:
         async with living(fs, LoopClock(), offload=workers) as broker:

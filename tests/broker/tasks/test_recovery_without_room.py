@@ -66,9 +66,10 @@ async def read_through(broker: Broker, topic: str = "t") -> list[int]:
 
 @pytest.mark.parametrize("in_line_bytes", [IN_LINE_BYTES, 0], ids=["in line", "by a process"])
 @pytest.mark.parametrize("torn", [b"", b"torn" * 20])
-async def test_a_partition_without_room_for_its_recovery_is_read_meanwhile_and_recovers_by_itself(
+async def test_a_partition_without_room_for_its_recovery(
     autojump_clock: object, torn: bytes, in_line_bytes: int
 ) -> None:
+    """A partition without room for its recovery is read meanwhile and recovers by itself."""
     fs = await killed(torn=torn)
     fs.limit_free_bytes(0)
     before = fs.snapshot()
@@ -106,9 +107,10 @@ async def test_a_partition_without_room_for_its_recovery_is_read_meanwhile_and_r
         assert await read_through(broker) == list(range(COUNT + 1))
 
 
-async def test_a_fetch_that_waits_at_the_end_of_a_read_only_view_gets_records_appended_after_the_recovery(
+async def test_a_fetch_that_waits_through_a_recovery(
     autojump_clock: object,
 ) -> None:
+    """A fetch that waits at the end of a read only view gets records appended after the recovery."""
     fs = await killed()
     fs.limit_free_bytes(0)
     async with living(fs, LoopClock(), *NO_MARKS) as broker, trio.open_nursery() as nursery:
@@ -131,9 +133,10 @@ async def test_a_fetch_that_waits_at_the_end_of_a_read_only_view_gets_records_ap
         assert answered == [appended]
 
 
-async def test_a_partition_that_is_read_meanwhile_can_be_deleted_and_makes_room_for_the_others(
+async def test_a_partition_without_room_can_be_deleted(
     autojump_clock: object,
 ) -> None:
+    """A partition that is read meanwhile can be deleted and makes room for the others."""
     fs = await killed()
     fs.limit_free_bytes(0)
     async with living(fs, LoopClock(), *NO_MARKS) as broker:
@@ -154,9 +157,10 @@ async def test_a_partition_that_is_read_meanwhile_can_be_deleted_and_makes_room_
         assert not [path for path in fs.open_files if "/t-0" in path]
 
 
-async def test_a_recovery_that_finds_no_room_though_bytes_are_free_is_tried_in_growing_distances(
+async def test_a_recovery_without_room_is_retried(
     autojump_clock: object,
 ) -> None:
+    """A recovery that finds no room though bytes are free is tried in growing distances."""
     fs = await killed()
     tries: list[float] = []
 
@@ -223,9 +227,10 @@ async def test_wherever_a_start_finds_no_room_everything_is_read_and_in_the_end_
             assert await read_through(broker, "idle") == list(range(3)), (name, path)
 
 
-async def test_a_topic_that_was_being_deleted_when_the_disk_was_full_does_not_keep_a_broker_from_starting(
+async def test_a_start_with_a_half_deleted_topic_on_a_full_disk(
     autojump_clock: object,
 ) -> None:
+    """A topic that was being deleted when the disk was full does not keep a broker from starting."""
     fs = await killed()
     async with living(fs, LoopClock(), tasks=()) as broker:
         fs.inject(Fault("rename", "t-0", errno.EIO, sticky=True))

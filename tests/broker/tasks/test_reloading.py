@@ -38,7 +38,8 @@ async def reloaded(broker: Broker, file: Path, text: str) -> list[Any]:
 # --- What differs -----------------------------------------------------------------------------------------------------
 
 
-def test_a_change_is_reported_under_the_strongest_name_with_both_values_and_the_new_origin(tmp_path: Path) -> None:
+def test_a_change_is_reported(tmp_path: Path) -> None:
+    """A change is reported under the strongest name with both values and the new origin."""
     old, _ = ConfigSources(flags=["log.retention.hours=24"]).load()
     new, _ = ConfigSources(flags=["log.retention.minutes=60", "seglog.handles.max=7"]).load()
     found = {(d.key, d.old, d.new, str(d.origin), d.is_dynamic) for d in differences(old, new)}

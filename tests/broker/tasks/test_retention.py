@@ -80,9 +80,10 @@ async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_t
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 17.3, 49.999, 59.9])
-async def test_a_segment_leaves_the_log_at_the_first_check_after_the_predicted_time_and_the_disk_one_delay_later(
+async def test_a_segment_leaves_when_predicted(
     autojump_clock: object, phase: float, clock: LoopClock, fs: TimedDisk
 ) -> None:
+    """A segment leaves the log at the first check after the predicted time and the disk one delay later."""
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         await trio.sleep(phase)
@@ -137,9 +138,8 @@ async def test_expired_segments_are_counted_and_logged(autojump_clock: object) -
 
 
 @pytest.mark.parametrize("interval_ms", [1000, 60_000, 5_000_000])
-async def test_after_a_forward_clock_jump_nothing_expires_by_age_before_the_time_has_held_for_an_hour(
-    autojump_clock: object, interval_ms: int
-) -> None:
+async def test_nothing_expires_after_a_clock_jump(autojump_clock: object, interval_ms: int) -> None:
+    """After a forward clock jump nothing expires by age before the time has held for an hour."""
     clock = LoopClock()
     check = f"log.retention.check.interval.ms={interval_ms}"
     async with living(TimedDisk(clock), clock, check, tasks=ONLY) as broker:
@@ -156,9 +156,10 @@ async def test_after_a_forward_clock_jump_nothing_expires_by_age_before_the_time
         assert len(events(logged, "clock_trusted")) == 1
 
 
-async def test_while_a_time_is_not_trusted_what_was_due_without_it_still_expires_and_another_jump_begins_anew(
+async def test_segments_due_without_the_clock_jump_expire(
     autojump_clock: object,
 ) -> None:
+    """While a time is not trusted what was due without it still expires and another jump begins anew."""
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=[]) as broker:
         trust = broker.clock_trust
@@ -302,9 +303,10 @@ async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clo
         assert bases(broker) == [9], "once, and not again at every check"
 
 
-async def test_a_modification_time_that_cannot_be_set_marks_the_partition_and_is_tried_again(
+async def test_a_modification_time_that_cannot_be_set(
     autojump_clock: object,
 ) -> None:
+    """A modification time that cannot be set marks the partition and is tried again."""
     clock = LoopClock()
     clock.jump_ms = 86_400_000
     fs = TimedDisk(clock)
@@ -342,9 +344,8 @@ async def test_expired_segments_are_dropped_also_if_later_ones_cannot_be_dated(
 # --- The order, and a disk that fails ---------------------------------------------------------------------------------
 
 
-async def test_expiry_changes_memory_then_state_and_checkpoint_then_names_and_last_the_files(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_the_order_of_an_expiry(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+    """Expiry changes memory then state and checkpoint then names and last the files."""
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
@@ -464,7 +465,7 @@ async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
 # --- With other tasks about -------------------------------------------------------------------------------------------
 
 
-async def test_a_partition_that_another_task_is_working_on_is_waited_for_and_delays_no_other(
+async def test_a_partition_that_another_task_works_on(
     autojump_clock: object,
 ) -> None:
     """The checkpoint task saves state at the time of a check, which must not postpone expiry by an interval."""

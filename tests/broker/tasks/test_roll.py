@@ -55,9 +55,8 @@ async def test_restarts_do_not_postpone_a_roll(autojump_clock: object, clock: Lo
         assert bases(broker) == [0, 1]
 
 
-async def test_a_roll_on_a_full_disk_is_reported_and_made_when_there_is_room_and_other_partitions_are_rolled(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_roll_on_a_full_disk(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+    """A roll on a full disk is reported and made when there is room and other partitions are rolled."""
     async with living(fs, clock, tasks=TASKS) as broker:
         await with_topic(broker, partitions=2, segment_ms=5000)
         append(broker)

@@ -318,7 +318,8 @@ async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() 
     broker.close()
 
 
-async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_recompressed_and_others_are_served() -> None:
+async def test_appends_keep_their_order_around_a_recompression() -> None:
+    """Appends of a connection keep their order while a batch is recompressed and others are served."""
     offload = CountingOffload(is_held=True)
     broker = open_broker(offload=offload)
     await with_topic(broker, compression_type="zstd")

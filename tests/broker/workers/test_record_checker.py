@@ -79,7 +79,8 @@ async def test_a_process_gives_the_same_answer_as_the_loop_and_ends_with_its_own
     assert workers("record_checker") == []
 
 
-async def test_a_process_that_dies_is_an_error_to_be_tried_again_and_the_next_batch_gets_another() -> None:
+async def test_a_process_that_dies_is_a_retriable_error() -> None:
+    """A process that dies is an error to be tried again and the next batch gets another."""
     offload = Offload()
     async with offload.ending_processes():
         await offload.check_records(view(bomb()), KEYED)
@@ -124,7 +125,8 @@ def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRe
     ), b"".join(batches)
 
 
-async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked_and_others_are_served() -> None:
+async def test_appends_keep_their_order_around_a_check() -> None:
+    """Appends of a connection keep their order while a batch is checked and others are served."""
     offload = HeldOffload()
     broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
@@ -249,7 +251,8 @@ async def test_so_many_results_of_searches_are_kept() -> None:
     broker.close()
 
 
-async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often() -> None:
+async def test_headers_with_false_timestamps() -> None:
+    """Headers that promise timestamps that no record has are searched only so often."""
     offload = CountingOffload()
     broker = open_broker(offload=offload)
     broker.scheduler.searches_max = 3

@@ -161,7 +161,8 @@ async def test_a_process_that_cannot_be_started_is_an_oserror() -> None:
                 await checkers.run(CHECK, KEYED, BATCH)
 
 
-def test_a_refusal_survives_the_way_between_processes_and_other_errors_become_messages() -> None:
+def test_errors_between_processes() -> None:
+    """A refusal survives the way between processes and other errors become messages."""
     refusal = InvalidRecordError("record 3 has no key", record=3)
     with pytest.raises(messages.WorkerError) as caught:
         messages.parse_reply(CHECK, messages.failure_line(messages.WorkerError.of(refusal)))

@@ -248,7 +248,8 @@ def test_columns_that_headers_tell_are_those_of_opened_batches(
     assert pa.Table.from_batches(told, schema).equals(pa.Table.from_batches(opened, schema))
 
 
-def test_complete_batches_are_not_opened_where_headers_are_enough_but_only_up_to_what_they_may_hold() -> None:
+def test_batches_are_not_opened_where_headers_are_enough() -> None:
+    """Complete batches are not opened where headers are enough but only up to what they may hold."""
     header = parse_header(golden.TWO_RECORDS)
     unopenable = seal_batch(header._replace(attributes=Codec.ZSTD), b"no stream")
     (part,) = decode(unopenable, "t", 4, schema_of(["offset"]))

@@ -64,9 +64,8 @@ def test_batches_are_byte_for_byte_those_of_the_builder_and_keep_their_bound(
 
 
 @given(_RECORDS, st.integers(1, 5), st.data())
-def test_every_record_goes_to_its_partition_or_where_its_key_belongs_and_order_holds_there(
-    records: list[NewRecord], partitions: int, choices: st.DataObject
-) -> None:
+def test_every_record_goes_to_its_partition(records: list[NewRecord], partitions: int, choices: st.DataObject) -> None:
+    """Every record goes to its partition or where its key belongs and order holds there."""
     asked = [choices.draw(st.none() | st.integers(0, partitions - 1)) for _ in records]
     batches = _encode(table_of(records, asked), partitions, batch_bytes=300)
     expected: dict[int, list[NewRecord]] = {}

@@ -50,7 +50,8 @@ def test_what_does_not_lie_in_a_row_is_copied_together(parts: list[memoryview]) 
     assert one_buffer(parts) == b"".join(parts)
 
 
-def test_a_piece_is_of_one_partition_and_ends_with_the_buffer_when_it_is_worth_decoding() -> None:
+def test_pieces_are_of_one_partition() -> None:
+    """A piece is of one partition and ends with the buffer when it is worth decoding."""
     first, second = views(3), views(4)
     batches = [*map(batch, first), *map(batch, second), batch(second[0], 1)]
     assert [len(piece) for piece in pieces(batches, 5 * SIZE)] == [3, 4, 1], "each lies in one buffer"

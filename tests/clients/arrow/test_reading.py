@@ -156,7 +156,8 @@ def test_what_was_asked_for_wrongly_is_refused_before_anything_is_read(broker: F
         seglog.read_arrow("127.0.0.1:1", "t")
 
 
-def test_a_reader_that_is_closed_early_hands_out_nothing_and_lets_go_of_its_connections(broker: FakeBroker) -> None:
+def test_a_reader_that_is_closed_early(broker: FakeBroker) -> None:
+    """A reader that is closed early hands out nothing and lets go of its connections."""
     reader = seglog.read_arrow(broker.address, "t", batch_rows=1)
     next(reader)
     reader.close()
@@ -206,7 +207,8 @@ def test_every_gap_is_told_once_in_order_and_neighbours_are_one() -> None:
         ]
 
 
-def test_a_range_that_begins_and_ends_inside_compacted_batches_has_the_gaps_of_the_range() -> None:
+def test_a_range_within_compacted_batches() -> None:
+    """A range that begins and ends inside compacted batches has the gaps of the range."""
     with fake_broker() as broker:
         fill(broker, 9, per_batch=9)
         compact(broker, 0, {2, 6})

@@ -575,9 +575,8 @@ def test_a_topic_is_truncated_before_offsets_and_before_times(
     assert json.loads(out) == [{"topic": "t", "partition": partition, "earliest": 7} for partition in sorted(expected)]
 
 
-def test_durations_and_sizes_are_shown_as_they_are_read_and_compared_as_what_they_mean(
-    run: Run, broker: FakeBroker
-) -> None:
+def test_durations_and_sizes(run: Run, broker: FakeBroker) -> None:
+    """Durations and sizes are shown as they are read and compared as what they mean."""
     broker.config["t"] = {
         "retention.ms": ConfigEntry("604800000", "topic"),
         "segment.bytes": ConfigEntry("1000", "topic"),
@@ -665,9 +664,8 @@ def test_ping_exits_with_what_was_asked_well_ready_or_alive(
         assert (code, json.loads(out)["ok"], json.loads(out)["problems"]) == (expected, not expected, problems)
 
 
-def test_a_broker_that_can_only_be_read_until_there_is_room_is_ready_and_has_problems(
-    run: Run, broker: FakeBroker
-) -> None:
+def test_a_read_only_broker_is_ready_with_problems(run: Run, broker: FakeBroker) -> None:
+    """A broker that can only be read until there is room is ready and has problems."""
     problem = "t-0 is read-only until there is room on the disk, which its recovery needs (No space left on device)"
     hello = HelloReply("seglog", "fake/1", {}, {}, partitions=2, problems=[problem], read_only_until_room=2)
     pinged(broker, hello)
@@ -728,9 +726,8 @@ def test_segments_are_explained_as_a_table_all_pages_of_it(
     assert "    why      it is young" in lines
 
 
-def test_explained_segments_are_one_json_document_and_an_offline_partition_costs_only_itself(
-    run: Run, broker: FakeBroker
-) -> None:
+def test_explained_segments_are_one_json_document(run: Run, broker: FakeBroker) -> None:
+    """Explained segments are one JSON document and an offline partition costs only itself."""
     broker.script = explained(1, [0, 10], [20])
     code, out, error = run("explain", "segments", "t", "--json")
     assert code == 4

@@ -125,9 +125,8 @@ def test_while_a_member_lives_nothing_is_reset_or_deleted_and_then_it_is(tmp_pat
         assert running.stop() == 0
 
 
-def test_what_is_committed_outlives_a_kill_and_an_offset_beyond_the_log_is_clamped_then(
-    tmp_path: Path, group: Group
-) -> None:
+def test_committed_offsets_after_a_kill(tmp_path: Path, group: Group) -> None:
+    """What is committed outlives a kill and an offset beyond the log is clamped then."""
     with daemon(tmp_path / "data") as running:
         with seglog.connect(running.address) as client:
             filled(client)

@@ -122,7 +122,8 @@ def test_halves_of_a_batch_have_the_sequences_of_the_whole_in_order() -> None:
     assert found == [((7, 0, 0), 2), ((7, 0, 2), 3), ((7, 0, 5), 1)]
 
 
-def test_behind_a_batch_that_is_refused_for_good_the_others_go_on_in_an_epoch_of_their_own() -> None:
+def test_batches_behind_a_refused_one() -> None:
+    """Behind a batch that is refused for good the others go on in an epoch of their own."""
     a = accumulator()
     for number in range(4):
         send(a, b"%d" % number)
@@ -156,7 +157,8 @@ def test_behind_a_batch_that_is_to_be_sent_again_the_others_keep_their_numbers()
     assert fields(taken(a)) == (7, 0, 2)
 
 
-def test_what_the_broker_is_already_past_was_appended_before_and_its_offset_is_not_known() -> None:
+def test_a_duplicate_whose_offset_is_not_known() -> None:
+    """What the broker is already past was appended before and its offset is not known."""
     a = accumulator()
     a.passed_ack = "disk"
     for number in range(3):
@@ -213,7 +215,8 @@ STEPS = ["send", "send", "take", "take", "answer", "answer", "refuse", "fail", "
 
 @given(st.lists(st.sampled_from(STEPS), max_size=60))
 @settings(max_examples=examples(400))
-def test_every_record_is_there_once_and_in_order_whatever_is_refused_lost_or_sent_again(steps: list[str]) -> None:
+def test_every_record_is_there_once_and_in_order(steps: list[str]) -> None:
+    """Every record is there once and in order whatever is refused lost or sent again."""
     a, log = accumulator(), Log()
     sent: list[ProducerBatch] = []
     names: list[list[bytes]] = []

@@ -392,7 +392,8 @@ def test_a_fetch_names_the_topics_id_where_it_is_known_and_the_broker_takes_it()
 
 
 @pytest.mark.parametrize("on_out_of_range", ["error", "earliest", "latest"])
-def test_a_topic_that_was_made_again_is_an_error_each_time_it_is_asked_and_moves_nobody(on_out_of_range: str) -> None:
+def test_a_recreated_topic_is_an_error_each_time(on_out_of_range: str) -> None:
+    """A topic that was made again is an error each time it is asked and moves nobody."""
     reader = Reader(PartitionPosition(0, 0, topic_id="i"), follow=True, on_out_of_range=on_out_of_range)
     reader.answer(batch(0))
     error = InconsistentTopicIdError("made again", topic="t", partition=0, topic_id="j")
@@ -430,9 +431,10 @@ def test_a_batch_says_which_of_its_records_were_asked_for() -> None:
     assert bytes(one.data) == batch(0, 5)
 
 
-def test_a_recovering_partition_is_asked_again_for_as_long_as_it_takes_and_the_log_says_so(
+def test_a_recovering_partition_is_asked_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """A recovering partition is asked again for as long as it takes and the log says so."""
     reader = Reader(retry_seconds=10.0)
     now = 0.0
     while now < 1000:
@@ -537,7 +539,8 @@ def test_what_is_left_out_is_no_gap_and_the_position_moves_past_it() -> None:
     assert not reader.told()
 
 
-def test_at_read_uncommitted_transactions_make_no_difference_and_nothing_is_asked_about_them() -> None:
+def test_transactions_at_read_uncommitted() -> None:
+    """At read uncommitted transactions make no difference and nothing is asked about them."""
     log = TransactionLog([("data", 1, 2), ("abort", 1, 0), ("data", 1, 1)])
     reader = Reader()
     reader.ask()

@@ -220,9 +220,10 @@ def test_a_leader_that_came_back_sends_no_assignments() -> None:
     assert group.states.keys() == {0, 1}
 
 
-def test_a_coordinator_that_loads_is_waited_for_however_long_that_takes_and_the_log_says_so(
+def test_a_loading_coordinator_is_waited_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """A coordinator that loads is waited for however long that takes and the log says so."""
     group = Coordinator(reconnect_timeout=1.0)
     group.fails(JOIN, CoordinatorLoadingError("soon"), times=50)
     group.turn()

@@ -138,7 +138,8 @@ def test_a_batch_given_up_while_it_was_made_is_not_sent() -> None:
     assert core.write_seconds(sent, 12.0) == pytest.approx(3.0), "nobody wants it after its deadline"
 
 
-def test_a_request_interrupted_while_it_was_put_together_is_put_right_by_the_loss_of_the_connection() -> None:
+def test_a_request_interrupted_while_it_is_built() -> None:
+    """A request interrupted while it was put together is put right by the loss of the connection."""
     core = make(partitions=2)
     send(core, b"x", partition=0)
     send(core, b"y", partition=1)
@@ -170,7 +171,8 @@ def test_behind_a_failure_nothing_more_is_sent_if_that_was_asked_for() -> None:
         core.append_batch(0, b"", 1, 0.0)
 
 
-def test_a_batch_that_is_built_already_goes_out_in_its_turn_under_the_producers_numbers() -> None:
+def test_a_batch_that_is_built_already() -> None:
+    """A batch that is built already goes out in its turn under the producer's numbers."""
     core = make(producer=ProducerEpoch(7, 0), linger_ms=1e6)
     send(core, b"0")
     built = encode_batch([(1, None, b"1", ()), (1, None, b"2", ())])
@@ -228,7 +230,8 @@ def test_a_request_names_topic_and_partitions_where_the_broker_takes_that() -> N
         assert made[0].version_needed() == version
 
 
-def test_partitions_that_are_added_are_used_from_the_next_record_on_and_none_ever_goes() -> None:
+def test_added_partitions_are_used() -> None:
+    """Partitions that are added are used from the next record on and none ever goes."""
     core = make()
     for told, known in ((None, 1), ({"other": 9}, 1), ({"t": 5}, 5), ({"t": 2}, 5)):
         send(core, b"v")
@@ -268,7 +271,8 @@ def test_at_ack_none_the_end_of_the_connection_tells_that_the_topic_was_made_aga
         send(core, b"another")
 
 
-def test_at_ack_none_the_broker_is_asked_for_partitions_every_few_seconds_and_else_never() -> None:
+def test_when_a_producer_asks_for_partitions() -> None:
+    """At ack none the broker is asked for partitions every few seconds and else never."""
     assert [make().look_up(now) for now in (0.0, 100.0)] == [None, None]
     core = make(ack="none")
     asked = [core.look_up(now) for now in (0.0, LOOK_UP_SECONDS - 1, LOOK_UP_SECONDS, LOOK_UP_SECONDS + 1)]

@@ -54,7 +54,8 @@ def warned(call: Any) -> tuple[Any, list[str]]:
 # --- Producers --------------------------------------------------------------------------------------------------------
 
 
-def test_a_receipt_says_that_a_record_expired_on_arrival_and_a_warning_does_once_a_topic(client: seglog.Client) -> None:
+def test_a_receipt_of_a_record_that_expired_on_arrival(client: seglog.Client) -> None:
+    """A receipt says that a record expired on arrival and a warning does once a topic."""
     client.create_topic("t")
     with client.producer("t") as producer:
         deliveries, said = warned(lambda: [producer.send(b"x", timestamp=t) for t in (OLD, OLD + 1, now_ms(), -1)])

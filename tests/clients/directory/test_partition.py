@@ -60,9 +60,10 @@ def test_a_log_ends_where_its_batches_are_whole_whatever_follows(
     assert offsets_read(base) == [0, 1, 2]
 
 
-def test_an_end_is_looked_for_behind_the_last_one_and_found_anew_when_that_is_not_there_any_more(
+def test_an_end_is_looked_for_behind_the_last_one(
     tmp_path: Path,
 ) -> None:
+    """An end is looked for behind the last one and found anew when that is not there any more."""
     path = write_segment(make_partition(tmp_path), FOUR[:1], 0)
     files = LogDirectory(tmp_path).partition("t", 0)
     assert files.ends().latest == 1
@@ -261,9 +262,10 @@ def test_a_partition_that_is_deleted_under_its_reader_is_told(tmp_path: Path) ->
 
 @pytest.mark.parametrize("first_step", range(4))
 @pytest.mark.parametrize("start", [0, 2, 3])
-def test_a_compacted_segment_is_put_in_its_place_between_any_two_looks_and_nothing_is_passed_over(
+def test_compaction_between_two_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_step: int, start: int
 ) -> None:
+    """A compacted segment is put in its place between any two looks and nothing is passed over."""
     directory = make_partition(tmp_path)
     write_segment(directory, FOUR[:2], 0)
     write_segment(directory, FOUR[2:], 2)
@@ -371,7 +373,8 @@ def test_a_log_start_beyond_the_end_hides_no_record(tmp_path: Path, noted: dict[
     files.close()
 
 
-def test_records_that_were_deleted_stay_away_when_the_checkpoint_that_says_so_is_damaged(tmp_path: Path) -> None:
+def test_deleted_records_stay_deleted_without_their_checkpoint(tmp_path: Path) -> None:
+    """Records that were deleted stay away when the checkpoint that says so is damaged."""
     directory = make_partition(tmp_path)
     write_segment(directory, FOUR, 0)
     (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"garbage")

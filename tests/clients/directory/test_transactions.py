@@ -67,9 +67,8 @@ def test_a_log_that_grows_is_looked_at_from_where_the_last_look_ended(
             assert found == expected
 
 
-def test_segments_that_compaction_merges_after_the_look_at_their_transactions_give_nothing_aborted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_after_a_look_at_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments that compaction merges after the look at their transactions give nothing aborted."""
     log = TransactionLog([("data", 1, 1), ("commit", 1, 0), ("data", 1, 1), ("plain", 2, 1), ("abort", 1, 0)])
     directory = make_partition(tmp_path)
     log.write(directory, [2, 4])

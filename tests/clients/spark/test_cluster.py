@@ -60,9 +60,8 @@ def counted(records: Iterable[Record]) -> Counter[tuple[bytes | None, bytes | No
     return Counter((r.key, r.value, r.timestamp, dict(r.headers)["from"]) for r in records)
 
 
-def test_two_executors_read_and_write_and_one_that_dies_leaves_nothing_out_and_nothing_twice(
-    running: Daemon, client: Client, topic: str, tmp_path: Path
-) -> None:
+def test_two_executors_of_which_one_dies(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
+    """Two executors read and write and one that dies leaves nothing out and nothing twice."""
     require_spark()
     source, batch, stream = (f"{topic[:80]}-{name}" for name in ("source", "batch", "stream"))
     for name in (source, batch, stream):

@@ -104,7 +104,8 @@ def test_the_java_of_one_environment_is_not_that_of_another(tmp_path: Path, monk
     assert len(set(homes)) == 2
 
 
-def test_workers_run_the_interpreter_that_runs_the_driver_unless_something_else_is_said() -> None:
+def test_workers_run_the_interpreter_of_the_driver() -> None:
+    """Workers run the interpreter that runs the driver unless something else is said."""
     local = environment({"PYSPARK_PYTHON": "mine"}, "local[2]")
     assert set(local) == {"PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"}
     assert "SPARK_LOCAL_IP" not in environment({}, "spark://there:7077")

@@ -89,9 +89,10 @@ def test_a_log_directory_answers_planning_as_its_broker_does(running: Daemon, cl
         ),
     ],
 )
-def test_tasks_tile_what_was_asked_for_and_give_the_same_rows_from_files_as_through_the_broker(
+def test_tasks_tile_the_range_and_give_the_same_rows(
     running: Daemon, client: Client, topic: str, options: dict[str, str], task_bytes: int
 ) -> None:
+    """Tasks tile what was asked for and give the same rows from files as through the broker."""
     fill(client, topic, 2000)
     given = {name: text.replace("TOPIC", topic) for name, text in options.items()} | {"subscribe": topic}
     read = parse_read_options(given | {"localLogDir": str(running.directory)}, "batch")
@@ -173,7 +174,8 @@ def test_batch_and_stream_end_where_their_isolation_does_and_read_what_it_lets_t
     assert stream.tasks({partition: 0}, {partition: latest})[-1].end == latest
 
 
-def test_a_stream_that_began_at_read_uncommitted_is_told_why_it_cannot_go_on_at_read_committed(ledger: Path) -> None:
+def test_a_stream_cannot_change_its_isolation(ledger: Path) -> None:
+    """A stream that began at read uncommitted is told why it cannot go on at read committed."""
     given = {"localLogDir": str(ledger), "assign": '{"ledger": [0]}', "isolation": "read_committed"}
     plan = StreamPlan(LocalCatalog(ledger, isolation="read_committed"), parse_read_options(given, "stream"))
     with pytest.raises(DataLossError, match=r"up to offset 192, and its log ends at 162: .* began at read_uncommitted"):

@@ -51,7 +51,8 @@ def test_tasks_tile_the_ranges_exactly_and_keep_their_limits(
     assert most is None or all(task.size <= most for task in tasks)
 
 
-def test_a_partition_much_larger_than_a_task_is_cut_by_bytes_at_the_edges_of_segments() -> None:
+def test_a_large_partition_is_cut_at_segments() -> None:
+    """A partition much larger than a task is cut by bytes at the edges of segments."""
     # The second segment's records are ten times as large: offsets alone would give its reader most of the work.
     found = [Extent(0, 1000, 100_000), Extent(1000, 2000, 1_000_000), Extent(2000, 2990, 100_000)]
     assert cut(found, 0, 2990, 3) == [1000 + 300, 1000 + 700]

@@ -18,9 +18,8 @@ PLACES = st.dictionaries(
 
 
 @given(PLACES, st.integers(1, 700))
-def test_a_limit_is_kept_exactly_and_every_partition_goes_on_while_there_is_an_offset_for_it(
-    places: dict[TopicPartition, tuple[int, int]], limit: int
-) -> None:
+def test_a_limit_is_kept_exactly(places: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
+    """A limit is kept exactly and every partition goes on while there is an offset for it."""
     start = {p: first for p, (first, _) in places.items()}
     latest = {p: first + behind for p, (first, behind) in places.items()}
     end = limit_offsets(start, latest, limit)
@@ -63,7 +62,8 @@ def test_a_new_query_begins_where_its_options_say() -> None:
     assert StreamPlan(there, options).initial() == {A0: 10, A1: 0}
 
 
-def test_available_now_ends_at_what_was_there_and_takes_no_more_at_a_time_than_allowed() -> None:
+def test_available_now_ends_at_what_was_there() -> None:
+    """Available now ends at what was there and takes no more at a time than allowed."""
     there = log(a_0=25, a_1=5)
     plan = StreamPlan(there, stream_options(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="9"))
     start = plan.initial()
@@ -83,7 +83,8 @@ def test_available_now_ends_also_when_an_earlier_run_has_read_beyond_its_target(
     assert run(plan, {A0: 33}) == []
 
 
-def test_a_partition_that_is_new_joins_at_its_earliest_offset_and_is_read_with_the_next_micro_batch() -> None:
+def test_a_new_partition_joins_at_its_earliest_offset() -> None:
+    """A partition that is new joins at its earliest offset and is read with the next micro batch."""
     there = FakeLog({A0: 5, A1: 9, A2: 0}, {A1: 6})
     plan = StreamPlan(there, stream_options(minOffsetsPerTrigger="100"))
     plan.stop_at_latest()
@@ -140,7 +141,8 @@ def test_a_topic_that_is_gone_is_told() -> None:
     assert plan.tasks(start, start) == []
 
 
-def test_a_planned_range_that_retention_has_taken_meanwhile_is_not_read_shorter_in_silence() -> None:
+def test_a_planned_range_that_retention_has_taken() -> None:
+    """A planned range that retention has taken meanwhile is not read shorter in silence."""
     there = FakeLog({A0: 30}, {A0: 10})
     with pytest.raises(DataLossError, match="a-0 from 5 to 30 cannot all be read"):
         StreamPlan(there, stream_options()).tasks({A0: 5}, {A0: 30})
@@ -148,7 +150,8 @@ def test_a_planned_range_that_retention_has_taken_meanwhile_is_not_read_shorter_
     assert plan.tasks({A0: 5}, {A0: 30}) == [OffsetRange("a", 0, 10, 30)]
 
 
-def test_the_same_micro_batch_has_the_same_tasks_in_another_run_whatever_has_been_appended_meanwhile() -> None:
+def test_a_micro_batch_has_the_same_tasks_again() -> None:
+    """The same micro batch has the same tasks in another run whatever has been appended meanwhile."""
     options = replace(stream_options(maxRecordsPerPartition="7", minPartitions="3"), target_task_bytes=1)
     first = StreamPlan(log(a_0=30, a_1=9), options).tasks({A0: 2, A1: 0}, {A0: 30, A1: 9})
     again = StreamPlan(log(a_0=99, a_1=9), options).tasks({A0: 2, A1: 0}, {A0: 30, A1: 9})

@@ -86,7 +86,7 @@ def finish(options: WriteOptions) -> Act:
     return lambda client: MarksTopic(client, options).finish(ME.query, ME.epoch)
 
 
-async def test_a_micro_batch_is_noted_as_finished_when_the_rows_that_it_left_out_survive_a_power_cut() -> None:
+async def test_when_a_micro_batch_is_finished() -> None:
     """The first attempt is killed with its rows in the page cache, which is no disk; the second finds all of them."""
     async with cut() as running:
         await running.run(task(once(TARGET, ack="os")))
@@ -104,9 +104,10 @@ async def test_a_micro_batch_is_noted_as_finished_when_the_rows_that_it_left_out
         assert sum(ends) == ROWS, "and nothing was added"
 
 
-async def test_rows_that_a_broken_connection_left_in_doubt_are_on_the_disk_when_they_are_found(
+async def test_rows_in_doubt_are_on_the_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Rows that a broken connection left in doubt are on the disk when they are found."""
     append = raw.append
     answers = ["lost"]
 

@@ -61,9 +61,10 @@ def test_a_topic_is_read_with_the_columns_of_sparks_kafka_source(
     assert not expected
 
 
-def test_a_users_schema_chooses_columns_and_filters_that_ranges_keep_vanish_from_the_plan(
+def test_a_users_schema_and_filters_in_the_plan(
     spark: "SparkSession", running: Daemon, client: Client, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A user's schema chooses columns and filters that ranges keep vanish from the plan."""
     produce(client, topic, 500)
     frame = read(spark, running, topic, "offset bigint, partition int, value binary", pushdown="true")
     found = frame.where("partition = 1 and offset >= 20 and offset < 40 and value is not null").drop("value")
@@ -175,7 +176,7 @@ def test_a_stream_commits_its_progress_to_a_group_which_it_never_reads(
     assert client.describe_group(f"{topic}-etl").records == 0
 
 
-def test_streams_that_start_together_find_nothing_to_add_to_the_environment_they_share(
+def test_streams_that_start_together(
     spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
 ) -> None:
     """Spark adds to it without a lock: what is there can be replaced safely, what is not cannot be added safely."""

@@ -169,7 +169,8 @@ def test_the_error_names_the_field_and_the_reason(data: str, field: str, reason:
     assert str(error) == f"{place}: {reason}"
 
 
-def test_the_field_is_the_one_in_which_the_frame_ends_even_if_several_are_read_together() -> None:
+def test_the_field_in_which_a_frame_ends_is_named() -> None:
+    """The field is the one in which the frame ends even if several are read together."""
     data = write_message(messages.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
     assert data == bytes.fromhex("02 67 00000001 02 6d 00 00")
     fields = ["group_id", *["group_id"], *["generation_id"] * 4, "member_id", "member_id", "group_instance_id", ""]
@@ -243,7 +244,8 @@ def tagged(tag: int, data: bytes) -> bytes:
     return varint(tag) + varint(len(data)) + data
 
 
-def test_unknown_tagged_fields_stand_between_known_ones_in_any_order_and_of_two_the_last_counts() -> None:
+def test_unknown_tagged_fields_in_any_order() -> None:
+    """Unknown tagged fields stand between known ones in any order and of two the last counts."""
     cls = messages.FetchRequest
     plain = write_message(cls(), 15)
     state = cls.ReplicaState(replica_id=3, replica_epoch=4)

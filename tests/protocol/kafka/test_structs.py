@@ -20,7 +20,8 @@ def test_fields_have_kafkas_defaults() -> None:
     assert Topic().topic_id == bytes(16)
 
 
-def test_a_tagged_struct_that_is_not_there_is_none_and_another_struct_is_one_of_defaults() -> None:
+def test_absent_structs() -> None:
+    """A tagged struct that is not there is none and another struct is one of defaults."""
     assert Partition().current_leader is None
     member = messages.ConsumerGroupDescribeResponse.Member()
     assert member.assignment == messages.ConsumerGroupDescribeResponse.Assignment()

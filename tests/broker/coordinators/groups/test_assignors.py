@@ -143,7 +143,8 @@ def test_topics_that_are_not_there_any_more_are_given_up() -> None:
     assert plain(assign("uniform", members, {T2: 2})) == {"A": {T2: {1}}, "B": {T2: {0}}}
 
 
-def test_partitions_move_until_no_topic_has_owners_with_two_more_than_its_other_readers() -> None:
+def test_partitions_move_until_they_are_balanced() -> None:
+    """Partitions move until no topic has owners with two more than its other readers."""
     members = {
         "A": subscriber([T1], {T1: set(range(6))}),
         "B": subscriber([T1, T2], {T1: set(range(6, 18))}),

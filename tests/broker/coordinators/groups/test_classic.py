@@ -40,7 +40,8 @@ def test_a_single_member_joins_leads_syncs_and_lives_by_heartbeats() -> None:
     assert run.group.deadline_ms is None
 
 
-def test_a_generation_is_written_without_members_when_it_is_handed_out_and_with_them_when_it_is_assigned() -> None:
+def test_when_a_generation_is_written() -> None:
+    """A generation is written without members when it is handed out and with them when it is assigned."""
     run = Coordinator()
     run.join(instance_id="blue")
     handed_out = run.records[-1]
@@ -113,7 +114,8 @@ def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeou
         run.heartbeat("app-1")
 
 
-def test_members_that_never_sync_are_removed_after_the_rebalance_timeout_and_the_others_join_again() -> None:
+def test_members_that_never_sync_are_removed() -> None:
+    """Members that never sync are removed after the rebalance timeout and the others join again."""
     run = Coordinator()
     run.stable(None)
     run.join(rebalance_ms=20_000)
@@ -149,7 +151,8 @@ def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout() -
     assert isinstance(follower.error, RebalanceInProgressError)
 
 
-def test_sync_is_refused_for_another_generation_protocol_or_member_and_while_members_join() -> None:
+def test_sync_is_refused() -> None:
+    """Sync is refused for another generation protocol or member and while members join."""
     run = Coordinator()
     run.stable(None)
     assert isinstance(run.sync("nobody").error, UnknownMemberError)

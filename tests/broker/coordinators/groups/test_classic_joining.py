@@ -243,9 +243,8 @@ def test_an_empty_group_takes_members_of_another_protocol_type() -> None:
         ([("range", "range"), ("sticky", "range"), ("sticky", "range")], "range"),
     ],
 )
-def test_of_the_protocols_that_all_members_have_the_one_with_the_most_votes_is_chosen(
-    votes: list[tuple[str, ...]], chosen: str
-) -> None:
+def test_the_protocol_with_most_votes_is_chosen(votes: list[tuple[str, ...]], chosen: str) -> None:
+    """Of the protocols that all members have the one with the most votes is chosen."""
     run = Coordinator(initial_rebalance_delay_ms=3_000)
     asked = [run.join(protocols=protocols(*names)) for names in votes]
     run.pass_time(6_000)
@@ -263,7 +262,8 @@ def test_the_leader_gets_the_metadata_for_the_chosen_protocol() -> None:
 # --- Joining again ----------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_that_joins_a_stable_group_again_unchanged_gets_the_same_generation() -> None:
+def test_a_follower_rejoins_unchanged() -> None:
+    """A follower that joins a stable group again unchanged gets the same generation."""
     run = Coordinator()
     run.stable(None, None)
     again = run.join("app-2").result
@@ -368,7 +368,8 @@ def test_a_leader_that_does_not_join_again_is_replaced_by_a_member_that_did() ->
     assert list(run.group.members) == ["blue-1", "green-2"]
 
 
-def test_where_no_static_member_joins_again_the_generation_stays_until_one_does_or_all_sessions_end() -> None:
+def test_a_generation_stays_until_a_static_member_rejoins() -> None:
+    """Where no static member joins again the generation stays until one does or all sessions end."""
     run = Coordinator()
     run.stable("blue", "green", rebalance_ms=0)
     run.leave(LeavingMember("blue-1"))

@@ -106,7 +106,8 @@ def test_who_is_no_member_commits_to_an_empty_group_only() -> None:
     run.commit()
 
 
-def test_a_member_commits_in_its_generation_also_while_members_join_but_not_before_the_assignments() -> None:
+def test_when_a_member_may_commit() -> None:
+    """A member commits in its generation also while members join but not before the assignments."""
     run = Coordinator()
     run.stable(None)
     run.commit("app-1", 1)
@@ -213,7 +214,8 @@ def test_a_stable_group_goes_on_after_a_restart() -> None:
     assert (run.group.state, run.group.generation) == ("Empty", 3)
 
 
-def test_a_restart_between_join_and_sync_leaves_a_group_without_members_at_its_generation() -> None:
+def test_a_restart_between_join_and_sync() -> None:
+    """A restart between join and sync leaves a group without members at its generation."""
     before = Coordinator()
     before.stable(None)
     before.join("app-1")

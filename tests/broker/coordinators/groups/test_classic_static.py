@@ -96,7 +96,8 @@ def test_while_members_join_the_older_request_is_fenced() -> None:
     assert list(run.group.members) == ["blue-1", "green-3"]
 
 
-def test_a_static_member_that_does_not_join_again_keeps_its_place_until_its_session_ends() -> None:
+def test_an_absent_static_member_keeps_its_place() -> None:
+    """A static member that does not join again keeps its place until its session ends."""
     run = Coordinator()
     run.stable("blue", "green", rebalance_ms=5_000)
     run.pass_time(1_000)
@@ -111,7 +112,8 @@ def test_a_static_member_that_does_not_join_again_keeps_its_place_until_its_sess
 
 
 @pytest.mark.parametrize("syncs", [True, False])
-def test_one_that_had_not_synced_may_be_started_again_and_is_removed_unless_it_syncs_in_time(syncs: bool) -> None:
+def test_a_static_member_restarts_before_its_sync(syncs: bool) -> None:
+    """One that had not synced may be started again and is removed unless it syncs in time."""
     run = Coordinator()
     run.stable("blue", rebalance_ms=20_000)
     run.join(instance_id="green", rebalance_ms=20_000)

@@ -49,7 +49,8 @@ def test_a_member_without_an_id_is_given_one() -> None:
     assert run.beat("1", 1).member_epoch == 1
 
 
-def test_a_heartbeat_without_news_says_nothing_of_the_assignment_and_a_full_one_hears_all() -> None:
+def test_heartbeats_without_news_and_full_ones() -> None:
+    """A heartbeat without news says nothing of the assignment and a full one hears all."""
     run = ConsumerCoordinator()
     run.beat("a")
     assert run.beat("a", 1).assignment is None
@@ -313,7 +314,8 @@ def test_other_topics_change_nothing() -> None:
 # --- Regular expressions ----------------------------------------------------------------------------------------------
 
 
-def test_a_regular_expression_reads_the_topics_that_it_matches_beside_those_that_are_named() -> None:
+def test_a_regular_expression_beside_names() -> None:
+    """A regular expression reads the topics that it matches beside those that are named."""
     run = ConsumerCoordinator(Topics(orders=1, **{"fruit-1": 1, "fruit-2": 1, "other": 1}))
     told = run.beat("a", topics=["orders"], regex="fruit-.*")
     assert_told(run, told.assignment, {"orders": [0], "fruit-1": [0], "fruit-2": [0]})
@@ -461,7 +463,8 @@ def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone() -> No
         run.group.check_fetch("b", 1, None)
 
 
-def test_a_member_that_has_not_heard_of_its_epoch_may_commit_for_what_it_has_had_all_the_time() -> None:
+def test_a_member_with_an_older_epoch_may_commit() -> None:
+    """A member that has not heard of its epoch may commit for what it has had all the time."""
     run = ConsumerCoordinator(Topics(orders=3))
     epochs = run.joined("a", "b")
     run.beat("b", -1)

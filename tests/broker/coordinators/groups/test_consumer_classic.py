@@ -223,7 +223,8 @@ def test_a_session_ends_after_the_timeout_that_the_member_asked_for() -> None:
     assert members(run) == {"new"}
 
 
-def test_a_member_that_does_not_sync_in_time_is_dropped_and_so_is_one_that_does_not_join_again() -> None:
+def test_members_that_do_not_sync_or_rejoin_are_removed() -> None:
+    """A member that does not sync in time is dropped and so is one that does not join again."""
     run = Run()
     joined = run.new_member(session_timeout_ms=100_000)
     run.pass_time(REBALANCE_MS - 1)

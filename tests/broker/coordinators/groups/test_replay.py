@@ -240,9 +240,8 @@ FORGOTTEN = encode_tombstone("classic-group", PLACE)
         ([(7, (KEY, VALUE)), (-1, FORGOTTEN), Batch(1, 1, 7, "COMMIT")], False, False),
     ],
 )
-def test_what_an_open_transaction_has_committed_is_unstable_until_its_marker_or_until_it_is_deleted(
-    batches: list[Any], is_unstable: bool, is_committed: bool
-) -> None:
+def test_offsets_of_an_open_transaction_are_unstable(batches: list[Any], is_unstable: bool, is_committed: bool) -> None:
+    """What an open transaction has committed is unstable until its marker or until it is deleted."""
     offsets = in_transactions(*batches)
     assert offsets.is_unstable("classic-group", PLACE) == is_unstable
     assert not offsets.is_unstable("other", PLACE)

@@ -80,7 +80,7 @@ def test_every_bit_of_a_closed_segment_is_watched(suffix: str, step: int) -> Non
 
 
 @pytest.mark.slow
-def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_without_a_checksum_file() -> None:
+def test_every_bit_of_an_active_segment_after_a_clean_stop() -> None:
     """Offsets must have no gap, epochs are in their checkpoint, and the recovery point is the log end."""
     fs = written()
     for position, bit in _flips(fs, path_of(20)):
@@ -89,7 +89,7 @@ def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_wi
 
 
 @pytest.mark.slow
-def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn_tail() -> None:
+def test_every_bit_of_an_active_segment_after_a_kill() -> None:
     """The former log end is unknown. A note has the bytes, and the next start cuts them off."""
     fs = written(clean=False)
     start, end = 2 * BATCH, fs.stat(path_of(20)).size
@@ -124,7 +124,8 @@ def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_chec
 
 
 @pytest.mark.slow
-def test_in_a_log_that_kafka_wrote_and_whose_epochs_are_lost_an_epoch_may_change_unseen() -> None:
+def test_an_epoch_may_change_unseen_where_epochs_are_lost() -> None:
+    """In a log that Kafka wrote and whose epochs are lost an epoch may change unseen."""
     fs = written()
     for name in ("seglog-topics.json", "commits-0/leader-epoch-checkpoint"):
         create(fs, f"{DATA}/{name}")

@@ -278,7 +278,8 @@ def test_a_missing_first_segment_is_reported_until_a_repair_begins_the_log_after
     assert (log.log_start_offset, log.state.log_start_reason, log.state.damaged) == (10, "missing", [])
 
 
-def test_a_segment_that_is_gone_is_found_once_and_its_other_files_are_named_in_one_note() -> None:
+def test_a_missing_segment_is_found_once() -> None:
+    """A segment that is gone is found once and its other files are named in one note."""
     fs = written(covered=True)
     fs.unlink(path_of(0))
     gone, left_over = findings(check(fs))
@@ -342,7 +343,8 @@ def test_records_that_cannot_be_read_are_found_only_by_opening_the_batches() -> 
     assert (finding.severity, finding.code, finding.start_offset) == (Severity.DAMAGE, Code.RECORDS_UNREADABLE, 0)
 
 
-def test_a_file_that_cannot_be_read_stops_its_partition_only_and_nothing_is_repaired_in_it() -> None:
+def test_an_unreadable_file_stops_its_partition_only() -> None:
+    """A file that cannot be read stops its partition only and nothing is repaired in it."""
     fs = written(3)
     logs = opened(fs)
     logs.topics.create_topic("another", 1, dict(SMALL))
@@ -423,7 +425,8 @@ def test_findings_that_a_repair_could_not_remove_are_reported_again() -> None:
     assert lines[-1] == "/data is not sound: damaged in 1 place."
 
 
-def test_a_topic_deleted_only_by_the_name_of_a_directory_is_no_loss_and_stays_deleted_after_a_repair() -> None:
+def test_a_topic_deleted_only_by_name_stays_deleted() -> None:
+    """A topic deleted only by the name of a directory is no loss and stays deleted after a repair."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
     directory.topics.create_topic("kept", 1, {})

@@ -148,7 +148,7 @@ async def test_a_group_is_described_with_what_members_have_and_are_to_have(group
     assert [member.member_type for member in found.members] == ([1, 0] if version else [-1, -1])
 
 
-async def test_a_group_that_is_named_many_times_is_described_once_and_one_that_does_not_fit_is_refused() -> None:
+async def test_groups_named_twice_and_groups_that_do_not_fit() -> None:
     """A real Kafka describes it each time."""
     groups = FakeGroups()
     groups.consumer_descriptions = {"readers": described(), "others": described()}

@@ -84,5 +84,6 @@ async def test_very_many_groups_are_looked_up_in_turns(groups: FakeGroups) -> No
     assert [(each.key, each.port) for each in response.coordinators] == [(f"g-{n}", 9092) for n in range(1201)]
 
 
-async def test_its_version_0_is_offered_without_which_old_librdkafkas_do_not_compress_with_lz4() -> None:
+async def test_version_0_is_offered_for_old_librdkafka() -> None:
+    """Its version 0 is offered without which old librdkafka do not compress with lz4."""
     assert APIS[10].versions == range(7)

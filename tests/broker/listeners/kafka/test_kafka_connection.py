@@ -152,7 +152,8 @@ async def test_a_long_poll_holds_up_what_follows_on_its_connection_and_nobody_el
 # --- ApiVersions, and what is not known -------------------------------------------------------------------------------
 
 
-async def test_api_versions_in_an_unknown_version_is_answered_in_version_0_and_the_client_tries_again() -> None:
+async def test_api_versions_in_an_unknown_version() -> None:
+    """Api versions in an unknown version is answered in version 0 and the client tries again."""
     async with kafka() as served:
         peer = await served.connect()
         await peer.stream.send_all(raw(18, 99, b"what nobody knows"))
@@ -208,7 +209,8 @@ async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(n
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),  # TLS
     ],
 )
-async def test_what_cannot_be_understood_closes_its_connection_with_a_line_in_the_log_and_no_other(data: bytes) -> None:
+async def test_a_malformed_request_closes_its_connection(data: bytes) -> None:
+    """What cannot be understood closes its connection with a line in the log and no other."""
     async with kafka() as served:
         peer, beside = await served.connect(), await served.connect()
         await beside.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
@@ -225,7 +227,7 @@ async def test_what_cannot_be_understood_closes_its_connection_with_a_line_in_th
         assert beside.held == b""
 
 
-async def test_what_is_unread_when_a_connection_is_closed_does_not_cost_the_responses_before_it() -> None:
+async def test_unread_bytes_do_not_cost_earlier_responses() -> None:
     """Closing a socket with unread bytes resets the connection."""
     async with kafka() as served:
         served.broker.request_memory.note_held(HELD_BYTES_MAX + 1)  # so that little is received at a time
@@ -421,9 +423,8 @@ ERRORS: list[Callable[[], Exception]] = [
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("api_key", [18, 3])  # one that is served at once, and one in a task
-async def test_a_handler_that_fails_is_logged_and_ends_its_connection_when_those_before_it_are_answered(
-    error: Callable[[], Exception], api_key: int
-) -> None:
+async def test_a_failing_handler_ends_its_connection(error: Callable[[], Exception], api_key: int) -> None:
+    """A handler that fails is logged and ends its connection when those before it are answered."""
     api = apis.APIS[api_key]
     failed = failing(error)
 

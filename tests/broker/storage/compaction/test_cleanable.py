@@ -85,9 +85,8 @@ def test_before_the_first_round_everything_but_the_active_segment_is_dirty() -> 
 
 
 @pytest.mark.parametrize(("stable", "until"), [(40, 30), (35, 30), (30, 30), (29, 20), (20, 20), (15, 10), (0, 0)])
-def test_a_segment_with_records_of_an_open_transaction_and_those_after_it_are_not_cleaned(
-    stable: int, until: int
-) -> None:
+def test_open_transactions_are_not_cleaned(stable: int, until: int) -> None:
+    """A segment with records of an open transaction and those after it are not cleaned."""
     assert look(stable=stable) == (0, until, 0, until * 10, False)
 
 
@@ -140,7 +139,8 @@ def test_a_ratio_at_the_bound_is_not_worth_a_round_and_one_above_is() -> None:
     assert found.is_worth_it(TopicConfig(min_cleanable_dirty_ratio=0.33))
 
 
-def test_a_dirty_record_older_than_the_largest_lag_makes_a_round_due_whatever_the_ratio() -> None:
+def test_the_largest_lag_makes_a_round_due() -> None:
+    """A dirty record older than the largest lag makes a round due whatever the ratio."""
     config = TopicConfig(cleanup_policy=("compact",), max_compaction_lag_ms=HOUR - 1, min_cleanable_dirty_ratio=1)
     assert look(config=config, checkpoint=20).is_worth_it(config)
     assert not look(config=config, checkpoint=30).is_worth_it(config)

@@ -360,7 +360,8 @@ def test_kafkas_epochs_may_be_lower_than_ours_and_none_of_ours_is_used_twice() -
     _is_all_there(fs, start=0, epoch=5)
 
 
-def test_a_kafka_that_was_killed_before_its_checkpoints_followed_leaves_no_damage_either() -> None:
+def test_a_killed_kafka_leaves_no_damage() -> None:
+    """A Kafka that was killed before its checkpoints followed leaves no damage either."""
     fs = _written()
     _kafka_cut(fs, [(0, 0), (3, 21)], point=23, clean=False)
     directory = _opened(fs)
@@ -434,7 +435,8 @@ def _partition_record(number: int) -> bytes:
         (_part_of_kafkas("clicks-0", "clicks-30"), "clicks-9, clicks-10 and 19 more;"),
     ],
 )
-def test_a_directory_that_is_a_part_of_kafkas_is_refused_with_names_and_left_as_it_was(fs: Fs, missing: str) -> None:
+def test_a_part_of_a_kafka_directory_is_refused(fs: Fs, missing: str) -> None:
+    """A directory that is a part of Kafka's is refused with names and left as it was."""
     before = fs.snapshot()
     with pytest.raises(LogDirectoryError, match=missing) as refused:
         _opened(fs)

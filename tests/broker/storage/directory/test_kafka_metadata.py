@@ -92,7 +92,8 @@ def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says() 
     assert _opened(fs).registry.topics == before
 
 
-def test_without_the_snapshot_nothing_before_it_is_known_and_without_the_log_nothing_behind_it() -> None:
+def test_metadata_without_its_snapshot_or_its_log() -> None:
+    """Without the snapshot nothing before it is known and without the log nothing behind it."""
     fs = _real_directory()
     whole = read_kafka_metadata(fs, _DATA)
     assert whole.topic_configs["both"]["retention.ms"] == "3600000"
@@ -242,7 +243,8 @@ def test_what_kafka_changed_is_taken_over_and_what_was_altered_here_stays() -> N
     assert _opened(fs).report.kafka_changes == []
 
 
-def test_of_a_metadata_log_that_cannot_be_read_to_its_end_no_change_is_taken_and_that_is_said() -> None:
+def test_an_unreadable_metadata_log_changes_nothing() -> None:
+    """Of a metadata log that cannot be read to its end no change is taken and that is said."""
     fs = _kafkas(*_BEGIN)
     _opened(fs).close()
     _put(fs, _LOG, bytes(100) + read_file(fs, _LOG))

@@ -146,7 +146,8 @@ def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_p
     second.close()
 
 
-def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_one_out(tmp_path: Path) -> None:
+def test_workers_of_a_killed_broker_hold_the_lock(tmp_path: Path) -> None:
+    """On real files whoever still works for a killed broker keeps the next one out."""
     fs = PosixFileSystem()
     fs.orphans_wait_seconds = 0.0
     path = str(tmp_path / "data")
@@ -440,9 +441,10 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
 
 
 @pytest.mark.parametrize("operation", ["open", "list_directory"])
-def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_be_made_when_there_are_some(
+def test_topics_without_descriptors(
     operation: str,
 ) -> None:
+    """A topic that could not be made or removed for want of descriptors can be made when there are some."""
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
     directory.topics.create_topic("clicks", 1, {})
@@ -535,7 +537,8 @@ def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None
     assert _opened(fs).registry.deleting == []
 
 
-def test_a_deletion_that_can_be_told_neither_by_the_registry_nor_by_a_name_leaves_the_topic_in_service() -> None:
+def test_a_deletion_that_cannot_be_recorded() -> None:
+    """A deletion that can be told neither by the registry nor by a name leaves the topic in service."""
     fs, directory = _with_topic()
     fs.limit_free_bytes(0)
     fs.inject(Fault("rename", "/orders-0", error=errno.ENOSPC))
@@ -563,9 +566,7 @@ def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
 @pytest.mark.parametrize("created_again", [False, True])
 @pytest.mark.parametrize("room_again", [False, True])
 @pytest.mark.parametrize("gone", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_whole_or_gone(
-    created_again: bool, room_again: bool, gone: bool
-) -> None:
+def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_again: bool, gone: bool) -> None:
     """Also where the next start has no more room, and is killed, too; and where a directory is gone before."""
     fs, directory = _with_topic(partitions=3)
     for log in directory.logs.values():
@@ -649,7 +650,8 @@ def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast() -> 
     assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
 
 
-def test_a_directory_that_cannot_be_renamed_on_a_full_disk_is_at_the_cost_of_the_ballast() -> None:
+def test_a_rename_on_a_full_disk_costs_the_ballast() -> None:
+    """A directory that cannot be renamed on a full disk is at the cost of the ballast."""
     fs, directory = _with_ballast_on_a_full_disk()
     fs.limit_free_bytes(10_000)
     fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
@@ -778,7 +780,8 @@ def test_a_registry_that_makes_no_sense_is_refused_and_the_directory_let_go() ->
     assert fs.open_files == []
 
 
-def test_a_topic_whose_configuration_is_no_longer_possible_uses_the_brokers_and_says_so() -> None:
+def test_an_impossible_topic_configuration() -> None:
+    """A topic whose configuration is no longer possible uses the broker's and says so."""
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
     directory.topics.create_topic("orders", 1, {})
@@ -1015,7 +1018,8 @@ def test_a_state_file_missing_after_a_clean_stop_is_reported() -> None:
     assert _opened(fs).report.problems == []
 
 
-def test_checkpoints_of_a_topic_that_is_gone_are_not_read_as_those_of_a_later_one_of_its_name() -> None:
+def test_checkpoints_of_a_deleted_topic() -> None:
+    """Checkpoints of a topic that is gone are not read as those of a later one of its name."""
     fs, directory = _with_topic(records=50)
     directory.logs["orders", 0].truncate_before(40)
     directory.close()
@@ -1061,7 +1065,8 @@ def test_a_clean_stop_and_start_reads_each_partition_directory_once() -> None:
 # --- One partition's trouble at a stop --------------------------------------------------------------------------------
 
 
-def test_a_bug_in_one_partition_costs_the_others_neither_their_flush_nor_their_clean_stop() -> None:
+def test_a_bug_in_one_partition_costs_no_other() -> None:
+    """A bug in one partition costs the others neither their flush nor their clean stop."""
     fs, directory = _with_topic(partitions=3)
 
     def fail(operation: Operation) -> None:
@@ -1102,7 +1107,8 @@ def test_a_stop_before_every_partition_is_recovered_is_not_called_clean() -> Non
     assert _MARKER in fs.snapshot()
 
 
-def test_a_partition_that_was_closed_in_order_is_not_clean_when_its_recovery_point_has_moved_since() -> None:
+def test_a_partition_whose_recovery_point_moved_is_not_clean() -> None:
+    """A partition that was closed in order is not clean when its recovery point has moved since."""
     fs, directory = _with_topic(partitions=2)
     directory.logs["orders", 1].state_file.mark_read_only("an fsync failed")
     assert directory.close()
@@ -1156,7 +1162,7 @@ def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
     assert _opened(fs).report.problems == []
 
 
-def test_what_a_checkpoint_says_of_a_topic_that_is_gone_is_not_said_of_a_later_one_of_its_name() -> None:
+def test_a_checkpoint_of_a_deleted_topic_is_not_of_its_successor() -> None:
     """As after a kill between the deletion and the checkpoints behind it."""
     fs = written(5, clean=False)
     point = f"{DATA}/recovery-point-offset-checkpoint"
@@ -1297,7 +1303,8 @@ def _of_an_earlier_version(*, is_known: bool) -> ForgetfulFileSystem:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_topic_that_an_earlier_version_made_under_the_reserved_name_is_renamed_and_named(is_known: bool) -> None:
+def test_a_topic_with_the_reserved_name_is_renamed(is_known: bool) -> None:
+    """A topic that an earlier version made under the reserved name is renamed and named."""
     fs = _of_an_earlier_version(is_known=is_known)
     points = 0
 

@@ -99,7 +99,8 @@ def test_a_later_version_is_refused() -> None:
         _loaded(b'{"version": 2, "topics": []}')
 
 
-def test_the_file_is_json_with_a_line_for_each_value_whatever_changed_since_it_was_last_written() -> None:
+def test_the_file_is_json_with_a_line_for_each_value() -> None:
+    """The file is JSON with a line for each value whatever changed since it was last written."""
     registry = TopicRegistry(ForgetfulFileSystem(), "/topics.json")
     for number in range(3):
         name = f"topic-{number}"

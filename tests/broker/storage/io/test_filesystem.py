@@ -502,7 +502,8 @@ def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(
     assert crashes == 5  # truncate, write, sync, rename, sync of the directory
 
 
-def test_a_file_written_without_sync_is_old_or_new_after_the_process_was_killed_at_any_operation() -> None:
+def test_a_file_written_without_sync_is_old_or_new_after_a_kill() -> None:
+    """A file written without sync is old or new after the process was killed at any operation."""
     for crashes in range(3):  # truncate, write, rename
         fs = forgetful.ForgetfulFileSystem()
         fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})

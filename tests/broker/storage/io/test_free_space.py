@@ -148,7 +148,8 @@ def test_a_ballast_that_cannot_be_synced_is_none() -> None:
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), DiskFullError("full")]
 )
-def test_work_that_finds_no_room_is_done_again_without_the_ballast_and_appends_stop_at_once(error: Exception) -> None:
+def test_work_without_room_takes_the_ballast(error: Exception) -> None:
+    """Work that finds no room is done again without the ballast and appends stop at once."""
     fs = disk(10_000)
     space = space_on(fs)
     space.make_ballast()
@@ -207,7 +208,8 @@ def test_a_ballast_that_somebody_else_has_removed_is_none() -> None:
     assert space.lacks_ballast
 
 
-def test_without_marks_a_ballast_is_made_only_where_it_fits_and_given_up_where_it_is_needed() -> None:
+def test_a_ballast_without_marks() -> None:
+    """Without marks a ballast is made only where it fits and given up where it is needed."""
     fs = disk(499)
     space = space_on(fs, soft=0, hard=0)
     assert not space.lacks_ballast

@@ -73,7 +73,8 @@ def test_directories_can_be_synced_by_it(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-def test_what_the_queue_does_not_take_is_left_for_the_ordinary_way_and_never_called_synced(tmp_path: Path) -> None:
+def test_files_that_the_queue_does_not_take(tmp_path: Path) -> None:
+    """What the queue does not take is left for the ordinary way and never called synced."""
     if not has_queue(tmp_path):
         pytest.skip("this system has no queue for fsyncs, or forbids it")
     reading, writing = os.pipe()  # has no fsync

@@ -213,7 +213,8 @@ def test_a_file_that_cannot_be_opened_leaves_no_trace() -> None:
         assert file.pread(1, 0) == b"b"
 
 
-def test_an_eviction_between_two_steps_of_a_transfer_never_lends_its_descriptor_to_another_file(tmp_path: Path) -> None:
+def test_an_eviction_during_a_transfer(tmp_path: Path) -> None:
+    """An eviction between two steps of a transfer never lends its descriptor to another file."""
     for name in "abcdefgh":
         (tmp_path / name).write_bytes(name.encode() * 100)
     pool = HandlePool(PosixFileSystem(), 1)
@@ -285,7 +286,8 @@ def test_when_too_many_are_leased_at_once_it_is_as_if_there_were_no_descriptor_l
         assert file.pread(1, 0) == b"x"
 
 
-def test_where_the_process_has_no_descriptor_left_idle_ones_are_closed_and_it_is_tried_again() -> None:
+def test_idle_descriptors_are_closed_when_none_is_left() -> None:
+    """Where the process has no descriptor left idle ones are closed and it is tried again."""
     fs = _disk()
     pool = HandlePool(fs)
     for name in "ab":

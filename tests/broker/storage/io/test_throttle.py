@@ -49,7 +49,8 @@ def test_streams_that_are_too_short_for_a_throttle_go_at_the_rate_together() -> 
     assert pace.ready_at == pytest.approx(5.0 + 100 * 200 / 1000)
 
 
-def test_streams_side_by_side_share_the_rate_and_one_that_was_slow_enough_owes_nothing() -> None:
+def test_streams_share_the_rate() -> None:
+    """Streams side by side share the rate and one that was slow enough owes nothing."""
     pace = Pace()
     pace.note(500, 10.0, 1000.0)
     pace.note(500, 10.0, 1000.0)

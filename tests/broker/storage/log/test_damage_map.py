@@ -11,7 +11,8 @@ _LATER = DamagedRange(5, 6, 0, 500, 600)
 _MISSING = DamagedRange(20, 30, 20, 0, 0, "missing")
 
 
-def test_a_segment_has_its_damaged_bytes_by_position_and_the_file_has_all_in_the_order_found() -> None:
+def test_damage_by_position_and_in_the_order_found() -> None:
+    """A segment has its damaged bytes by position and the file has all in the order found."""
     damage = DamageMap([])
     held = damage.list_for(0)
     for each in (_LATER, _MISSING, _FIRST):
@@ -26,7 +27,8 @@ def test_what_a_start_finds_recorded_is_known_to_segments_that_are_made_later() 
     assert damage.list_for(0) == [_FIRST, _LATER]
 
 
-def test_a_wider_range_takes_the_place_of_those_within_it_and_a_narrower_one_is_no_news() -> None:
+def test_a_wider_range_replaces_those_within_it() -> None:
+    """A wider range takes the place of those within it and a narrower one is no news."""
     damage = DamageMap([_FIRST, _LATER])
     held = damage.list_for(0)
     wide = DamagedRange(5, 7, 0, 450, 700)
@@ -44,7 +46,8 @@ def test_a_compacted_segment_brings_its_own_damage_and_what_was_missing_stays() 
     assert damage.list_for(20) == []
 
 
-def test_segments_that_expired_take_their_damage_along_and_a_hole_ends_where_the_log_begins() -> None:
+def test_expired_segments_take_their_damage_along() -> None:
+    """Segments that expired take their damage along and a hole ends where the log begins."""
     damage = DamageMap([_FIRST, _MISSING])
     damage.forget_before(25)
     assert damage.ranges == [DamagedRange(25, 30, 20, 0, 0, "missing")]

@@ -52,7 +52,8 @@ def looks_of_a_start(count: int, *, clean: bool, recovery_point: int) -> Counter
     return counted
 
 
-def test_a_start_after_a_clean_stop_touches_as_many_files_whatever_the_number_of_segments() -> None:
+def test_a_clean_start_touches_few_files() -> None:
+    """A start after a clean stop touches as many files whatever the number of segments."""
     few = looks_of_a_start(5, clean=True, recovery_point=0)
     assert looks_of_a_start(200, clean=True, recovery_point=0) == few
     assert few["list_directory"] == 1

@@ -55,7 +55,8 @@ def _log_path(base: int) -> str:
 # --- Appending and rolling --------------------------------------------------------------------------------------------
 
 
-def test_a_batch_gets_the_next_offsets_and_the_current_epoch_and_nothing_else_changes() -> None:
+def test_a_batch_gets_offsets_and_epoch() -> None:
+    """A batch gets the next offsets and the current epoch and nothing else changes."""
     disk = logs.LogOnDisk()
     sent = logs.batch(b"a", b"b", timestamp=5)
     assert disk.append_batch(sent) == Appended(0, 1, None)
@@ -91,7 +92,8 @@ def test_a_batch_as_large_as_a_segment_fits_and_a_larger_one_is_refused() -> Non
     assert disk.append_batch(logs.batch_of_size(300)) == Appended(1, 1, RollReason.SIZE)
 
 
-def test_a_timestamp_exactly_segment_ms_after_the_first_batch_stays_and_one_more_rolls() -> None:
+def test_segment_ms_to_the_millisecond() -> None:
+    """A timestamp exactly segment ms after the first batch stays and one more rolls."""
     disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.append(b"first", timestamp=5000)
     disk.append(b"late", timestamp=1)
@@ -100,7 +102,8 @@ def test_a_timestamp_exactly_segment_ms_after_the_first_batch_stays_and_one_more
     assert disk.append(b"old", timestamp=5000).rolled is None
 
 
-def test_the_reference_is_the_largest_timestamp_of_the_first_batch_also_after_a_restart() -> None:
+def test_the_reference_is_of_the_first_batch() -> None:
+    """The reference is the largest timestamp of the first batch also after a restart."""
     disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.append_batch(encode_batch([(500, None, b"a", ()), (5000, None, b"b", ()), (700, None, b"c", ())]))
     disk.append(b"larger", timestamp=5900)
@@ -116,7 +119,8 @@ def test_the_wall_clock_alone_does_not_roll_where_there_are_timestamps() -> None
     assert disk.append(b"second", timestamp=5001).rolled is None
 
 
-def test_without_timestamps_the_wall_clock_since_the_first_append_rolls_also_across_a_restart() -> None:
+def test_without_timestamps_the_wall_clock_rolls() -> None:
+    """Without timestamps the wall clock since the first append rolls also across a restart."""
     disk = logs.LogOnDisk(TopicConfig(segment_ms=1000))
     disk.clock.now += 5000
     assert disk.append(b"an old empty segment takes it").rolled is None
@@ -263,7 +267,8 @@ def test_a_failed_append_leaves_the_log_as_it_was(code: int, short: int) -> None
     logs.verify(disk.fs, disk.reopen())
 
 
-def test_when_a_failed_append_cannot_be_cut_back_the_partition_is_read_only_also_after_a_restart() -> None:
+def test_a_failed_append_that_cannot_be_cut_back() -> None:
+    """When a failed append cannot be cut back the partition is read only also after a restart."""
     disk = _filled(5)
     disk.double.inject(Fault("pwritev", ".log", short=50))
     disk.double.inject(Fault("pwritev", ".log", error=errno.EIO, nth=2))
@@ -399,7 +404,8 @@ def test_a_stop_syncs_them_all(handles_max: int) -> None:
     assert all(len(found[_log_path(base)]) == 100 for base in range(3 * SEGMENTS_PER_FLUSH_MAX))
 
 
-def test_a_writer_gives_its_file_back_when_all_it_wrote_is_on_the_disk_and_not_before() -> None:
+def test_when_a_writer_gives_its_file_back() -> None:
+    """A writer gives its file back when all it wrote is on the disk and not before."""
     disk = _filled(3)
     active = disk.log.active
     active.log.release_idle_writer()
@@ -438,7 +444,7 @@ def test_a_roll_that_fails_hands_out_no_offset_twice(suffix: str) -> None:
         logs.verify(disk.fs, log)
 
 
-def test_after_a_roll_that_failed_a_batch_that_would_still_fit_goes_to_the_new_segment() -> None:
+def test_a_batch_after_a_failed_roll() -> None:
     """The new segment's ``.log`` may exist already: a start would take it for the active one and append to it."""
     disk = logs.LogOnDisk(TopicConfig(segment_bytes=300))
     disk.append_batch(logs.batch_of_size(100))
@@ -675,7 +681,8 @@ def test_several_damaged_ranges_found_in_any_order_are_recorded_and_skipped(seed
     assert len({(d.segment, d.position) for d in log.state.damaged}) == len(log.state.damaged)
 
 
-def test_damage_at_the_end_of_the_active_segment_met_by_a_reader_keeps_its_offsets_over_a_stop() -> None:
+def test_damage_at_the_end_keeps_its_offsets() -> None:
+    """Damage at the end of the active segment met by a reader keeps its offsets over a stop."""
     disk = _filled(25)
     logs.flip_bit(disk.fs, _log_path(20), 416)
     with pytest.raises(CorruptRecordError, match="offsets 24 to 24 are damaged"):
@@ -715,9 +722,8 @@ def _answer(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
     interval=st.sampled_from([0, 150, 1000]),
     start=st.integers(0, 40),
 )
-def test_a_time_gives_the_lowest_offset_at_or_after_it_out_of_order_and_without_timestamps(
-    stamps: list[int], interval: int, start: int
-) -> None:
+def test_a_time_gives_the_lowest_offset_at_or_after_it(stamps: list[int], interval: int, start: int) -> None:
+    """A time gives the lowest offset at or after it out of order and without timestamps."""
     disk = logs.LogOnDisk(TopicConfig(segment_bytes=700, index_interval_bytes=interval, segment_ms=_FOREVER))
     for first, second in zip(stamps[::2], [*stamps[1::2], None], strict=False):
         rows = [(stamp, None, b"value", ()) for stamp in (first, second) if stamp is not None]
@@ -912,7 +918,8 @@ def test_a_new_partition_has_everything_an_empty_log_has() -> None:
     assert not make_is_incomplete(fs, "/t-0")
 
 
-def test_a_partition_is_incomplete_until_its_metadata_is_there_unless_it_holds_a_record() -> None:
+def test_when_a_partition_is_incomplete() -> None:
+    """A partition is incomplete until its metadata is there unless it holds a record."""
     fs = ForgetfulFileSystem()
     fs.load({"/t-0/": b""})
     assert make_is_incomplete(fs, "/t-0")

@@ -91,7 +91,8 @@ def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
     assert disk.append_batch(sent(1, 9)) == Appended(9, 9, None)
 
 
-def test_snapshots_stand_at_the_bases_and_at_the_end_of_a_stopped_log_and_an_earlier_end_goes() -> None:
+def test_where_snapshots_stand() -> None:
+    """Snapshots stand at the bases and at the end of a stopped log and an earlier end goes."""
     disk = log_on_disk(TopicConfig(segment_bytes=200))
     for sequence in range(5):
         disk.append_batch(sent(1, sequence))

@@ -139,7 +139,8 @@ def test_a_timestamp_from_the_future_keeps_nothing_longer_than_its_last_write_do
     assert expire(disk) == 3
 
 
-def test_without_timestamps_the_active_segment_ages_from_its_last_append_and_a_closed_one_from_its_file() -> None:
+def test_age_without_timestamps() -> None:
+    """Without timestamps the active segment ages from its last append and a closed one from its file."""
     disk = a_log(0, retention_ms=1000)
     began = disk.clock.now
     for _ in range(5):
@@ -265,7 +266,8 @@ def test_dirty_segments_may_go_and_what_is_left_can_be_flushed() -> None:
     assert disk.log.log_end_offset == 15
 
 
-def test_a_full_disk_that_has_no_room_for_a_new_segment_loses_the_old_ones_all_the_same() -> None:
+def test_retention_without_room_for_a_new_segment() -> None:
+    """A full disk that has no room for a new segment loses the old ones all the same."""
     disk = a_log(retention_ms=1000)
     set_time(disk, disk.clock.now + 1001)
     disk.double.inject(Fault("open", f"{15:020d}.index", error=errno.ENOSPC, sticky=True))
@@ -309,7 +311,8 @@ def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
     assert [record.offset for record in read_around(disk.log)] == [13, 14]
 
 
-def test_damage_that_is_remembered_of_segments_that_are_gone_is_missing_as_a_whole_at_the_start() -> None:
+def test_damage_of_missing_segments() -> None:
+    """Damage that is remembered of segments that are gone is missing as a whole at the start."""
     disk = a_log()
     disk.log._damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
     disk.log.state_file.save()

@@ -217,7 +217,8 @@ def test_epochs_that_changed_since_the_stop_are_those_of_the_stop(epochs: bytes)
     assert disk._open(clean=True).epochs.problem is None
 
 
-def test_an_epoch_that_was_given_is_not_given_again_though_its_entry_is_lost_in_a_kill() -> None:
+def test_an_epoch_is_not_given_twice() -> None:
+    """An epoch that was given is not given again though its entry is lost in a kill."""
     disk = _in_epoch_two()
     _rewrite(disk, LEADER_EPOCH_CHECKPOINT, b"0\n1\n0 0\n")
     assert disk._open(clean=False).leader_epoch == 3

@@ -338,9 +338,10 @@ def test_only_above_what_compaction_has_reached_is_a_gap_between_segments_a_loss
 
 @settings(max_examples=examples(60))
 @given(data=st.data())
-def test_whatever_bits_flip_every_untouched_batch_is_served_and_every_byte_but_a_tail_is_kept(
+def test_whatever_bits_flip_untouched_batches_are_served(
     data: st.DataObject,
 ) -> None:
+    """Whatever bits flip every untouched batch is served and every byte but a tail is kept."""
     disk = _filled(25)
     disk.log.release()
     hurt = data.draw(st.sets(st.integers(0, 24), max_size=6))
@@ -423,9 +424,7 @@ def test_missing_indexes_come_back_byte_for_byte_at_every_kind_of_start(
 
 @pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS], ids=["process kill", "power loss"])
 @pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "spoilt"])
-def test_a_crash_while_indexes_of_a_closed_segment_are_made_leaves_none_that_are_half_made(
-    is_missing: bool, policy: CrashPolicy
-) -> None:
+def test_a_crash_leaves_no_half_made_index(is_missing: bool, policy: CrashPolicy) -> None:
     """No later start reads that segment again, so an index that a crash leaves is used for good."""
     disk = LogOnDisk(TopicConfig(segment_bytes=100 * _ENTRIES, index_interval_bytes=0))
     for number in range(_ENTRIES + 1):
@@ -568,9 +567,8 @@ def _logs(disk: LogOnDisk) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("position", [*range(12), *range(16, 70, 3), 99])
-def test_a_bit_of_the_last_batch_below_the_recovery_point_costs_that_batch_and_cuts_nothing(
-    position: int, clean: bool
-) -> None:
+def test_a_bit_of_the_last_batch_below_the_recovery_point(position: int, clean: bool) -> None:
+    """A bit of the last batch below the recovery point costs that batch and cuts nothing."""
     for bit in (0, 7) if position > 9 else range(8):
         disk = _filled(25)
         disk.log.close()
@@ -581,7 +579,8 @@ def test_a_bit_of_the_last_batch_below_the_recovery_point_costs_that_batch_and_c
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_several_damaged_batches_at_the_end_are_kept_and_their_offsets_are_not_given_again(clean: bool) -> None:
+def test_several_damaged_batches_at_the_end(clean: bool) -> None:
+    """Several damaged batches at the end are kept and their offsets are not given again."""
     disk = _filled(25)
     disk.log.close()
     for number in (2, 3, 4):
@@ -593,9 +592,8 @@ def test_several_damaged_batches_at_the_end_are_kept_and_their_offsets_are_not_g
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize(("size", "start", "reason"), [(450, 24, "damaged"), (400, 24, "missing"), (0, 20, "missing")])
-def test_a_file_that_became_shorter_than_its_recovery_point_has_lost_offsets_that_are_named(
-    clean: bool, size: int, start: int, reason: str
-) -> None:
+def test_a_file_shorter_than_its_recovery_point(clean: bool, size: int, start: int, reason: str) -> None:
+    """A file that became shorter than its recovery point has lost offsets that are named."""
     disk = _filled(25)
     disk.log.close()
     cut_file(disk.fs, _path(20), size)
@@ -894,7 +892,8 @@ def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_on
     assert disk.double.open_files == []
 
 
-def test_bytes_after_the_end_of_a_clean_stop_are_kept_and_appends_go_to_a_new_segment() -> None:
+def test_bytes_after_the_end_of_a_clean_stop() -> None:
+    """Bytes after the end of a clean stop are kept and appends go to a new segment."""
     disk = _filled(25)
     disk.log.close()
     add_bytes(disk.fs, _path(20), b"half a batch")
@@ -974,7 +973,8 @@ def test_swaps_from_the_first_unfinished_base_on_are_undone_too() -> None:
     assert left == _segment(0) + _segment(5)
 
 
-def test_undoing_swaps_reaches_the_disk_before_the_sign_that_they_are_unfinished_goes() -> None:
+def test_undone_swaps_are_durable_first() -> None:
+    """Undoing swaps reaches the disk before the sign that they are unfinished goes."""
     fs = ForgetfulFileSystem()
     names = [*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap")]
     fs.load({f"/p-0/{name}": b"" for name in names})
@@ -1051,7 +1051,8 @@ def test_a_new_log_has_epoch_0_and_a_clean_restart_keeps_it() -> None:
     assert (disk.log.leader_epoch, _written_epochs(disk)) == (0, b"0\n1\n0 0\n")
 
 
-def test_every_start_that_was_not_clean_takes_a_new_epoch_that_is_on_disk_before_the_first_append() -> None:
+def test_an_unclean_start_takes_a_new_epoch() -> None:
+    """Every start that was not clean takes a new epoch that is on disk before the first append."""
     disk = _filled(5)
     for number in (1, 2, 3):
         disk.restart_unclean()
@@ -1174,7 +1175,8 @@ def test_after_truncation_the_current_epoch_stays_known() -> None:
     assert (disk.log.leader_epoch, disk.log.epochs.epoch_for(3)) == (1, 1)
 
 
-def test_after_a_kill_a_last_segment_without_its_log_is_named_and_its_offsets_are_not_given_again() -> None:
+def test_a_last_segment_without_its_log() -> None:
+    """After a kill a last segment without its log is named and its offsets are not given again."""
     disk = _filled(25)
     disk.log.state_file.save()  # as a checkpoint does after a roll
     disk.append_batch(batch_of_size(100))

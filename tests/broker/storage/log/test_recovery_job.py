@@ -156,7 +156,8 @@ def _same_both_ways(crashed: ForgetfulFileSystem, recovery_point: int = 0, *, lo
 
 @given(data=st.data())
 @settings(max_examples=examples(150), deadline=None)
-def test_with_any_damage_a_worker_leaves_the_same_bytes_as_a_recovery_during_the_start(data: st.DataObject) -> None:
+def test_a_worker_recovers_as_a_start_does(data: st.DataObject) -> None:
+    """With any damage a worker leaves the same bytes as a recovery during the start."""
     crashed = _crashed(data.draw(st.integers(0, 45)))
     logs = sorted(path for path in contents(crashed) if path.endswith(".log"))
     for _ in range(data.draw(st.integers(0, 3))):

@@ -58,9 +58,8 @@ def row(*sizes: int, **fields: int) -> list[Part]:
 
 
 @given(retention_ms=st.integers(KEEP, NOW + 10), timestamp=st.integers(-1, NOW))
-def test_a_record_has_expired_on_arrival_when_a_closed_segment_of_its_own_would_go_at_once(
-    retention_ms: int, timestamp: int
-) -> None:
+def test_a_record_that_expired_on_arrival(retention_ms: int, timestamp: int) -> None:
+    """A record has expired on arrival when a closed segment of its own would go at once."""
     limits = config(retention_ms)
     own_segment = [Part(0, largest_timestamp=timestamp, written_ms=NOW), Part(1, largest_timestamp=NOW)]
     goes = rules(own_segment, limits)[0] is not None
@@ -87,7 +86,8 @@ def test_size_takes_what_leaves_at_least_the_limit(limit: int, going: int) -> No
     assert rules(row(500, 500, 500), config(retention_bytes=limit)) == ["size"] * going + [None] * (3 - going)
 
 
-def test_size_stops_at_the_first_segment_it_does_not_take_although_a_later_one_would_fit() -> None:
+def test_size_stops_at_the_first_segment_to_keep() -> None:
+    """Size stops at the first segment it does not take although a later one would fit."""
     assert rules(row(800, 100, 100, 500), config(retention_bytes=1200)) == [None] * 4
 
 
@@ -102,9 +102,8 @@ def test_what_the_log_start_takes_counts_no_longer_for_the_size() -> None:
 
 @pytest.mark.parametrize(("log_start", "going"), [(0, 0), (9, 0), (10, 1), (11, 1), (20, 2), (30, 2)])
 @pytest.mark.parametrize("policy", [("delete",), ("compact",), ("compact", "delete"), ()])
-def test_log_start_takes_what_lies_wholly_below_under_any_policy_but_never_the_active_segment(
-    policy: tuple[str, ...], log_start: int, going: int
-) -> None:
+def test_segments_below_the_log_start(policy: tuple[str, ...], log_start: int, going: int) -> None:
+    """Log start takes what lies wholly below under any policy but never the active segment."""
     assert rules(row(100, 100, 100), config(policy=policy), log_start=log_start) == ["log start"] * going + [None] * (
         3 - going
     )
@@ -113,7 +112,8 @@ def test_log_start_takes_what_lies_wholly_below_under_any_policy_but_never_the_a
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
-def test_time_takes_what_is_older_than_the_limit_by_a_millisecond_and_not_what_is_as_old() -> None:
+def test_time_to_the_millisecond() -> None:
+    """Time takes what is older than the limit by a millisecond and not what is as old."""
     parts = row(100, 100, largest_timestamp=NOW - 1000)
     assert rules(parts, config(retention_ms=1000)) == [None, None]
     assert rules(parts, config(retention_ms=999)) == ["time", "time"], "the active segment goes too"

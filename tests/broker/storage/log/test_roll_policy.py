@@ -62,7 +62,8 @@ def set_time(disk: LogOnDisk, now: int) -> None:
     disk.fs.now_ms = now
 
 
-def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_segment_ms_and_not_before() -> None:
+def test_when_a_quiet_segment_is_closed() -> None:
+    """A quiet segment is closed when its first append is older than segment ms and not before."""
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a", timestamp=5)
@@ -147,9 +148,8 @@ def test_after_a_crash_a_saved_first_append_counts() -> None:
         (9000, 500),  # later than the last write
     ],
 )
-def test_after_a_crash_the_first_append_is_estimated_between_the_logs_making_and_its_last_write(
-    timestamp: int, expected: int
-) -> None:
+def test_the_first_append_is_estimated_after_a_crash(timestamp: int, expected: int) -> None:
+    """After a crash the first append is estimated between the log's making and its last write."""
     fs = ForgetfulFileSystem(now_ms=1_700_000_000_000)
     disk = LogOnDisk(TopicConfig(segment_ms=1000), fs=fs)
     began = disk.clock.now
@@ -163,7 +163,8 @@ def test_after_a_crash_the_first_append_is_estimated_between_the_logs_making_and
     assert disk.log.state.last_append_ms is None, "the file knows better"
 
 
-def test_after_a_crash_the_first_append_to_a_later_segment_is_not_before_the_last_one_to_the_segment_before() -> None:
+def test_estimates_after_a_crash_are_in_order() -> None:
+    """After a crash the first append to a later segment is not before the last one to the segment before."""
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a")

@@ -132,7 +132,8 @@ class Transactional:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_readers_of_committed_records_get_what_a_plain_model_says_whatever_happened_to_the_log(seed: int) -> None:
+def test_committed_records_are_those_of_a_plain_model(seed: int) -> None:
+    """Readers of committed records get what a plain model says whatever happened to the log."""
     log = Transactional(seed)
     steps: list[Callable[[], None]] = [
         *[log.kafka_writes] * 5,

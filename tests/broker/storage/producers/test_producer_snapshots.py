@@ -171,7 +171,8 @@ def test_without_a_readable_snapshot_the_whole_log_is_replayed() -> None:
     assert partition.files == [2, 5]
 
 
-def test_without_a_readable_snapshot_replay_begins_with_the_first_segment_where_a_transaction_may_begin() -> None:
+def test_replay_without_a_readable_snapshot() -> None:
+    """Without a readable snapshot replay begins with the first segment where a transaction may begin."""
     partition = Partition(*counting(9), bases=[0, 5])
     partition.log_start = 4
     partition.load(recovered_from=0)
@@ -252,7 +253,8 @@ def test_a_snapshot_above_what_recovery_read_anew_is_not_believed() -> None:
     assert decode_snapshot(read_file(partition.fs, _path(8)))[0].last_sequence == 3
 
 
-def test_producers_that_were_quiet_for_too_long_are_loaded_because_a_start_cannot_trust_its_clock() -> None:
+def test_quiet_producers_are_loaded() -> None:
+    """Producers that were quiet for too long are loaded because a start cannot trust its clock."""
     partition = Partition(bases=[0, 9])
     entries = [ProducerEntry(1, 0, 0, 1, 0, NOW - DAY, -1, -1), ProducerEntry(3, 0, 0, 3, 0, NOW - DAY, -1, 3)]
     partition.put(9, encode_snapshot(entries))
@@ -530,9 +532,8 @@ def test_a_snapshot_from_any_offset_and_the_batches_after_it_give_the_whole_stat
 
 @given(histories(), st.data())
 @settings(max_examples=examples(200))
-def test_a_load_from_whatever_snapshots_are_left_ends_in_the_same_state_and_in_nothing_out_of_place(
-    batches: list[ReplayedBatch], choices: st.DataObject
-) -> None:
+def test_a_load_from_any_snapshots(batches: list[ReplayedBatch], choices: st.DataObject) -> None:
+    """A load from whatever snapshots are left ends in the same state and in nothing out of place."""
     starts = [header.base_offset for header, _ in batches]
     bases = sorted({starts[0], *choices.draw(st.sets(st.sampled_from(starts), max_size=4), label="segments")})
     whole = Partition(*batches, bases=bases)

@@ -190,7 +190,8 @@ def test_batches_of_one_append_are_held_against_each_other() -> None:
         state.check([data(1, 1, transactional=True), data(1, 2)])
 
 
-def test_an_append_that_was_made_before_is_a_repetition_from_its_first_offset_to_its_last() -> None:
+def test_a_repetition_has_its_first_and_last_offset() -> None:
+    """An append that was made before is a repetition from its first offset to its last."""
     state = state_of(data(1, 0, 3, timestamp=1), data(1, 3, 2, timestamp=2))
     assert state.check([data(1, 0, 3), data(1, 3, 2)]) == Duplicate(0, 4, 2)
 
@@ -372,7 +373,8 @@ def test_a_producer_in_use_outlasts_twice_the_limit_of_producers_that_come_once(
     assert append(state, data(10 + 2 * PRODUCERS_MAX - 1, 0)) is not None, "the newest is remembered, too"
 
 
-def test_where_all_are_in_use_a_new_producer_is_remembered_and_the_longest_silent_is_forgotten() -> None:
+def test_the_longest_silent_producer_is_forgotten() -> None:
+    """Where all are in use a new producer is remembered and the longest silent is forgotten."""
     state = state_of(*(data(number, sequence) for sequence in range(2) for number in range(8)), producers_max=8)
     append(state, data(8, 0))
     assert append(state, data(8, 0)) is not None
@@ -381,9 +383,7 @@ def test_where_all_are_in_use_a_new_producer_is_remembered_and_the_longest_silen
 
 @given(st.lists(st.sampled_from(["once", "retry", "next", "restart"]), max_size=80), st.integers(4, 12), st.data())
 @settings(max_examples=examples(200))
-def test_no_batch_of_a_producer_in_use_is_written_twice_among_producers_that_come_once(
-    steps: list[str], limit: int, choices: st.DataObject
-) -> None:
+def test_a_producer_in_use_is_not_forgotten(steps: list[str], limit: int, choices: st.DataObject) -> None:
     """Up to three quarters of the limit are in use: each has appended twice."""
     living = range(limit - limit // 4)
     state = state_of(*(data(one, sequence) for sequence in range(2) for one in living), producers_max=limit)

@@ -91,7 +91,8 @@ def test_a_stop_in_order_costs_no_reading_for_the_checksum() -> None:
     assert covered(disk) == [True]
 
 
-def test_what_is_known_of_bytes_that_were_cut_off_is_forgotten_before_others_take_their_place() -> None:
+def test_checksums_of_cut_bytes_are_forgotten() -> None:
+    """What is known of bytes that were cut off is forgotten before others take their place."""
     disk = small(5)
     disk.log.state_file.save()
     disk.log.release()

@@ -305,7 +305,8 @@ def test_a_timestamp_leads_to_the_first_record_at_or_after_it(codec: Codec) -> N
                 assert segment.find_timestamp(wanted, _BASE + lowest) == expected
 
 
-def test_unreadable_records_under_a_right_checksum_answer_a_timestamp_with_their_batch() -> None:
+def test_a_timestamp_within_unreadable_records() -> None:
+    """Unreadable records under a right checksum answer a timestamp with their batch."""
     disk = OnDisk()
     header = parse_header(batch(b"a", b"b", timestamp=50))
     disk.append(seal_batch(header, b"\xff" * 30))
@@ -445,7 +446,7 @@ def test_a_batch_inside_a_damaged_batchs_value_is_not_taken_for_one_of_the_log()
     assert measured(segment, start, _BASE + 1, _BASE + 3) == DamagedRange(_BASE + 1, _BASE + 2, _BASE, start, end)
 
 
-def test_indexes_of_a_log_with_a_wrong_offset_in_it_are_made_once_that_is_known_as_damage() -> None:
+def test_indexes_of_a_log_with_a_wrong_offset() -> None:
     """Checksums leave out the base offset. Indexes made in good faith would lead past every batch behind it."""
     disk = OnDisk(interval=0)
     disk.fill(20)

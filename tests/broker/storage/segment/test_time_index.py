@@ -246,7 +246,8 @@ def test_real_appends_give_kafkas_own_index_bytes() -> None:
     assert fs.open_files == []
 
 
-def test_a_hundred_batches_with_interval_one_give_99_entries_and_equal_maxima_no_more() -> None:
+def test_entries_of_a_hundred_batches() -> None:
+    """A hundred batches with interval one give 99 entries and equal maxima no more."""
     disk = LogOnDisk(TopicConfig(index_interval_bytes=1))
     for number in range(100):
         disk.append(b"value", timestamp=1000 + number)

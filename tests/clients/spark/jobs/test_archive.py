@@ -155,9 +155,10 @@ class Steps:
 
 
 @pytest.mark.parametrize("layout", [None, pytest.param("date", marks=pytest.mark.slow)])
-def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled_or_missing(
+def test_a_run_that_is_killed_at_any_step(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, layout: Layout
 ) -> None:
+    """A run that is killed at any step is gone on with and nothing is doubled or missing."""
     monkeypatch.setattr(archive_module, "RangeReader", FakeReader)
     settings = {"partition_by": layout}
 

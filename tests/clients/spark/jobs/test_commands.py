@@ -194,9 +194,8 @@ def archived(folder: Path) -> int:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_an_archive_that_follows_takes_what_comes_and_waits_for_a_broker_that_is_away(
-    topic: str, tmp_path: Path
-) -> None:
+def test_an_archive_that_follows(topic: str, tmp_path: Path) -> None:
+    """An archive that follows takes what comes and waits for a broker that is away."""
     require_spark()
     out = tmp_path / "archive"
     with daemon(tmp_path / "data") as running:

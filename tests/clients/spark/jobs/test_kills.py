@@ -135,9 +135,8 @@ def test_a_compaction_to_files_equals_a_plain_dict_when_its_runs_are_killed(
     assert not any(out.rglob("*.tmp"))
 
 
-def test_a_compaction_to_a_topic_under_an_id_equals_a_plain_dict_when_its_runs_are_killed(
-    running: Daemon, client: Client, topic: str, tmp_path: Path
-) -> None:
+def test_killed_compactions_equal_a_plain_dict(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
+    """A compaction to a topic under an id equals a plain dict when its runs are killed."""
     require_spark()
     target, log = f"{topic}-target", tmp_path / "job.log"
     left = produce_for_compaction(client, topic)

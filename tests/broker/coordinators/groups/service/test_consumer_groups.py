@@ -49,9 +49,10 @@ async def assigned(broker: Broker, group: str, member_id: str) -> ConsumerHeartb
     return result
 
 
-async def test_a_member_of_the_consumer_protocol_has_all_partitions_and_goes_on_after_a_restart(
+async def test_one_member_of_the_consumer_protocol(
     autojump_clock: object,
 ) -> None:
+    """A member of the consumer protocol has all partitions and goes on after a restart."""
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
         await with_topic(broker)
@@ -85,9 +86,10 @@ async def test_a_member_of_the_consumer_protocol_has_all_partitions_and_goes_on_
         assert broker.groups.committed("g", [("t", 0)], member)[0].offset == 5
 
 
-async def test_two_members_of_the_consumer_protocol_share_and_new_partitions_are_shared_too(
+async def test_two_members_of_the_consumer_protocol(
     autojump_clock: object,
 ) -> None:
+    """Two members of the consumer protocol share and new partitions are shared too."""
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker, partitions=2)
@@ -280,7 +282,8 @@ async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_c
         assert await broker.groups.list_groups() == []
 
 
-async def test_a_group_made_after_a_deletion_that_could_not_be_written_has_nothing_of_its_predecessor() -> None:
+async def test_a_group_after_a_failed_deletion() -> None:
+    """A group made after a deletion that could not be written has nothing of its predecessor."""
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -314,9 +317,10 @@ async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_of
         assert (committed(broker, "g", 0), committed(broker, "g", 1)) == (5, 6)
 
 
-async def test_offsets_of_an_empty_group_of_the_consumer_protocol_expire_and_then_the_group_does(
+async def test_offsets_and_then_an_empty_group_expire(
     autojump_clock: object,
 ) -> None:
+    """Offsets of an empty group of the consumer protocol expire and then the group does."""
     fs = ForgetfulFileSystem()
     clock = TogetherClock()
     flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]

@@ -177,9 +177,10 @@ async def test_the_policy_decides_what_a_group_with_members_may_become(
         assert kind(broker) == ("classic" if downgrades else "consumer")
 
 
-async def test_a_group_whose_members_say_nothing_that_the_broker_can_read_stays_a_classic_one(
+async def test_a_group_of_unreadable_members_stays_classic(
     autojump_clock: object,
 ) -> None:
+    """A group whose members say nothing that the broker can read stays a classic one."""
     async with running(ForgetfulFileSystem()) as broker:
         await with_topic(broker)
         first = await broker.groups.join("connect", join_request(protocol_type="connect"))

@@ -421,7 +421,8 @@ async def test_what_was_committed_for_a_deleted_topic_is_forgotten() -> None:
         assert committed(broker, "g") == -1
 
 
-async def test_commits_of_a_topic_made_again_under_its_name_outlive_the_search_for_those_of_the_other() -> None:
+async def test_commits_of_a_recreated_topic_stay() -> None:
+    """Commits of a topic made again under its name outlive the search for those of the other."""
     fs = ForgetfulFileSystem()
     groups = [f"g-{number}" for number in range(500)]
     async with running(fs) as broker:
@@ -547,9 +548,10 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
     broker.close()
 
 
-async def test_an_offset_that_is_set_back_is_answered_when_a_second_crash_does_not_bring_it_forward(
+async def test_a_clamped_offset_is_answered_when_durable(
     autojump_clock: object,
 ) -> None:
+    """An offset that is set back is answered when a second crash does not bring it forward."""
     del autojump_clock
     fs = ForgetfulFileSystem()
     data = batch(*(b"w" for _ in range(5)))
