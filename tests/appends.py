@@ -10,8 +10,8 @@ from seglog_protocol.messages import AppendReply, AppendRequest
 class Appends(Protocol):
     """Appends in progress."""
 
-    effort: float
     is_written: bool
+    spent: float
 
     @property
     def replies(self) -> Sequence[AppendReply | SeglogError] | None: ...
@@ -50,8 +50,8 @@ class OneAppend:
         return self._appends.is_written
 
     @property
-    def effort(self) -> float:
-        return self._appends.effort
+    def spent(self) -> float:
+        return self._appends.spent
 
     @property
     def reply(self) -> AppendReply | None:

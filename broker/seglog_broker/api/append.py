@@ -8,7 +8,7 @@ import structlog
 
 from seglog_broker.api.pending_appends import AppendContext, PendingAppends
 from seglog_broker.api.topics import TopicService
-from seglog_broker.api.turns import EFFORT_A_TURN
+from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
@@ -113,7 +113,7 @@ class AppendService:
         results: list[FlushResult] = []
         waits: list[tuple[int, Partition, int]] = []
         for number, item in enumerate(request.partitions):
-            if number % EFFORT_A_TURN == EFFORT_A_TURN - 1:
+            if number % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
                 await self._context.scheduler.turn()
             try:
                 partition = self._context.table.partition(item.topic, item.partition)
@@ -124,7 +124,7 @@ class AppendService:
             waits.append((len(results), partition, partition.log.log_end_offset))
             results.append(FlushResult(item.topic, item.partition))
         for done, (number, partition, end_offset) in enumerate(waits, start=1):
-            if done % EFFORT_A_TURN == 0:
+            if done % LOOKUPS_A_TURN == 0:
                 await self._context.scheduler.turn()
             try:
                 await partition.wait_durable(end_offset)

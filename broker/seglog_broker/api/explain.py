@@ -23,6 +23,7 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
 from seglog_broker.storage.io.clock import Clock
@@ -45,7 +46,7 @@ _CHECK_KEY: Final = "log.retention.check.interval.ms"
 SEGMENTS_SHOWN_MAX: Final = 500
 """The most segments in one reply. A client gets further ones with further requests."""
 
-SEGMENTS_A_TURN: Final = 100
+SEGMENTS_A_TURN: Final = budget.items_of(cost=20)
 """Segments that are loaded, judged or explained before other tasks run."""
 
 _TRIES_IN_TURNS: Final = 5

@@ -7,11 +7,12 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
+from seglog_broker.api.turns import LOOKUPS_A_TURN, bring_in_times, lookup_cost
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import RequestSteps, Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -36,7 +37,7 @@ _PARTITIONS_PER_FETCH_MAX: Final = 10_000
 WATCHED_MAX: Final = 1_000_000
 """Partitions that all waiting fetches watch together; one more fetch is refused. Each takes some 200 bytes."""
 
-WATCHED_A_TURN: Final = 500
+WATCHED_A_TURN: Final = budget.items_of(cost=4)
 """Partitions whose ends are looked at, or that are watched for records, before other tasks run."""
 
 _ABORTED_MAX: Final = 10_000
@@ -78,7 +79,7 @@ class FetchService:
     def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer | None:
         """The response if it need not wait for records or the disk; else None. ``waiter`` has waited already."""
         is_over = request.max_wait_ms == 0 or (waiter is not None and trio.current_time() >= waiter.deadline)
-        if len(request.partitions) > EFFORT_A_TURN or (not is_over and self._is_at_the_end(request)):
+        if len(request.partitions) > LOOKUPS_A_TURN or (not is_over and self._is_at_the_end(request)):
             return None
         answer = self._collect_warm(request)
         if answer is None or is_over or self._is_complete(request, answer):
@@ -237,14 +238,14 @@ class FetchService:
         aborted = 0
         results: list[FetchResult] = []
         slices: list[LogSlice] = []
-        effort = 0
+        spent = 0.0
         try:
             for number, item in enumerate(request.partitions):
-                cost = effort_of(self._table.find_readable(item.topic, item.partition), item.timestamp)
-                if number and (effort + cost > EFFORT_A_TURN or item.verify):
-                    effort = 0
+                cost = lookup_cost(self._table.find_readable(item.topic, item.partition), item.timestamp)
+                if number and (spent + cost > budget.TURN or item.verify):
+                    spent = 0.0
                     yield None
-                effort += cost
+                spent += cost
                 if item.timestamp is not None:
                     yield from bring_in_times(self._table.find_readable(item.topic, item.partition))
                 result: FetchResult | None = None

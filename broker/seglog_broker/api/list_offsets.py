@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
-from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
+from seglog_broker.api.turns import LOOKUPS_A_TURN, RESULTS_MAX, bring_in_times, lookup_cost
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import InvalidRequestError, SeglogError, without_frames
@@ -23,11 +24,11 @@ class ListOffsetsService:
 
     def offsets_now(self, request: OffsetsRequest) -> OffsetsReply | None:
         """As ``offsets``, if that waits for nothing and takes no longer than one turn; else None."""
-        if len(request.partitions) > EFFORT_A_TURN:
+        if len(request.partitions) > LOOKUPS_A_TURN:
             return None
         results: list[OffsetsResult] = []
         topic_ids: dict[str, str] = {}
-        effort = 0
+        spent = 0.0
         with self._handles.only_warm:
             for item in request.partitions:
                 try:
@@ -36,8 +37,8 @@ class ListOffsetsService:
                         return None
                     topic_ids[topic.name] = topic.id
                     partition = self._table.find_readable(item.topic, item.partition)
-                    effort += effort_of(partition, item.timestamp)
-                    if effort > EFFORT_A_TURN or (
+                    spent += lookup_cost(partition, item.timestamp)
+                    if spent > budget.TURN or (
                         item.timestamp is not None and any(True for _ in bring_in_times(partition))
                     ):
                         return None
@@ -55,13 +56,13 @@ class ListOffsetsService:
         """
         results: list[OffsetsResult] = []
         topic_ids: dict[str, str] = {}
-        effort = 0
+        turns = budget.Turns(self._scheduler.turn)
         for item in request.partitions:
             try:
                 topic = self._table.topic(item.topic)
             except SeglogError as error:
                 results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
-                if len(results) % EFFORT_A_TURN == EFFORT_A_TURN - 1:
+                if len(results) % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
                     await self._scheduler.turn()
                 continue
             topic_ids[topic.name] = topic.id
@@ -72,10 +73,7 @@ class ListOffsetsService:
                     field="partitions",
                 )
             for number in wanted:
-                effort += effort_of(self._table.find_readable(topic.name, number), item.timestamp)
-                if effort >= EFFORT_A_TURN:
-                    effort = 0
-                    await self._scheduler.turn()
+                await turns.spend(lookup_cost(self._table.find_readable(topic.name, number), item.timestamp))
                 if item.timestamp is not None:
                     await self._scheduler.in_turns(bring_in_times(self._table.find_readable(item.topic, number)))
                 results.append(

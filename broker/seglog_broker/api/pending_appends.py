@@ -5,13 +5,13 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.group_commit import FlushSignal, Round
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -52,11 +52,17 @@ from seglog_protocol.record_batch import LOG_OVERHEAD, NO_PRODUCER_ID, NO_TIMEST
 
 log = structlog.get_logger()
 
-EFFORT_OF_NEXT: Final = 0.25
-"""The work for a small batch behind another one for the same partition: a quarter of what the first one takes."""
+NEXT_COST: Final = 7.5
+"""Microseconds for a small batch behind another one for the same partition: a quarter of what the first one takes."""
 
-EFFORT_OF_RECOMPRESSION: Final = EFFORT_A_TURN / 4
-"""The work of recompressing a small batch, which takes less than half a millisecond."""
+COSTED_BYTES: Final = 64 * 1024
+"""Bytes of a batch whose checksum and write cost as much as the rest of the work for a small one."""
+
+RECOMPRESSION_COST: Final = 500
+"""To recompress a small batch."""
+
+SUGGESTION_COST: Final = 500
+"""To look for the topic that an unknown name was perhaps meant to be."""
 
 
 class RecordWork(NamedTuple):
@@ -150,11 +156,11 @@ _UNKNOWN: Final = AppendResult("", 0)
 """Stands where a result will be."""
 
 
-def _effort_of_records(header: BatchHeader) -> int:
-    """The work of looking at every record of a batch; a compressed one may open to as much as is looked at at once."""
+def _records_cost(header: BatchHeader) -> float:
+    """The cost of looking at every record of a batch; a compressed one may open to as much as is looked at at once."""
     if header.codec_id:
-        return EFFORT_A_TURN
-    return 1 + min(EFFORT_A_TURN, header.size * EFFORT_A_TURN // RECORDS_IN_LINE_BYTES)
+        return budget.TURN
+    return budget.BATCH + min(budget.TURN, header.size * budget.TURN / RECORDS_IN_LINE_BYTES)
 
 
 def _failed(item: AppendPartition, error: SeglogError) -> AppendResult:
@@ -218,8 +224,8 @@ class PendingAppends(Acknowledged):
         "_waits",
         "_writing",
         "ack",
-        "effort",
         "is_written",
+        "spent",
     )
 
     def __init__(
@@ -234,8 +240,8 @@ class PendingAppends(Acknowledged):
     ) -> None:
         """The arguments are those of ``AppendService.append``."""
         self.ack: Ack = requests[0].ack
-        self.effort = 0.0
         self.is_written = False
+        self.spent = 0.0  # on writing, in microseconds (``budget``)
         self._context = context
         self._may_wait_for_files = not at_once  # until that was in vain
         self._payloads = list(payloads)
@@ -303,7 +309,7 @@ class PendingAppends(Acknowledged):
     ) -> Writing:
         gathered, payloads = self._gathered, self._payloads
         table, directory, clock = self._context.table, self._context.directory, self._context.clock
-        effort_before = 0.0  # of this turn
+        spent_before = 0.0  # in earlier turns
         table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
         for number, request in enumerate(requests):
             counts = request.partition_counts
@@ -321,8 +327,8 @@ class PendingAppends(Acknowledged):
                 continue
             position = 0
             for item in items:
-                if self.effort - effort_before >= EFFORT_A_TURN and not at_once:
-                    effort_before = self.effort
+                if self.spent - spent_before >= budget.TURN and not at_once:
+                    spent_before = self.spent
                     self._append_gathered()
                     yield None
                     gathered.leave(clock.now_ms())
@@ -349,10 +355,10 @@ class PendingAppends(Acknowledged):
                             gathered.leave(clock.now_ms())
                             partition = table.partition(item.topic, item.partition)  # it may have been deleted
                         gathered.begin(partition)
-                        self.effort += 1
+                        self.spent += budget.BATCH
                     else:
-                        self.effort += EFFORT_OF_NEXT
-                    self.effort += item.size // BYTES_AN_EFFORT
+                        self.spent += NEXT_COST
+                    self.spent += item.size // COSTED_BYTES * budget.BATCH
                     batch = payloads[number][position:end]
                     try:
                         header = check_batch(batch, gathered.config, gathered.now)
@@ -366,12 +372,12 @@ class PendingAppends(Acknowledged):
                         header = stamp(batch, gathered.now)
                     directory.space.check(header.batch_length + LOG_OVERHEAD)
                 except UnknownTopicError as error:
-                    self.effort += EFFORT_A_TURN // 4  # for suggestions of names
+                    self.spent += SUGGESTION_COST
                     results.append(_failed(item, refused.get(item.topic, error)))
                 except SeglogError as error:
-                    self.effort += 1
+                    self.spent += budget.BATCH
                     if getattr(error, "records", ()):
-                        self.effort += EFFORT_A_TURN  # its records were looked at
+                        self.spent += budget.TURN  # its records were looked at
                     partition = gathered.partition
                     results.append(_failed(item, error if partition is None else partition.with_partition(error)))
                 else:
@@ -411,13 +417,13 @@ class PendingAppends(Acknowledged):
             if wanted is not None and (header.codec_id == wanted.codec or self._is_repeated(partition, header)):
                 wanted = None
             if rules is not None:
-                self.effort += _effort_of_records(header)
+                self.spent += _records_cost(header)
                 if check_small_records(header, batch, rules):
                     rules = None
             if rules is None:
                 if wanted is None:
                     return header, batch
-                self.effort += EFFORT_OF_RECOMPRESSION
+                self.spent += RECOMPRESSION_COST
                 small = recompress_small(header, batch, wanted)
                 if small is not None:
                     return parse_header(small), memoryview(small)

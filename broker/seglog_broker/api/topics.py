@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
-from seglog_broker.api.turns import EFFORT_A_TURN
+from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_internal_settings
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
@@ -21,6 +21,7 @@ from seglog_broker.partitions.recoveries import Recoveries, Views
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.topic_names import TopicNames
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -39,10 +40,13 @@ T = TypeVar("T")
 DESCRIBED_MAX: Final = 500
 """The most topics that one reply describes with their whole configuration; further requests get the others."""
 
-LOGS_A_TURN: Final = 16
+CONFIGURATION_COST: Final = 500
+"""Microseconds to describe a topic with its whole configuration, without its partitions."""
+
+LOGS_A_TURN: Final = budget.items_of(cost=125)
 """Logs of new partitions that are opened before other tasks run."""
 
-DELETED_A_TURN: Final = 250
+DELETED_A_TURN: Final = budget.items_of(cost=8)
 """Partitions of a deleted topic that are taken out of service before other tasks run."""
 
 
@@ -78,23 +82,20 @@ class TopicService:
             for name in request.names:
                 if name not in known:
                     unknown.append(self._table.unknown_topic(name))
-                    if len(unknown) % EFFORT_A_TURN == 0:
+                    if len(unknown) % LOOKUPS_A_TURN == 0:
                         await self._scheduler.turn()
             names = sorted({name for name in request.names if name in known and name > request.after})
         else:
             names = sorted(name for name in known if name > request.after)
         page = names[: min(request.limit, DESCRIBED_MAX) if request.config else request.limit]
         described = []
-        effort = 0
+        turns = budget.Turns(self._scheduler.turn)
         for name in page:
             topic = known.get(name)
             if topic is None:
                 continue  # deleted meanwhile
-            effort += EFFORT_A_TURN // 4 if request.config else 1
-            effort += topic.partitions  # some of which have thousands of segments
-            if effort >= EFFORT_A_TURN:
-                effort = 0
-                await self._scheduler.turn()
+            partitions_cost = topic.partitions * budget.BATCH  # some of which have thousands of segments
+            await turns.spend(partitions_cost + (CONFIGURATION_COST if request.config else budget.BATCH))
             measured = await self._measure(topic)
             if known.get(name) is topic:
                 described.append(messages.pack_fields(self._describe(topic, measured, whole=request.config)))
@@ -103,12 +104,12 @@ class TopicService:
     async def _measure(self, topic: Topic) -> tuple[int, int]:
         """Segments and bytes of a topic, some of whose partitions are looked at in a turn of the loop."""
         segments = size = 0
-        for begin in range(0, topic.partitions, EFFORT_A_TURN):
+        for begin in range(0, topic.partitions, LOOKUPS_A_TURN):
             if begin:
                 await self._scheduler.turn()
             logs = [
                 partition.log
-                for number in range(begin, min(topic.partitions, begin + EFFORT_A_TURN))
+                for number in range(begin, min(topic.partitions, begin + LOOKUPS_A_TURN))
                 if (partition := self._table.find_readable(topic.name, number)) is not None
             ]
             await self._scheduler.learn_sizes(logs)
@@ -153,7 +154,7 @@ class TopicService:
         failed: dict[str, errors.SeglogError] = {}
         names = TopicNames(() if for_broker else self._directory.registry.topics)
         for number, request in enumerate(requests, start=1):
-            if number % EFFORT_A_TURN == 0:
+            if number % LOOKUPS_A_TURN == 0:
                 await self._scheduler.turn()
             try:
                 if not for_broker:
@@ -204,7 +205,7 @@ class TopicService:
                 failed |= await self._create_planned([topic for topic, _ in planned.values()])
         outcomes: list[messages.CreateTopicReply | errors.SeglogError] = []
         for number, request in enumerate(requests, start=1):
-            if number % EFFORT_A_TURN == 0:
+            if number % LOOKUPS_A_TURN == 0:
                 await self._scheduler.turn()
             outcomes.append(failed.get(request.topic) or self._created(*planned[request.topic]))
         return outcomes
@@ -234,7 +235,7 @@ class TopicService:
         failed: dict[str, errors.SeglogError] = {}
         too_many = sys.maxsize  # partitions of one topic
         for number, topic in enumerate(topics, start=1):
-            if number % EFFORT_A_TURN == 0:
+            if number % LOOKUPS_A_TURN == 0:
                 await self._scheduler.turn()
             if topic.partitions >= too_many:
                 failed[topic.name] = self._no_room(topic)

@@ -12,6 +12,7 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
+from seglog_broker.runtime import budget
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, SeglogError, without_frames
@@ -20,7 +21,7 @@ from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateR
 
 log = structlog.get_logger()
 
-TRUNCATIONS_A_TURN: Final = 8
+TRUNCATIONS_A_TURN: Final = budget.items_of(cost=250)
 """Partitions whose log start is raised before other tasks run, because files are read for each."""
 
 

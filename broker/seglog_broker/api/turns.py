@@ -1,30 +1,28 @@
-"""How much work one request may do before other tasks run."""
+"""What the parts of a request cost on the loop, in microseconds (``budget``)."""
 
 from typing import Final
 
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import RequestSteps
+from seglog_broker.runtime import budget
 from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
 from seglog_protocol.errors import SeglogError
 
-EFFORT_A_TURN: Final = 64
-"""The work of one request on the loop before other tasks run, in look-ups of partitions, or work of the same cost."""
+LOOKUPS_A_TURN: Final = budget.items_of(budget.BATCH)
+"""Partitions that one request looks up before other tasks run."""
 
-SEGMENTS_AN_EFFORT: Final = 200
-"""Segments skipped by a look-up by timestamp, which cost as much as the rest of the work for a partition."""
-
-BYTES_AN_EFFORT: Final = 64 * 1024
-"""Bytes of a batch whose checksum and write cost as much as the rest of the work for a partition."""
+SKIPPED_SEGMENT_COST: Final = 0.15
+"""To pass over a segment in a look-up by timestamp."""
 
 RESULTS_MAX: Final = 10_000
 """The most partitions in the reply to one request of any kind."""
 
 
-def effort_of(partition: Partition | None, timestamp: int | None) -> int:
+def lookup_cost(partition: Partition | None, timestamp: int | None) -> float:
     """The cost of a look-up in a partition; one by timestamp skips segments one by one."""
     if partition is None or timestamp is None:
-        return 1
-    return 1 + len(partition.log.segments) // SEGMENTS_AN_EFFORT
+        return budget.BATCH
+    return budget.BATCH + len(partition.log.segments) * SKIPPED_SEGMENT_COST
 
 
 def bring_in_times(partition: Partition | None) -> RequestSteps[None]:
@@ -33,7 +31,7 @@ def bring_in_times(partition: Partition | None) -> RequestSteps[None]:
         return
     segments = partition.log.segments
     for done, base in enumerate(segments.bases_of_unknown_time, start=1):
-        if done % EFFORT_A_TURN == 0:
+        if done % LOOKUPS_A_TURN == 0:
             yield None
         segment = segments.at(base)
         while segment is not None and not segment.is_time_known:  # else it was deleted meanwhile, or is known

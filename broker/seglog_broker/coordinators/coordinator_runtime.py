@@ -15,11 +15,12 @@ from seglog_broker.coordinators.records import encode_key
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.steps import Steps
 
-DEADLINES_A_TURN: Final = 50
+DEADLINES_A_TURN: Final = budget.items_of(cost=40)
 """State machines that are called at their deadlines before other tasks run."""
 
 ResultT = TypeVar("ResultT")

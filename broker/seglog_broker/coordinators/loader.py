@@ -12,6 +12,7 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import CorruptRecordError, PartitionOfflineError, SeglogError
@@ -24,11 +25,14 @@ RECOVERY_POLL_SECONDS: Final = 0.05
 BYTES_AT_A_TIME: Final = 256 * 1024
 """Bytes that are read, and verified, at a time; a larger batch at once."""
 
-RECORDS_A_TURN: Final = 128
-"""Records that are read before other tasks run."""
+RECORD_COST: Final = 16
+"""Microseconds to read and replay a record of at most BYTES_OF_RECORD."""
 
 BYTES_OF_RECORD: Final = 512
-"""A record with a multiple of them counts as so many more."""
+"""A record with a multiple of them costs so many times as much more."""
+
+RECORDS_A_TURN: Final = budget.items_of(RECORD_COST)
+"""Small records that are read before other tasks run."""
 
 log = structlog.get_logger()
 
@@ -141,22 +145,17 @@ class StateLoader(Generic[ReplayT]):
             data = await self._offload.cold_read(found.file.pread, found.size, found.position)
         finally:
             found.release()
-        effort = 0
+        turns = budget.Turns(self._scheduler.turn)  # for all: most batches hold few records
         for header, batch in iter_batches(data):
             if header.next_offset > offset:
-                effort = await self._replay_batch(header, batch, replay, effort)
+                await self._replay_batch(header, batch, replay, turns)
                 offset = header.next_offset
         return offset
 
-    async def _replay_batch(self, header: BatchHeader, batch: memoryview, replay: Replay, effort: int) -> int:
-        """``effort`` and the result: records read since other tasks ran. Most batches hold a few; a turn costs more."""
+    async def _replay_batch(self, header: BatchHeader, batch: memoryview, replay: Replay, turns: budget.Turns) -> None:
         reader = RecordReader(header, batch, Record, at_once=RECORDS_A_TURN)
         while not reader.is_finished:
             for record in reader.read():
                 for _ in replay.read(header, (record,)):
                     await self._scheduler.turn()
-                effort += 1 + len(record.value or b"") // BYTES_OF_RECORD
-                if effort >= RECORDS_A_TURN:
-                    await self._scheduler.turn()
-                    effort = 0
-        return effort
+                await turns.spend(RECORD_COST * (1 + len(record.value or b"") // BYTES_OF_RECORD))

@@ -16,6 +16,7 @@ from seglog_broker.coordinators.records import encode_record
 from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.clock import Clock
@@ -27,10 +28,10 @@ from seglog_protocol.record_batch import HEADER_SIZE
 BATCH_BYTES: Final = 256 * 1024
 """Bytes after which a batch takes no more writes, unless its topic takes less; one write is never divided."""
 
-RECORDS_A_TURN: Final = 500
+RECORDS_A_TURN: Final = budget.items_of(cost=4)
 """Records that are put into batches before other tasks run."""
 
-ENCODED_A_TURN: Final = 64 * 1024
+ENCODED_A_TURN: Final = budget.items_of(cost=0.031)
 """Bytes of records that are encoded before other tasks run."""
 
 RECORD_OVERHEAD: Final = 24

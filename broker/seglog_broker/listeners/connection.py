@@ -427,7 +427,7 @@ class Connection(Producing):
             failed: list[AppendOutcome] = [as_seglog_error(error, AppendRequest.api)] * len(request_ids)
             self.answer_appends(request_ids, ack, failed, len(frame))
         else:
-            self.spent += pending.effort * budget.BATCH
+            self.spent += pending.spent
             if not pending.is_written:
                 if self.run_of_appends.buffer.has(frame):
                     pending.keep_payloads()

@@ -12,14 +12,16 @@ from typing import Final
 
 import trio
 
+from seglog_broker.runtime import budget
+
 ENTRIES_MIN: Final = 1_000
 """Outdated deadlines are removed from the heap when they are more than this, and more than half of all."""
 
-ANSWERS_A_TURN: Final = 128
-"""Fetches answered before the loop serves others; one that waits for many partitions counts for more."""
+ANSWER_COST: Final = 12.5
+"""Microseconds to answer a fetch, without looking at its partitions."""
 
-PARTITIONS_AN_ANSWER: Final = 8
-"""Partitions that are looked at in the time that one answer takes."""
+WATCHED_COST: Final = 2
+"""To look at a partition that a fetch waits for."""
 
 
 class Watching:
@@ -176,9 +178,9 @@ class FetchPurgatory:
         self._alarm.wake()
 
     def _retry_some(self) -> None:
-        effort = count = 0
-        while count < len(self._retries) and effort < ANSWERS_A_TURN:
-            effort += 1 + self._retries[count].watch_lists_count // PARTITIONS_AN_ANSWER
+        spent, count = 0.0, 0
+        while count < len(self._retries) and spent < budget.TURN:
+            spent += ANSWER_COST + self._retries[count].watch_lists_count * WATCHED_COST
             count += 1
         turn, self._retries = self._retries[:count], self._retries[count:]
         for waiter in turn:

@@ -13,13 +13,14 @@ import trio
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime import budget
 from seglog_broker.storage.io.handle_pool import HandlePool
 
 ROOM_SECONDS_MAX: Final = 10.0
 """How long an append waits for a file to be closed. Clients wait longer for their ack."""
 
-LOOKED_AT_A_TURN: Final = 5_000
-"""Partitions that are looked at before other tasks run: some milliseconds."""
+LOOKED_AT_A_TURN: Final = budget.items_of(cost=0.4)
+"""Partitions that are looked at before other tasks run."""
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 Every request of a client, and every turn of a connection, ends or lets others run when what it did has cost so much.
 Costs are estimates, measured once on a small machine and rounded up; they are added before or while the work is done,
 because to ask the clock after each step would cost more than most steps. Each cost stands beside the work it is of.
+Storage, which knows no requests, bounds its walks by counts of its own (``storage.io.pauses``).
 """
 
 from collections.abc import Awaitable, Callable

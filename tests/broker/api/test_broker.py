@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
@@ -812,7 +813,9 @@ async def test_offsets_are_answered_at_once_as_they_are_by_a_task(broker: Broker
 async def test_what_may_take_long_is_not_answered_at_once(broker: Broker) -> None:
     await append(broker, batch(b"v", timestamp=NOW))
     assert broker.answer_now(messages.OffsetsRequest([messages.OffsetsPartition("t")])) is None, "of a whole topic"
-    assert broker.answer_now(messages.OffsetsRequest([messages.OffsetsPartition("t", 0)] * 65)) is None
+    assert (
+        broker.answer_now(messages.OffsetsRequest([messages.OffsetsPartition("t", 0)] * (LOOKUPS_A_TURN + 1))) is None
+    )
     assert broker.answer_now(messages.TopicsRequest()) is None
     by_time = messages.OffsetsRequest([messages.OffsetsPartition("t", 0, NOW)])
     assert broker.answer_now(by_time) is not None

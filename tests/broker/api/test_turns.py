@@ -15,7 +15,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.fetch import WATCHED_A_TURN
 from seglog_broker.api.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
-from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX
+from seglog_broker.api.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.partition import Partition
@@ -101,7 +101,7 @@ async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkey
     counter = Counter(broker, monkeypatch)
     counter.count(Partition, "wait_durable")
     await counter.during(lambda: broker.answer(requests(topic)[number]))
-    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all >= MANY // 2 or topic == "unknown"
     broker.close()
 
@@ -123,7 +123,7 @@ async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypat
             assert len(answer.reply.partitions) == MANY
 
     await counter.during(fetch)
-    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.most <= 2 * LOOKUPS_A_TURN
     broker.close()
 
 
@@ -186,7 +186,7 @@ async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_t
     broker.close()
 
 
-@pytest.mark.parametrize(("count", "at_once"), [(1, True), (EFFORT_A_TURN, True), (EFFORT_A_TURN + 1, False)])
+@pytest.mark.parametrize(("count", "at_once"), [(1, True), (LOOKUPS_A_TURN, True), (LOOKUPS_A_TURN + 1, False)])
 async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool) -> None:
     broker = await open_broker()
     request = messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os")
@@ -210,7 +210,7 @@ async def test_an_append_of_many_batches_is_made_in_turns(
     ]  # each looked up anew
     request = messages.AppendRequest(places, "os")
     await counter.during(append_request(broker, request, memoryview(bytearray(BATCH * MANY))).write_rest)
-    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all == MANY if topic == "t" else counter.all >= MANY
     broker.close()
 
@@ -226,7 +226,7 @@ async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkey
                 nursery.start_soon(broker.answer, request)
 
     await counter.during(all_at_once)
-    first_pieces = 25 * EFFORT_A_TURN  # before each knows that it is long
+    first_pieces = 25 * LOOKUPS_A_TURN  # before each knows that it is long
     assert counter.most <= first_pieces
     assert counter.all > 10 * MANY
     broker.close()
@@ -283,7 +283,7 @@ async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turn
     counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "find_readable")
     await counter.during(lambda: broker.answer(messages.TopicsRequest(["wide"], config=True)))
-    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all >= 300
     monkeypatch.setattr(offset_checkpoints, "LOGS_A_TURN", 20)
     expected = dict(broker.directory.partitions.encoded_checkpoints())
@@ -320,7 +320,7 @@ async def test_retention_looks_at_many_logs_in_turns(
     counter = Counter(broker, monkeypatch)
     counter.count(LogRetention, "judge_segments")
     await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
-    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all == 502
     for number in range(100):
         item = messages.AppendPartition("wide", number, len(BATCH))
@@ -410,6 +410,6 @@ async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
         ].offset is None
 
     await counter.during(fetch if by == "fetch" else offsets)
-    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all >= 199
     broker.close()

@@ -64,7 +64,7 @@ class FakePending:
     reached: trio.Event = field(default_factory=trio.Event)
     outcome: list[AppendReply | SeglogError] | Exception | None = None
     is_written: bool = True
-    effort: float = 1
+    spent: float = 0
 
     def keep_payloads(self) -> int:
         raise NotImplementedError

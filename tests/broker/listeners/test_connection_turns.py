@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.turns import EFFORT_A_TURN
+from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.config import load_config
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection, State
@@ -35,7 +35,7 @@ from tests.logs import ManualClock
 pytestmark = pytest.mark.trio
 
 PARTITIONS = 8
-LOOKED_UP = EFFORT_A_TURN
+LOOKED_UP = LOOKUPS_A_TURN
 BATCH = encode_batch([(-1, None, b"value", ())])
 
 

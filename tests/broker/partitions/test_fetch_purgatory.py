@@ -8,7 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.partitions.fetch_purgatory import ANSWERS_A_TURN, ENTRIES_MIN, FetchPurgatory, Waiter
+from seglog_broker.partitions.fetch_purgatory import ANSWER_COST, ENTRIES_MIN, FetchPurgatory, Waiter
+from seglog_broker.runtime import budget
+
+ANSWERS_A_TURN = budget.items_of(ANSWER_COST)
 
 
 @asynccontextmanager

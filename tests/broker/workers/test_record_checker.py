@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.pending_appends import EFFORT_OF_NEXT
-from seglog_broker.api.turns import EFFORT_A_TURN
+from seglog_broker.api.pending_appends import NEXT_COST
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
 from seglog_broker.testing.offload import InlineOffload
@@ -192,7 +192,7 @@ async def test_many_batches_are_written_in_turns_with_others_and_in_their_order(
         assert not pending.is_written
         await pending.write_rest()
         is_over = True
-    assert turns >= 1000 * EFFORT_OF_NEXT // EFFORT_A_TURN
+    assert turns >= 1000 * NEXT_COST // budget.TURN
     assert pending.reply is not None
     assert [result.base_offset for result in pending.reply.partitions] == list(range(1000))
     broker.close()

@@ -433,7 +433,7 @@ class KafkaWire(Wire):
         if sum([len(topic.partitions) for topic in request.topics]) > fetch.PARTITIONS_MAX:
             raise RemoteProtocolError(f"a Fetch request for more than {fetch.PARTITIONS_MAX} partitions")
         asked = fetch.Fetch(self._context(header), request)
-        connection.spent += asked.effort * 2 * budget.BATCH
+        connection.spent += asked.count * 2 * budget.BATCH
         if asked.is_large:
             connection.job = partial(self._fetch_in_turns, header, asked)
             return

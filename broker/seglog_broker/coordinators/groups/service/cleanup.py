@@ -20,11 +20,12 @@ from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.texts import time_text
 from seglog_protocol.errors import SeglogError
 
-GROUPS_A_TURN: Final = 100
+GROUPS_A_TURN: Final = budget.items_of(cost=20)
 """Groups whose offsets are compared with their logs before other tasks run."""
 
 _OFFSETS_SHOWN: Final = 5

@@ -27,9 +27,10 @@ from seglog_broker.coordinators.groups.membership import (
 )
 from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_protocol.errors import GroupError, UnknownMemberError
 
-MEMBERS_A_TURN: Final = 200
+MEMBERS_A_TURN: Final = budget.items_of(cost=10)
 """Memberships that end before other tasks run."""
 
 

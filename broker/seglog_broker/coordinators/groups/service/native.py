@@ -14,10 +14,11 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
 )
 from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.runtime import budget
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol import messages
 
-OFFSETS_A_TURN: Final = 250
+OFFSETS_A_TURN: Final = budget.items_of(cost=8)
 """Committed offsets that are looked up before other tasks run."""
 
 LISTED_MAX: Final = 1_000

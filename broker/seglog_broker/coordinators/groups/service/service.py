@@ -24,6 +24,7 @@ from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -41,12 +42,13 @@ from seglog_protocol.internal_topics import OFFSETS_TOPIC, offsets_topic_config
 GROUP_BYTES_MAX: Final = 32_767
 """The limit of a group's name: that of a string in Kafka's records."""
 
-EFFORT_A_TURN: Final = 5_000
-"""Committed offsets of groups that are listed before other tasks run; a group counts as a hundred of them."""
+LISTED_COST: Final = 40
+"""Microseconds to list a group, without its committed offsets."""
 
-_EFFORT_OF_GROUP: Final = 100
+LISTED_OFFSET_COST: Final = 0.4
+"""To look at a committed offset of it."""
 
-GROUPS_A_TURN: Final = 50
+GROUPS_A_TURN: Final = budget.items_of(cost=40)
 """Groups that are deleted before other tasks run."""
 
 log = structlog.get_logger()
@@ -212,12 +214,9 @@ class GroupService:
             name for name in {*self._runtime.machines, *self._offsets.committed} if after is None or name > after
         )
         listed = []
-        effort = 0
+        turns = budget.Turns(self._scheduler.turn)
         for group in names if limit is None else names[:limit]:
-            effort += _EFFORT_OF_GROUP + len(self._offsets.committed.of(group))
-            if effort > EFFORT_A_TURN:
-                effort = 0
-                await self._scheduler.turn()
+            await turns.spend(LISTED_COST + LISTED_OFFSET_COST * len(self._offsets.committed.of(group)))
             listed.append(self._listed(group))
         return listed
 

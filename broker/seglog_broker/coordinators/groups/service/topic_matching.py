@@ -16,6 +16,7 @@ from seglog_broker.coordinators.groups.consumer_requests import Matching
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 
 PATTERNS_MAX: Final = 100
 """Compiled expressions that are kept, each of some hundred KiB at most; others are compiled again."""
@@ -23,7 +24,7 @@ PATTERNS_MAX: Final = 100
 PAUSE_SECONDS: Final = 1.0
 """Seconds between two rounds over all groups, however often topics are created."""
 
-GROUPS_A_TURN: Final = 100
+GROUPS_A_TURN: Final = budget.items_of(cost=20)
 """Groups that are looked at before other tasks run."""
 
 

@@ -85,13 +85,13 @@ class Fetch:
         self._places: list[_PartitionData] = []  # those that the broker is asked for
         self._errors = 0  # partitions with an error
         self.request = FetchRequest([])
-        self.effort = sum([len(topic.partitions) for topic in request.topics])
+        self.count = sum([len(topic.partitions) for topic in request.topics])
         """The partitions that it names."""
 
     @property
     def is_large(self) -> bool:
         """True if other tasks must run between its parts."""
-        return self.effort > PARTITIONS_A_TURN
+        return self.count > PARTITIONS_A_TURN
 
     def read(self) -> Steps[None]:
         """Make ``request``; yields where other tasks may run."""
