@@ -1,32 +1,21 @@
 """docs/CLIENT.md: its programs run, in order, and print what the page says."""
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.processes import clean_environment, daemon
+from tests.pages import programs_of, run_program
+from tests.processes import daemon
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
 
 
 def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    programs = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    programs = programs_of(PAGE)
     assert len(programs) == PAGE.count("```python\n")
     warned = []
     with daemon(tmp_path / "data") as broker:
         for number, (program, printed) in enumerate(programs):
-            path = tmp_path / f"program_{number}.py"
-            path.write_text(program.replace("localhost:9192", broker.address), encoding="utf-8")
-            done = subprocess.run(
-                [sys.executable, str(path)],
-                cwd=tmp_path,
-                env=clean_environment(),
-                capture_output=True,
-                encoding="utf-8",
-                check=False,
-            )
+            done = run_program(tmp_path / f"program_{number}.py", program.replace("localhost:9192", broker.address))
             assert (done.returncode, done.stdout) == (0, printed), done.stderr
             warned.append([line for line in done.stderr.splitlines() if "TimestampWarning" in line])
     (expired, seconds), others = warned[0], warned[1:]

@@ -44,6 +44,19 @@ CASES = (
     "timestamps",
     "groups",
 )
+AS_KAFKA_LEFT_THEM = (
+    "plain",
+    "codecs",
+    "append-time",
+    "compacted",
+    "transactions",
+    "unclean",
+    "retention",
+    "damaged",
+    "timestamps",
+    "groups",
+)
+"""Cases in which nothing was done to the files afterwards."""
 LARGE = ("unclean", "unclean-recovered", "unclean-recovered-from-zero")
 """The largest directories, with hundreds of look-ups by time."""
 MOST_CASES = pytest.mark.parametrize(

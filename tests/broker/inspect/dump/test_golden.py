@@ -23,20 +23,7 @@ from seglog_broker.inspect.facts import (
 )
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.broker.inspect.dump.support import damage, only
-from tests.interop.golden import LARGE, load_case, unpack
-
-AS_KAFKA_LEFT_THEM = (
-    "plain",
-    "codecs",
-    "append-time",
-    "compacted",
-    "transactions",
-    "unclean",
-    "retention",
-    "damaged",
-    "timestamps",
-    "groups",
-)
+from tests.interop.golden import AS_KAFKA_LEFT_THEM, LARGE, load_case, unpack
 
 UNFINISHED = {("unclean", "preallocated-0"), ("unclean", "flip-in-active-0")}
 """Kafka was killed while it wrote to their logs: one was allocated in advance, one ends in half a batch."""

@@ -7,49 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.segment.offset_index import OffsetIndex
-from seglog_broker.storage.segment.sparse_index import TAIL_BYTES_MAX, WRITE_BYTES, IndexOrderError
-from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.storage.segment.sparse_index import TAIL_BYTES_MAX, IndexOrderError
+from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX
+from tests.broker.storage.segment.indexes import Indexes
 
 _PATH = "/p-0/00000000000000000000.index"
 _SIZES = [1, 2, 511, 512, 513, 1023, 1024, 1025, 1026, 8191, 8192, 8193, 8704]
 """Entries around what is written at a time (512), around Kafka's warm section, and around what memory holds (8192)."""
 
 
-class Indexes:
-    """A disk and whatever indexes are opened on it."""
-
-    def __init__(self, base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> None:
-        self.fs = ForgetfulFileSystem()
-        self.fs.load({"/p-0/": b""})
-        self.handles = HandlePool(self.fs, handles_max)
-        self.base = base
-        self.bytes_max = bytes_max
-        self.write_bytes, self.tail_bytes_max = WRITE_BYTES, TAIL_BYTES_MAX
-
-    def new(self) -> OffsetIndex:
-        index = self._index(exists=False)
-        index.create()
-        return index
-
-    def _index(self, *, exists: bool) -> OffsetIndex:
-        index = OffsetIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
-        index.write_bytes, index.tail_bytes_max = self.write_bytes, self.tail_bytes_max
-        return index
-
-    def reopened(self) -> OffsetIndex:
-        self.handles.close()
-        return self._index(exists=True)
-
-    @property
-    def file(self) -> bytes:
-        return self.fs.snapshot()[_PATH]
+def indexes_of(base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> Indexes[OffsetIndex]:
+    return Indexes(OffsetIndex, _PATH, base, bytes_max=bytes_max, handles_max=handles_max)
 
 
 def test_an_empty_index_answers_the_beginning_of_the_segment() -> None:
-    index = Indexes(base=70).new()
+    index = indexes_of(base=70).new()
     assert index.lookup(70) == (70, 0)
     assert index.lookup(1000) == (70, 0)
     assert index.last is None
@@ -59,7 +33,7 @@ def test_an_empty_index_answers_the_beginning_of_the_segment() -> None:
 
 
 def test_a_lookup_gives_the_entry_at_or_below() -> None:
-    index = Indexes(base=40).new()
+    index = indexes_of(base=40).new()
     for offset, position in ((45, 10), (48, 20), (51, 30)):
         index.append(offset, position)
     assert [index.lookup(offset) for offset in (40, 44, 45, 47, 48, 50, 51, 99)] == [
@@ -76,7 +50,7 @@ def test_a_lookup_gives_the_entry_at_or_below() -> None:
 
 
 def test_a_position_gives_the_entry_whose_batch_begins_at_or_below() -> None:
-    index = Indexes().new()
+    index = indexes_of().new()
     for offset, position in ((45, 0), (46, 10), (47, 23), (48, 37)):
         index.append(offset, position)
     assert [index.lookup_position(position) for position in (0, 9, 10, 22, 23, 36, 37, 1000)] == [
@@ -92,7 +66,7 @@ def test_a_position_gives_the_entry_whose_batch_begins_at_or_below() -> None:
 
 
 def test_a_full_index_refuses_the_next_entry_and_still_answers() -> None:
-    indexes = Indexes(bytes_max=3 * 8 + 7)
+    indexes = indexes_of(bytes_max=3 * 8 + 7)
     index = indexes.new()
     assert index.entries_max == 3
     for number in range(1, 4):
@@ -108,7 +82,7 @@ def test_a_full_index_refuses_the_next_entry_and_still_answers() -> None:
 
 @pytest.mark.parametrize("base", [0, 1, 100, 2**31])
 def test_offsets_from_the_base_to_the_largest_relative_one_fit(base: int) -> None:
-    index = Indexes(base).new()
+    index = indexes_of(base).new()
     with pytest.raises(IndexOrderError, match="does not fit"):
         index.append(base - 1, 5)
     with pytest.raises(IndexOrderError, match="does not fit"):
@@ -120,7 +94,7 @@ def test_offsets_from_the_base_to_the_largest_relative_one_fit(base: int) -> Non
 
 
 def test_an_offset_that_does_not_rise_is_refused_and_nothing_changes() -> None:
-    index = Indexes().new()
+    index = indexes_of().new()
     index.append(5, 50)
     before = index.read()
     for offset in (5, 4, 0):
@@ -130,7 +104,7 @@ def test_an_offset_that_does_not_rise_is_refused_and_nothing_changes() -> None:
 
 
 def test_an_offset_that_does_not_rise_is_refused_after_a_restart_too() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     index.append(5, 50)
     index.trim()
@@ -153,7 +127,7 @@ def test_an_offset_that_does_not_rise_is_refused_after_a_restart_too() -> None:
 )
 @pytest.mark.parametrize("where", ["memory", "file", "both"])
 def test_truncation_drops_entries_at_and_above_the_offset(offset: int, left: list[int], where: str) -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for entry in (10, 20):
         index.append(entry, entry * 2)
@@ -173,7 +147,7 @@ def test_truncation_drops_entries_at_and_above_the_offset(offset: int, left: lis
 
 
 def test_an_odd_length_gives_the_whole_entries_and_fails_the_check() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     index.append(1, 10)
     index.append(2, 20)
@@ -189,7 +163,7 @@ def test_an_odd_length_gives_the_whole_entries_and_fails_the_check() -> None:
 
 
 def test_an_index_is_judged_by_both_its_ends() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for number in range(1, 1000):
         index.append(number, number * 10)
@@ -203,7 +177,7 @@ def test_an_index_is_judged_by_both_its_ends() -> None:
 
 @pytest.mark.parametrize("count", _SIZES)
 def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for number in range(count):
         index.append(2 * number + 1, 10 * number)
@@ -225,7 +199,7 @@ def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> Non
 
 
 def test_what_memory_holds_is_bounded() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for number in range(3 * 8192):
         index.append(number, number)
@@ -236,7 +210,7 @@ def test_what_memory_holds_is_bounded() -> None:
 
 
 def test_a_lookup_in_recent_entries_does_not_touch_the_disk() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for number in range(1, 9000):
         index.append(number, number)
@@ -248,7 +222,7 @@ def test_a_lookup_in_recent_entries_does_not_touch_the_disk() -> None:
 
 
 def test_reset_empties_file_and_memory() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for number in range(1, 600):
         index.append(number, number)
@@ -260,7 +234,7 @@ def test_reset_empties_file_and_memory() -> None:
 
 
 def test_creating_drops_what_a_failed_attempt_left() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     indexes.fs.load({_PATH: b"left over"})
     index = indexes.new()
     assert indexes.file == b""
@@ -268,7 +242,7 @@ def test_creating_drops_what_a_failed_attempt_left() -> None:
 
 
 def test_a_write_that_fails_loses_no_entry() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     indexes.write_bytes, indexes.tail_bytes_max = 16, 64
     index = indexes.new()
     indexes.fs.inject(Fault("pwritev", ".index", short=5))
@@ -291,7 +265,7 @@ def test_a_write_that_fails_loses_no_entry() -> None:
 @given(data=st.data())
 def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
     base = data.draw(st.sampled_from([0, 1000, 2**40]))
-    indexes = Indexes(base, handles_max=handles_max)
+    indexes = indexes_of(base, handles_max=handles_max)
     indexes.write_bytes = data.draw(st.sampled_from([8, 24, 40]))
     indexes.tail_bytes_max = data.draw(st.sampled_from([40, 80]))
     index = indexes.new()

@@ -10,55 +10,30 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.storage.segment.sparse_index import TAIL_BYTES_MAX, WRITE_BYTES, IndexOrderError
+from seglog_broker.storage.segment.sparse_index import IndexOrderError
 from seglog_broker.storage.segment.time_index import TimeIndex
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from tests.broker.storage.segment.indexes import Indexes
 from tests.logs import DIRECTORY, LogOnDisk, contents, flip_bit
 
 _PATH = "/p-0/00000000000000000000.timeindex"
 
 
-class Indexes:
-    """A disk and whatever indexes are opened on it."""
-
-    def __init__(self, base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> None:
-        self.fs = ForgetfulFileSystem()
-        self.fs.load({"/p-0/": b""})
-        self.handles = HandlePool(self.fs, handles_max)
-        self.base = base
-        self.bytes_max = bytes_max
-        self.write_bytes, self.tail_bytes_max = WRITE_BYTES, TAIL_BYTES_MAX
-
-    def new(self) -> TimeIndex:
-        index = self._index(exists=False)
-        index.create()
-        return index
-
-    def _index(self, *, exists: bool) -> TimeIndex:
-        index = TimeIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
-        index.write_bytes, index.tail_bytes_max = self.write_bytes, self.tail_bytes_max
-        return index
-
-    def reopened(self) -> TimeIndex:
-        self.handles.close()
-        return self._index(exists=True)
-
-    @property
-    def file(self) -> bytes:
-        return self.fs.snapshot()[_PATH]
+def indexes_of(base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> Indexes[TimeIndex]:
+    return Indexes(TimeIndex, _PATH, base, bytes_max=bytes_max, handles_max=handles_max)
 
 
 def test_an_empty_index_answers_no_timestamp_and_the_base() -> None:
-    index = Indexes(base=70).new()
+    index = indexes_of(base=70).new()
     assert index.lookup(5) == (-1, 70)
     assert index.last == (-1, 70)
     assert index.count == 0
 
 
 def test_a_lookup_gives_the_entry_at_or_below() -> None:
-    index = Indexes(base=40).new()
+    index = indexes_of(base=40).new()
     for timestamp, offset in ((100, 45), (110, 45), (130, 60)):
         index.offer(timestamp, offset)  # an equal offset with a larger timestamp is an entry of its own
     assert [index.lookup(timestamp) for timestamp in (0, 99, 100, 109, 110, 129, 130, 999)] == [
@@ -74,7 +49,7 @@ def test_a_lookup_gives_the_entry_at_or_below() -> None:
 
 
 def test_one_slot_is_kept_for_the_closing_entry() -> None:
-    index = Indexes(bytes_max=30 * 12 + 11).new()
+    index = indexes_of(bytes_max=30 * 12 + 11).new()
     for number in range(29):
         assert not index.is_full
         index.offer(100 + number, number)
@@ -87,7 +62,7 @@ def test_one_slot_is_kept_for_the_closing_entry() -> None:
 
 
 def test_an_index_with_room_for_one_entry_is_full_at_once() -> None:
-    index = Indexes(bytes_max=12).new()
+    index = indexes_of(bytes_max=12).new()
     assert index.is_full
     index.offer(5, 5, closing=True)
     assert index.lookup(6) == (5, 5)
@@ -95,7 +70,7 @@ def test_an_index_with_room_for_one_entry_is_full_at_once() -> None:
 
 @pytest.mark.parametrize("closing", [False, True])
 def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
-    index = Indexes().new()
+    index = indexes_of().new()
     index.offer(100, 10)
     with pytest.raises(IndexOrderError, match="offset 9 is below"):
         index.offer(101, 9, closing=closing)
@@ -105,7 +80,7 @@ def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
 
 
 def test_an_equal_timestamp_adds_nothing() -> None:
-    index = Indexes().new()
+    index = indexes_of().new()
     index.offer(100, 10)
     index.offer(100, 20)
     index.offer(100, 30, closing=True)
@@ -113,7 +88,7 @@ def test_an_equal_timestamp_adds_nothing() -> None:
 
 
 def test_without_timestamps_there_is_no_entry() -> None:
-    index = Indexes(base=5).new()
+    index = indexes_of(base=5).new()
     index.offer(-1, 5)
     index.offer(-1, 9, closing=True)
     assert index.count == 0
@@ -126,7 +101,7 @@ def test_without_timestamps_there_is_no_entry() -> None:
 )
 @pytest.mark.parametrize("trimmed", [False, True])
 def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left: list[int], trimmed: bool) -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for entry in (10, 20, 30):
         index.offer(entry * 100, entry)
@@ -141,7 +116,7 @@ def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left
 
 
 def test_truncation_takes_all_entries_of_one_offset() -> None:
-    index = Indexes().new()
+    index = indexes_of().new()
     index.offer(1, 5)
     index.offer(2, 7)
     index.offer(3, 7)
@@ -151,7 +126,7 @@ def test_truncation_takes_all_entries_of_one_offset() -> None:
 
 @pytest.mark.parametrize("trimmed", [False, True])
 def test_the_last_entry_can_be_dropped(trimmed: bool) -> None:
-    index = Indexes().new()
+    index = indexes_of().new()
     index.offer(1, 5)
     index.offer(2, 7)
     if trimmed:
@@ -165,7 +140,7 @@ def test_the_last_entry_can_be_dropped(trimmed: bool) -> None:
 @pytest.mark.parametrize("count", [1, 2, 341, 342, 343, 681, 682, 683, 684, 5461, 5462, 5470])
 def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
     """Around what is written at a time (342 entries), Kafka's warm section (682), and what memory holds (5462)."""
-    indexes = Indexes()
+    indexes = indexes_of()
     index = indexes.new()
     for number in range(count):
         index.offer(1000 + 2 * number, number)
@@ -183,7 +158,7 @@ def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> Non
 
 
 def test_an_odd_length_fails_the_check() -> None:
-    indexes = Indexes()
+    indexes = indexes_of()
     indexes.fs.load({_PATH: bytes(13)})
     assert indexes.reopened().problem() == "it ends with 1 bytes of half an entry"
 
@@ -191,7 +166,7 @@ def test_an_odd_length_fails_the_check() -> None:
 @pytest.mark.parametrize("handles_max", [1, 512])
 @given(data=st.data())
 def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
-    indexes = Indexes(500, handles_max=handles_max)
+    indexes = indexes_of(500, handles_max=handles_max)
     indexes.write_bytes = data.draw(st.sampled_from([12, 36]))
     indexes.tail_bytes_max = data.draw(st.sampled_from([36, 84]))
     index = indexes.new()

@@ -1,0 +1,26 @@
+"""Programs of documents, run beside a daemon."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import clean_environment
+
+
+def programs_of(page: str) -> list[tuple[str, str]]:
+    """Each program of a page with what the page says that it prints."""
+    return re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def run_program(path: Path, program: str) -> "subprocess.CompletedProcess[str]":
+    """Write a program to a new file, and run it to its end in the file's folder."""
+    path.write_text(program, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(path)],
+        cwd=path.parent,
+        env=clean_environment(),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
