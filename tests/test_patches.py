@@ -20,7 +20,6 @@ _COUNTS: Final = "it counts calls, to see how much is done in one turn of the lo
 
 ALLOWED: Final = {
     "tests/broker/api/test_turns.py": _COUNTS,
-    "tests/broker/api/test_walks_in_turns.py": _COUNTS,
     "tests/broker/coordinators/groups/service/test_consumer_groups.py": "it holds and fails writes of a topic",
     "tests/broker/coordinators/groups/service/test_group_turns.py": _COUNTS,
     "tests/broker/coordinators/groups/service/test_service.py": _COUNTS,
