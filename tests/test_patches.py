@@ -20,9 +20,7 @@ _COUNTS: Final = "it counts calls, to see how much is done in one turn of the lo
 
 ALLOWED: Final = {
     "tests/broker/api/test_turns.py": _COUNTS,
-    "tests/broker/coordinators/groups/service/test_consumer_groups.py": "it holds and fails writes of a topic",
     "tests/broker/coordinators/groups/service/test_group_turns.py": _COUNTS,
-    "tests/broker/coordinators/groups/service/test_service.py": _COUNTS,
     "tests/broker/coordinators/groups/service/test_topic_matching.py": _COUNTS,
     "tests/broker/coordinators/groups/test_consumer_steps.py": "its steps have one item, so that others come between",
     "tests/clients/arrow/test_decoding.py": "it decodes a few records at a time, so that many boundaries are met",

@@ -1,25 +1,26 @@
 """Groups of the consumer protocol (KIP-848) on the forgetful disk: restarts, power cuts, the other protocol."""
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import cast
 
 import pytest
 import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
-from seglog_protocol.messages import AlterTopicRequest
+from seglog_protocol.messages import AlterTopicRequest, AppendReply
 from tests.broker.coordinators.groups.service.running import (
     MINUTE_MS,
     TogetherClock,
@@ -213,30 +214,46 @@ async def with_empty_group(broker: Broker) -> None:
 
 
 @contextmanager
-def failing_writes() -> Iterator[None]:
-    """Nothing can be written to the topics of coordinators in this block."""
+def failing_writes(broker: Broker) -> Iterator[None]:
+    """Nothing can be written to the topic of groups in this block."""
+    topic = broker.groups._topic
 
-    async def failed(_topic: StateTopic, builders: Mapping[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
-        return dict.fromkeys(builders, FAILED)
+    def failed(*_: object, **__: object) -> PendingAppends:
+        raise FAILED
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StateTopic, "_append", failed)
-        yield
+    append, topic._append_batches = topic._append_batches, failed
+    yield
+    topic._append_batches = append
 
 
-async def test_a_group_made_while_its_predecessor_is_deleted_is_there_after_a_restart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    append, released = StateTopic._append, trio.Event()
+class HeldAppend:
+    """Batches that are appended when ``released`` is set."""
 
-    async def held(topic: StateTopic, builders: Mapping[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
-        await released.wait()
-        return await append(topic, builders)
+    is_written = False
 
+    def __init__(self, append: Callable[[], PendingAppends], released: trio.Event) -> None:
+        self._append = append
+        self._released = released
+
+    async def write_rest(self) -> None:
+        await self._released.wait()
+        self._pending = self._append()
+        await self._pending.write_rest()
+
+    async def wait(self) -> list[AppendReply | errors.SeglogError]:
+        return await self._pending.wait()
+
+
+async def test_a_group_made_while_its_predecessor_is_deleted_is_there_after_a_restart() -> None:
+    released = trio.Event()
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
         await with_empty_group(broker)
-        monkeypatch.setattr(StateTopic, "_append", held)
+        topic = broker.groups._topic
+        append = topic._append_batches
+        topic._append_batches = lambda *arguments, **options: cast(
+            "PendingAppends", HeldAppend(partial(append, *arguments, **options), released)
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.groups.delete, ["g"])
             await trio.testing.wait_all_tasks_blocked()
@@ -258,7 +275,7 @@ async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
     async with running(fs) as broker:
         await with_empty_group(broker)
         assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        with failing_writes():
+        with failing_writes(broker):
             (failed,) = await broker.groups.delete(["g"])
             assert isinstance(failed, errors.CoordinatorNotAvailableError)
         assert await broker.groups.delete(["g"]) == [None]
@@ -275,7 +292,7 @@ async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_c
     async with running(fs, clock, *flags) as broker:
         await with_empty_group(broker)
         assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        with failing_writes():
+        with failing_writes(broker):
             await trio.sleep(61)
         await trio.sleep(60)
     async with running(fs, clock, *flags) as broker:
@@ -289,7 +306,7 @@ async def test_a_group_after_a_failed_deletion() -> None:
         await with_topic(broker)
         assert (await assigned(broker, "g", "m-1")).member_epoch == 1
         await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-        with failing_writes():
+        with failing_writes(broker):
             await broker.groups.delete(["g"])
         classic = await broker.groups.join("g", join_request(needs_known_member_id=False))
         assert classic.error is None

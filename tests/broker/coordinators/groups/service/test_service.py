@@ -1,20 +1,20 @@
 """Groups on the forgetful disk: when they are answered, what a restart or a power cut leaves, when offsets expire."""
 
 import errno
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
 
+from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
-from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import (
     AppendPartition,
@@ -721,15 +721,8 @@ async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock:
         assert committed(broker, "g") == 1
 
 
-async def test_groups_of_one_request_are_deleted_by_a_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_of_one_request_are_deleted_by_a_few_writes() -> None:
     writes = 0
-    append = StateTopic._append
-
-    async def counted(topic: StateTopic, builders: Mapping[int, BatchBuilder]) -> dict[int, errors.SeglogError]:
-        nonlocal writes
-        writes += 1
-        return await append(topic, builders)
-
     async with running(ForgetfulFileSystem()) as broker:
         await with_topic(broker)
         groups = [f"g{number}" for number in range(300)]
@@ -737,7 +730,14 @@ async def test_groups_of_one_request_are_deleted_by_a_few_writes(monkeypatch: py
             await commit(broker, group, 5)
         log = broker.partitions.partition(OFFSETS_TOPIC, 0).log
         before = log.log_end_offset
-        monkeypatch.setattr(StateTopic, "_append", counted)
+        append = broker.groups._topic._append_batches
+
+        def counted(*arguments: Any, **options: Any) -> PendingAppends:
+            nonlocal writes
+            writes += 1
+            return append(*arguments, **options)
+
+        broker.groups._topic._append_batches = counted
         *deleted, unknown = await broker.groups.delete([*groups, "g0", "unknown"])
         assert deleted == [None] * 301
         assert isinstance(unknown, errors.UnknownGroupError)
