@@ -35,7 +35,7 @@ class TopicMatching:
         self._groups: Final = groups
         self._topics: Final = topics
         self._scheduler: Final = scheduler
-        self._pattern: Final = lru_cache(PATTERNS_MAX)(ClientPattern)
+        self._pattern = lru_cache(PATTERNS_MAX)(ClientPattern)
         self._changed: set[str] = set()
         self._restored: set[str] = set()
         self._wanted = trio.Event()

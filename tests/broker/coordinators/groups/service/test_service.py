@@ -1,8 +1,9 @@
 """Groups on the forgetful disk: when they are answered, what a restart or a power cut leaves, when offsets expire."""
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -13,6 +14,8 @@ from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
+from seglog_broker.partitions.recoveries import Recovery
+from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
@@ -159,20 +162,17 @@ async def test_the_errors_of_many_offsets_and_groups_hold_no_frames() -> None:
             assert error.__traceback__ is None
 
 
-async def test_committed_offsets_are_looked_up_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 0
+async def test_committed_offsets_are_looked_up_in_turns() -> None:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+
     async with running(ForgetfulFileSystem(), None, "seglog.handles.max=50") as broker:
         await broker.create_topic(CreateTopicRequest("t", 300))
         await broker.groups.commit("g", Committer(), [OffsetToCommit("t", number, number) for number in range(300)])
-        look_up = broker.groups.committed
-
-        def counted(group: str, partitions: Sequence[tuple[str, int]] | None) -> list[Committed]:
-            nonlocal most
-            assert partitions is not None
-            most = max(most, len(partitions))
-            return look_up(group, partitions)
-
-        monkeypatch.setattr(broker.groups, "committed", counted)
+        broker._native_groups._turn = turn
         for asked in (None, [GroupPartition("t", number) for number in range(400)]):
             reply, _ = await broker.answer(CommittedOffsetsRequest("g", asked))
             assert isinstance(reply, CommittedOffsetsReply)
@@ -180,7 +180,7 @@ async def test_committed_offsets_are_looked_up_in_turns(monkeypatch: pytest.Monk
             assert found == [
                 (number, number if number < 300 else None) for number in range(300 if asked is None else 400)
             ]
-    assert 0 < most <= OFFSETS_A_TURN
+    assert turns == 300 // OFFSETS_A_TURN + 400 // OFFSETS_A_TURN
 
 
 async def test_a_commit_of_thousands_of_partitions_is_stored_in_turns() -> None:
@@ -516,7 +516,7 @@ async def test_a_commit_beyond_the_end_of_a_log_that_lost_records_is_clamped(aut
 
 
 async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before_its_end_is_known(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: object,
 ) -> None:
     del autojump_clock
     fs = ForgetfulFileSystem()
@@ -528,23 +528,19 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
     fs = fs.crash(POWER_LOSS)
     broker = open_broker(fs, ManualClock(NOW))
     partition = broker.partitions.partition("t", 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(broker.partitions, "_served", {k: p for k, p in broker.partitions.items() if k != ("t", 0)})
-        patch.setattr(
-            broker.recoveries,
-            "refusal",
-            lambda *key: errors.PartitionRecoveringError("wait") if broker.partitions.get(key) is None else None,
-        )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.groups.run)
-            await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(errors.CoordinatorLoadingError, match="t-0 is being compared"):
-                committed(broker, "g")
-            assert committed(broker, "g", 1) == -1
-            broker.partitions._served["t", 0] = partition
-            await trio.sleep(1)
-            assert committed(broker, "g") == 10
-            nursery.cancel_scope.cancel()
+    del broker.partitions._served["t", 0]
+    broker.recoveries._all["t", 0] = Recovery("t", 0, cast("RecoveryJob", SimpleNamespace(size=0)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.groups.run)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(errors.CoordinatorLoadingError, match="t-0 is being compared"):
+            committed(broker, "g")
+        assert committed(broker, "g", 1) == -1
+        del broker.recoveries._all["t", 0]
+        broker.partitions._served["t", 0] = partition
+        await trio.sleep(1)
+        assert committed(broker, "g") == 10
+        nursery.cancel_scope.cancel()
     broker.close()
 
 

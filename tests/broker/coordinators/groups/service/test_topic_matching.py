@@ -1,6 +1,9 @@
 """Expressions of members against topics that come and go, in a broker: what is read, and in how many turns."""
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from time import thread_time
 
 import pytest
 import trio
@@ -76,7 +79,7 @@ async def test_after_a_restart_topics_of_meanwhile_are_found(autojump_clock: tri
 
 
 async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     """However many expressions there are: one of them, and one name, in a turn of the loop."""
     async with running(ForgetfulFileSystem()) as broker:
@@ -87,13 +90,16 @@ async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(
         await trio.sleep(3)
         work: list[tuple[int, str]] = []
         turns = 0
-        matching = ClientPattern.matching
 
-        def noted(self: ClientPattern, names: set[str]) -> object:
-            work.extend((turns, name) for name in names)
-            return matching(self, names)
+        class Noted(ClientPattern):
+            def matching(
+                self, names: Iterable[str], processor_seconds: Callable[[], float] = thread_time
+            ) -> Iterator[str | None]:
+                names = list(names)
+                work.extend((turns, name) for name in names)
+                return super().matching(names, processor_seconds)
 
-        monkeypatch.setattr(ClientPattern, "matching", noted)
+        broker.groups._matching._pattern = lru_cache(PATTERNS_MAX)(Noted)
         async with trio.open_nursery() as nursery:
 
             async def count_turns() -> None:
