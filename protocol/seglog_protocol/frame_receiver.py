@@ -278,7 +278,7 @@ def _new_buffer(size: int) -> mmap.mmap:
         buffer = mmap.mmap(-1, size)
     except OSError as error:
         raise MemoryError(f"no {size} bytes of memory: {error}") from error
-    if _NO_HUGE_PAGES is not None:
+    if _NO_HUGE_PAGES:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             buffer.madvise(_NO_HUGE_PAGES)
     return buffer
@@ -286,5 +286,5 @@ def _new_buffer(size: int) -> mmap.mmap:
 
 _NOTHING: Final = memoryview(b"")
 
-_NO_HUGE_PAGES: Final[int | None] = getattr(mmap, "MADV_NOHUGEPAGE", None)
+_NO_HUGE_PAGES: Final[int] = getattr(mmap, "MADV_NOHUGEPAGE", 0)
 """A huge page would take 2 MiB for the first byte, more than was granted."""
