@@ -33,7 +33,7 @@ def values(client: seglog.Client) -> list[bytes | None]:
 NEW = [b"new 0", b"new 1", b"new 2"]
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("linger_ms", [0, 5])
 def test_a_producer_whose_topic_is_replaced_fails_for_good(
     running: Daemon, linger_ms: float, *, idempotent: bool

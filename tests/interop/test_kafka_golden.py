@@ -26,6 +26,7 @@ from seglog_protocol.transaction_files import decode_snapshot
 from tests.interop.golden import (
     CASES,
     INDEX_INTERVAL,
+    MOST_CASES,
     Case,
     Compared,
     Row,
@@ -55,6 +56,7 @@ RESTARTED = tuple(name for name in ANSWERED if name not in STOPPED)
 
 KAFKAS_OWN_INTERVAL = 4096
 """``index.interval.bytes`` of ``__consumer_offsets`` and ``__transaction_state``."""
+INTERVALS = [INDEX_INTERVAL, pytest.param(KAFKAS_OWN_INTERVAL, marks=pytest.mark.slow)]
 
 _INDEXES = (".index", ".timeindex")
 
@@ -296,7 +298,7 @@ def _of_interval(interval: int, files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", STOPPED)
-@pytest.mark.parametrize("interval", [INDEX_INTERVAL, KAFKAS_OWN_INTERVAL])
+@pytest.mark.parametrize("interval", INTERVALS)
 def test_opening_and_closing_changes_no_file_of_a_partition(name: str, interval: int, tmp_path: Path) -> None:
     unpack(load_case(name), tmp_path)
     before = _partition_files(tmp_path)
@@ -310,7 +312,7 @@ def test_opening_and_closing_changes_no_file_of_a_partition(name: str, interval:
 
 
 @pytest.mark.parametrize("name", STOPPED)
-@pytest.mark.parametrize("interval", [INDEX_INTERVAL, KAFKAS_OWN_INTERVAL])
+@pytest.mark.parametrize("interval", INTERVALS)
 def test_indexes_made_anew_are_kafkas_byte_for_byte(name: str, interval: int, tmp_path: Path) -> None:
     unpack(load_case(name), tmp_path)
     before = _partition_files(tmp_path)
@@ -397,7 +399,7 @@ def test_without_marker_and_recovery_points_the_answers_are_the_same(name: str, 
         assert known >= {entry.producer_id for entry in decode_snapshot(before[path])}, path
 
 
-@pytest.mark.parametrize("name", CASES)
+@MOST_CASES
 def test_appends_follow_what_kafka_wrote_and_survive_the_next_start(name: str, tmp_path: Path) -> None:
     case = load_case(name)
     unpack(case, tmp_path)

@@ -298,7 +298,9 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if at % 3 == 0 else [pytest.mark.slow]) for at, name in enumerate(BOMBS)]
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="linux: no enforced address-space limit elsewhere")
 def test_a_bomb_is_refused_and_the_process_lives_within_one_gib_of_address_space(name: str) -> None:
     codec, make = BOMBS[name]

@@ -470,7 +470,11 @@ MISTAKES: Final[dict[Mistake, str]] = {
 """Each mistake with a piece of what the run says when it catches it."""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(mistake, marks=[] if at % 3 == 0 else [pytest.mark.slow]) for at, mistake in enumerate(MISTAKES)],
+    ids=lambda mistake: mistake.__name__,
+)
 async def test_a_mistake_made_on_purpose_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(lambda _point: POWER_LOSS, begins_syncs=mistake is round_without_a_thread_left_out)
     with monkeypatch.context() as patch:

@@ -566,7 +566,15 @@ def _logs(disk: LogOnDisk) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("position", [*range(12), *range(16, 70, 3), 99])
+@pytest.mark.parametrize(
+    "position",
+    [0, 8, 9, 16, 22, 61, 99]
+    + [
+        pytest.param(at, marks=pytest.mark.slow)
+        for at in (*range(1, 8), 10, 11, *range(16, 70, 3))
+        if at not in (16, 22, 61)
+    ],
+)
 def test_a_bit_of_the_last_batch_below_the_recovery_point(position: int, clean: bool) -> None:
     """A bit of the last batch below the recovery point costs that batch and cuts nothing."""
     for bit in (0, 7) if position > 9 else range(8):
