@@ -22,9 +22,11 @@ settings.load_profile("seglog")
 # Daemons of tests that run side by side would all want Kafka's port: those that need it choose one.
 os.environ.setdefault("SEGLOG_LISTENERS", "")
 
-# A shell has its background jobs ignore Ctrl-C, and so would every process that a test interrupts.
+# A shell has its background jobs ignore Ctrl-C, and nohup a hang-up: so would every process that a test signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
