@@ -88,7 +88,10 @@ def test_a_job_that_is_run_again_writes_nothing_twice(
     assert len(records(client, topic)) == 300
 
 
-@pytest.mark.parametrize(("first", "count"), [(1, 300), (0, 250), (0, 301)])
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(1, 300), pytest.param(0, 250, marks=pytest.mark.slow), pytest.param(0, 301, marks=pytest.mark.slow)],
+)
 def test_a_job_that_was_finished_does_not_take_other_rows_for_its_own(
     spark: "SparkSession", running: Daemon, client: Client, topic: str, first: int, count: int
 ) -> None:

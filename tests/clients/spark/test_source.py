@@ -176,6 +176,7 @@ def test_a_stream_commits_its_progress_to_a_group_which_it_never_reads(
     assert client.describe_group(f"{topic}-etl").records == 0
 
 
+@pytest.mark.slow
 def test_streams_that_start_together(
     spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
 ) -> None:

@@ -65,7 +65,7 @@ def engines(document: str, heading: str) -> list[Any]:
     ]
 
 
-@pytest.fixture(params=["by offset", "by date"])
+@pytest.fixture(params=["by offset", pytest.param("by date", marks=pytest.mark.slow)])
 def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An archive as a run leaves it, where the documents have it; its layout."""
     folder = tmp_path / "data" / "commits"

@@ -243,6 +243,7 @@ def test_a_replay_that_is_run_again_under_its_id_writes_nothing_twice(
     assert (code, "--job-id nightly was given to another job" in said) == (2, True)
 
 
+@pytest.mark.slow
 def test_where_there_is_nothing_to_write_no_topic_is_made(
     job: Job, command: Command, client: Client, topic: str, tmp_path: Path
 ) -> None:
@@ -274,6 +275,7 @@ def test_a_job_id_belongs_to_the_topic_it_was_used_for_and_not_to_its_name(
     assert (code, f"--job-id {topic}-j was given to another job" in said) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_job_id_belongs_to_one_target_which_is_filled_again_when_it_was_deleted(
     job: Job, command: Command, client: Client, topic: str
 ) -> None:
