@@ -151,16 +151,18 @@ class BrokerConfig:
         int,
         Key(
             Int(-1),
-            "Bytes of the system's send buffer for each connection; -1 for the system's own choice.",
-            "Raise it for consumers that are far away: a connection sends no more than this in a round trip. For those "
-            "that are near, a larger buffer is slower: its bytes leave the processor's cache.",
+            "Bytes asked for as the system's send buffer of each connection; -1 for the system's own choice. Kafka "
+            "asks for 102400. Linux gives twice as many, and no more than its net.core.wmem_max.",
+            "Set it to -1 for consumers that are far away: a connection sends no more than the buffer in a round trip. "
+            "For those that are near, a larger one is slower: its bytes leave the processor's cache.",
         ),
     ] = 262_144
     socket_receive_buffer_bytes: Annotated[
         int,
         Key(
             Int(-1),
-            "Bytes of the system's receive buffer for each connection; -1 for the system's own choice.",
+            "Bytes asked for as the system's receive buffer of each connection; -1 for the system's own choice. Kafka "
+            "asks for 102400.",
             "Seldom; the system's grows as it is needed.",
         ),
     ] = -1

@@ -204,7 +204,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool) -> None:
         await wait_all_tasks_blocked()
         acks.finish()
     assert sender.sent == list(range(9))
-    assert most >= 2 * RESULTS_A_TURN, "counted at all"
+    assert most >= RESULTS_A_TURN, "counted at all; trio runs tasks that are ready in any order"
     assert most <= 4 * RESULTS_A_TURN, "the end of one and the beginning of the next, and that twice"
 
 
