@@ -45,7 +45,7 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple["subprocess.Popen[s
     """A daemon that is ready, and what it has logged so far."""
     process = subprocess.Popen(
         command("--data", str(folder), "--listen", ANY_PORT, "--log-format", "json", *arguments),
-        env=environment(),
+        env=environment(SEGLOG_LISTENERS=""),  # a broker of the machine may have Kafka's port
         stderr=subprocess.PIPE,
         text=True,
     )
