@@ -69,7 +69,7 @@ async def read_through(broker: Broker, topic: str = "t") -> list[int]:
 async def test_a_partition_without_room_for_its_recovery(
     autojump_clock: object, torn: bytes, in_line_bytes: int
 ) -> None:
-    """A partition without room for its recovery is read meanwhile and recovers by itself."""
+    """A partition without room for its recovery can be read before it recovers by itself."""
     fs = await killed(torn=torn)
     fs.limit_free_bytes(0)
     before = fs.snapshot()
@@ -136,7 +136,7 @@ async def test_a_fetch_that_waits_through_a_recovery(
 async def test_a_partition_without_room_can_be_deleted(
     autojump_clock: object,
 ) -> None:
-    """A partition that is read meanwhile can be deleted and makes room for the others."""
+    """A partition that waits for its recovery can be deleted, which makes room for the others."""
     fs = await killed()
     fs.limit_free_bytes(0)
     async with living(fs, LoopClock(), *NO_MARKS) as broker:

@@ -15,7 +15,9 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     Part,
     Produce,
     ack_of,
+    append_time_of,
     begin_of_partitions,
+    log_start_of,
     read_size,
     why_no_batch,
 )
@@ -26,7 +28,6 @@ from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_response
 from seglog_protocol.kafka.varints import Refused
 from seglog_protocol.messages import AppendPartition, AppendRequest
-from seglog_protocol.record_batch import NO_TIMESTAMP
 
 TEMPLATES_MAX: Final = 8
 """Templates of one connection: each is for one topic, client id and version."""
@@ -59,7 +60,6 @@ class ProduceTemplates:
     """The templates of one connection, the one used last first."""
 
     def __init__(self) -> None:
-        self.count_max = TEMPLATES_MAX
         self._templates: list[ProduceTemplate] = []
         self._misses = 0  # since the last template was made
 
@@ -77,11 +77,15 @@ class ProduceTemplates:
     ) -> None:
         """Make a template of a request that was served in the ordinary way, where that is possible."""
         self._misses += 1
-        is_full = len(self._templates) >= self.count_max
-        if not self.count_max or (is_full and self._misses < MISSES_A_TEMPLATE):
+        is_full = len(self._templates) >= TEMPLATES_MAX
+        if (
+            (is_full and self._misses < MISSES_A_TEMPLATE)
+            or len(request.topic_data) != 1
+            or request.acks not in (1, -1)
+        ):
             return
         begin = begin_of_partitions(header, frame)
-        if len(request.topic_data) != 1 or request.acks not in (1, -1) or begin > _AFTER_IDS + PREFIX_BYTES_MAX:
+        if begin > _AFTER_IDS + PREFIX_BYTES_MAX or any(template.begins(frame) for template in self._templates):
             return
         self._misses = 0
         if is_full:
@@ -110,7 +114,6 @@ class ProduceTemplate:
         self._prefix = bytes(beginning[_AFTER_IDS:])
         self._end = b"\0\0" if self._is_flexible else b""  # no tagged fields, of the topic and of the request
         self._has_log_start = context.version >= _LOG_START_VERSION_MIN
-        self._result = _RESULT if self._has_log_start else _RESULT_WITHOUT_LOG_START
         response = self._response_of([0])
         self._first = next(at for at, byte in enumerate(self._response_of([-1])) if byte != response[at])
         self._result_size = len(self._response_of([0, 0])) - len(response)  # with the fields behind the numbers
@@ -161,18 +164,16 @@ class ProduceTemplate:
         frame = bytearray(self._blank_of(len(indexes)))
         _SIZE_AND_ID.pack_into(frame, 0, len(frame) - _INT32.size, correlation_id)
         position = self._first
-        find_readable = self._context.broker.partitions.find_readable
+        partitions = self._context.broker.partitions
         for index, outcome in zip(indexes, outcomes, strict=True):
             if isinstance(outcome, SeglogError) or outcome.partitions[0].error is not None:
                 return self._answer_with_errors(correlation_id, indexes, outcomes)
             appended = outcome.partitions[0]
-            timestamp = NO_TIMESTAMP if appended.timestamp is None else appended.timestamp
+            numbers = index, 0, appended.base_offset, append_time_of(appended)
             if self._has_log_start:
-                partition = find_readable(self._name, index)
-                log_start = -1 if partition is None else partition.log.log_start_offset
-                _RESULT.pack_into(frame, position, index, 0, appended.base_offset, timestamp, log_start)
+                _RESULT.pack_into(frame, position, *numbers, log_start_of(partitions, appended))
             else:
-                _RESULT_WITHOUT_LOG_START.pack_into(frame, position, index, 0, appended.base_offset, timestamp)
+                _RESULT_WITHOUT_LOG_START.pack_into(frame, position, *numbers)
             position += self._result_size
         return frame
 

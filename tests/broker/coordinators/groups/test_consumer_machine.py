@@ -166,7 +166,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         try:
             result = finished(self.group.heartbeat(request, self.now))
         except GroupError as error:
-            assert not self.outbox, "whoever is refused changes nothing"
+            assert not self.outbox, "a request that is refused changes nothing"
             assert self.group.group_epoch == before
             consumer.hear_nothing()
             if not loses_answer and error.code in {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID"}:

@@ -426,7 +426,7 @@ def test_findings_that_a_repair_could_not_remove_are_reported_again() -> None:
 
 
 def test_a_topic_deleted_only_by_name_stays_deleted() -> None:
-    """A topic deleted only by the name of a directory is no loss and stays deleted after a repair."""
+    """A topic whose deletion only a directory's name shows is no loss, and stays deleted after a repair."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
     directory.topics.create_topic("kept", 1, {})

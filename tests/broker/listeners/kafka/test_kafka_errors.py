@@ -177,7 +177,7 @@ async def test_acks_are_minus_one_zero_or_one(served: KafkaServed, peer: KafkaPe
 async def test_with_acks_0_there_is_no_response(
     served: KafkaServed, peer: KafkaPeer, version: int, is_bad_first: bool
 ) -> None:
-    """With acks 0 there is no response until something fails which closes the connection."""
+    """With acks 0 there is no response, and a failure closes the connection."""
     await peer.send(produce(("plain", 0, BATCH), acks=0, served=served), version, silent=True)
     await peer.send(latest("plain", 0), 5)
     assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 1

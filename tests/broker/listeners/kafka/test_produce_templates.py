@@ -135,3 +135,13 @@ async def test_a_connection_keeps_few_templates_and_replaces_them_seldom(connect
     found = [connection.templates.appends_of(frame) is not None for frame in frames]
     assert found.count(False) == 1
     assert found[0] is False  # the one that was used longest ago
+
+
+async def test_a_request_that_its_template_does_not_fit_makes_no_second_one(connection: Connection) -> None:
+    others = [frame_of(produce(("plain", 0, RECORDS)), client_id=str(number)) for number in range(TEMPLATES_MAX - 1)]
+    for frame in others:
+        connection.serve(frame)
+    many = frame_of(produce(*[("plain", number, RECORDS) for number in range(PARTITIONS_MAX + 1)]))
+    for _ in range(2 * MISSES_A_TEMPLATE):
+        connection.serve(many)
+    assert all(connection.templates.appends_of(frame) for frame in others)

@@ -147,7 +147,7 @@ def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_p
 
 
 def test_workers_of_a_killed_broker_hold_the_lock(tmp_path: Path) -> None:
-    """On real files whoever still works for a killed broker keeps the next one out."""
+    """A worker process that outlives a killed broker keeps the next one out; on real files."""
     fs = PosixFileSystem()
     fs.orphans_wait_seconds = 0.0
     path = str(tmp_path / "data")
@@ -781,7 +781,7 @@ def test_a_registry_that_makes_no_sense_is_refused_and_the_directory_let_go() ->
 
 
 def test_an_impossible_topic_configuration() -> None:
-    """A topic whose configuration is no longer possible uses the broker's and says so."""
+    """A topic whose configuration is no longer valid uses the broker's, with a warning."""
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
     directory.topics.create_topic("orders", 1, {})

@@ -28,7 +28,7 @@ def test_what_a_start_finds_recorded_is_known_to_segments_that_are_made_later() 
 
 
 def test_a_wider_range_replaces_those_within_it() -> None:
-    """A wider range takes the place of those within it and a narrower one is no news."""
+    """A wider range replaces those within it, and a narrower one changes nothing."""
     damage = DamageMap([_FIRST, _LATER])
     held = damage.list_for(0)
     wide = DamagedRange(5, 7, 0, 450, 700)

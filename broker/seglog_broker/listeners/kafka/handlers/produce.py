@@ -22,13 +22,14 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_response
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.varints import Refused, read_varint, skip_tags
-from seglog_protocol.messages import Ack, AppendPartition, AppendRequest
+from seglog_protocol.messages import Ack, AppendPartition, AppendRequest, AppendResult
 from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP
 
 ZSTD_VERSION_MIN: Final = 7
@@ -161,13 +162,12 @@ class Produce:
             return
         (appended,) = outcome.partitions
         if result.error_code not in _WITHOUT_LOG_START:
-            partition = self._partitions.find_readable(appended.topic, appended.partition)
-            result.log_start_offset = -1 if partition is None else partition.log.log_start_offset
+            result.log_start_offset = log_start_of(self._partitions, appended)
         if error is not None:
             return
         assert appended.base_offset is not None
         result.base_offset = appended.base_offset
-        result.log_append_time_ms = NO_TIMESTAMP if appended.timestamp is None else appended.timestamp
+        result.log_append_time_ms = append_time_of(appended)
 
     @property
     def is_complete(self) -> bool:
@@ -227,6 +227,17 @@ def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], e
         if frame is not None:
             frames += frame
     return frames
+
+
+def log_start_of(partitions: PartitionTable, appended: AppendResult) -> int:
+    """The log start offset of a partition that was appended to; -1 if it is gone."""
+    partition = partitions.find_readable(appended.topic, appended.partition)
+    return -1 if partition is None else partition.log.log_start_offset
+
+
+def append_time_of(appended: AppendResult) -> int:
+    """The time (ms) that the broker has given to appended records; -1 where they keep their own."""
+    return NO_TIMESTAMP if appended.timestamp is None else appended.timestamp
 
 
 def why_no_batch(records: memoryview | None, version: int) -> tuple[ErrorCode, str] | None:
