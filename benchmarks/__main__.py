@@ -168,8 +168,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--only {unknown}: choose from {', '.join(known)}")
     if options.beside_kafka is not None and options.peers is not None:
         parser.error("--beside-kafka goes without --peers")
-    if options.picture is not None and options.peers is None:
-        parser.error("--picture goes with --peers")
+    if wrong := command.check(options):
+        parser.error(wrong)
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds is 1 or more")
     return options

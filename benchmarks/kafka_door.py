@@ -10,11 +10,11 @@ from benchmarks.batches import batch_of, dated
 from benchmarks.harness import MIB, Bench, Benchmark, Goal, Row, take_turns
 from benchmarks.peers import librdkafka
 from benchmarks.peers.cases import APPENDS, FETCHES
-from benchmarks.peers.jobs import LoadProcess, load_process
+from benchmarks.peers.jobs import load_process
 from benchmarks.peers.results import Measure
 from benchmarks.peers.servers import free_ports
 from benchmarks.peers.sides import Kafka, Pace, Seglog
-from benchmarks.processes import Daemon, daemon
+from benchmarks.processes import Build, Daemon, daemon
 
 _BATCH_BYTES: Final = 16 * 1024
 
@@ -40,18 +40,11 @@ class Door:
 
 
 @contextmanager
-def daemon_with_door(bench: Bench, *arguments: str) -> Iterator[Door]:
+def daemon_with_door(bench: Bench, *arguments: str, build: Build | None = None) -> Iterator[Door]:
     """A daemon that listens for Kafka's clients, too."""
     port = free_ports()
-    with daemon(bench, "--set", f"listeners=PLAINTEXT://127.0.0.1:{port}", *arguments) as running:
+    with daemon(bench, "--set", f"listeners=PLAINTEXT://127.0.0.1:{port}", *arguments, build=build) as running:
         yield Door(running, port)
-
-
-@contextmanager
-def door(bench: Bench, load: LoadProcess) -> Iterator[Kafka[Door]]:
-    """A daemon that is measured through Kafka's protocol."""
-    with daemon_with_door(bench) as opened:
-        yield Kafka(opened, load)
 
 
 def _run(bench: Bench) -> Iterator[Row]:
@@ -60,7 +53,7 @@ def _run(bench: Bench) -> Iterator[Row]:
     with ExitStack() as stack:
         load = stack.enter_context(load_process("benchmarks.peers.load"))
         opened = stack.enter_context(daemon_with_door(bench))
-        native, kafka = Seglog(opened.running, load), Kafka(opened, load)
+        native, kafka = Seglog(opened.running, load), Kafka("seglog", opened, load)
         for case in APPENDS:
             for side in (native, kafka):
                 side.append(case, warm)
@@ -69,10 +62,10 @@ def _run(bench: Bench) -> Iterator[Row]:
                 bench, case.name, unit, partial(kafka.append, case, pace), partial(native.append, case, pace)
             )
         python = librdkafka.python_with_librdkafka(bench.peers_python)
-        found = [] if python is None else [librdkafka.rates(bench, python, opened.port) for _ in range(bench.rounds)]
+        found = [] if python is None else [librdkafka.measure(bench, python, opened) for _ in range(bench.rounds)]
         for step in librdkafka.STEPS:
             note = "" if found else librdkafka.ABSENT
-            yield Row(f"librdkafka, {step} 100 B", "records/s", [one[step] for one in found], note=note)
+            yield Row(f"librdkafka, {step} 100 B", "records/s", [one[step].value for one in found], note=note)
         batch, records = batch_of(_BATCH_BYTES)
         native.fill(dated(batch, bench.pick(256, 16) * MIB // len(batch)))
         for fetch in FETCHES:

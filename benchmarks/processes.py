@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.harness import REPOSITORY, Bench, BenchmarkError
 
@@ -32,6 +32,18 @@ def environment(packages: Path | None = None) -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(map(str, folders if packages is None else (packages, *folders)))}
 
 
+class Build(NamedTuple):
+    """A Python, and the environment in which it finds the packages of one build of seglog."""
+
+    python: str
+    environment: dict[str, str]
+
+
+def sources() -> Build:
+    """This checkout, on this Python."""
+    return Build(sys.executable, environment())
+
+
 def raise_open_files_limit(wanted: int) -> None:
     """Let this process, and those it starts from now on, open ``wanted`` files. BenchmarkError when it may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -48,13 +60,15 @@ def raise_open_files_limit(wanted: int) -> None:
 class Daemon:
     """A real ``python -m seglog_broker`` on ``directory``; can be stopped and started again."""
 
-    def __init__(self, bench: Bench, directory: Path, *arguments: str) -> None:
+    def __init__(self, bench: Bench, directory: Path, *arguments: str, build: Build | None = None) -> None:
+        """``build`` None: the sources."""
         self.directory = directory
         self.port = 0
         self.ready_seconds = 0.0
         """From starting the process until it said that it serves."""
         self._bench = bench
         self._arguments = arguments
+        self._build = sources() if build is None else build
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -74,11 +88,11 @@ class Daemon:
         began = time.perf_counter()
         process = self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "seglog_broker", "--data", str(self.directory)),
+                *(self._build.python, "-m", "seglog_broker", "--data", str(self.directory)),
                 *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json"),
                 *("--set", "listeners=", *self._arguments),
             ],
-            env=environment(),
+            env=self._build.environment,
             cwd=REPOSITORY,
             stderr=subprocess.PIPE,
             text=True,
@@ -158,10 +172,10 @@ class Daemon:
 
 
 @contextmanager
-def daemon(bench: Bench, *arguments: str) -> Iterator[Daemon]:
+def daemon(bench: Bench, *arguments: str, build: Build | None = None) -> Iterator[Daemon]:
     """A daemon on a directory of its own that is ready, stopped in good order afterwards."""
     with bench.fresh_directory() as directory:
-        running = Daemon(bench, directory / "data", *arguments)
+        running = Daemon(bench, directory / "data", *arguments, build=build)
         running.directory.mkdir()
         running.start()
         try:

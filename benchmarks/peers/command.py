@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, BenchmarkError
 from benchmarks.peers import run as running
+from benchmarks.peers.field import WITHOUT, Asked, scripts_of
 from benchmarks.peers.results import LEGEND, PeerRow, Results, as_json, heading, line, versions_line
 
 ROUNDS_WITH_PEERS: Final = 3
@@ -19,24 +20,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         type=Path,
-        metavar="DIRECTORY",
-        help="instead of the benchmarks: seglog beside Apache Kafka, NATS JetStream and Redis Streams, which the "
-        "scripts kafka/kafka, nats/nats and redis/redis of this directory start; about ten minutes",
+        nargs="+",
+        metavar="PATH",
+        help="instead of the benchmarks: seglog beside the brokers that scripts start. A directory has kafka/kafka, "
+        "nats/nats and redis/redis; a script, or a folder with a script of its name, is a broker that speaks Kafka's "
+        "protocol",
+    )
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        metavar="PATH",
+        help="with --peers: a compiled seglog beside the sources: a wheel, a folder of packages, a Python that has it",
+    )
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="NAME", help=f"with --peers: leave out {', '.join(WITHOUT)}"
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="with --peers: .png or .svg (peers.png in DIR)")
+
+
+def check(options: argparse.Namespace) -> str | None:
+    """What is wrong with the options for peers; None if nothing is."""
+    if options.peers is None:
+        for name in ("picture", "compiled", "without"):
+            if getattr(options, name):
+                return f"--{name} goes with --peers"
+    for unknown in sorted(set(options.without) - set(WITHOUT)):
+        return f"--without {unknown}: choose from {', '.join(WITHOUT)}"
+    if {"native", "kafkas-wire"} <= set(options.without) or ("pure" in options.without and options.compiled is None):
+        return "--without leaves nothing of seglog"
+    return None
 
 
 def run(bench: Bench, facts: dict[str, Any], options: argparse.Namespace) -> int:
     """Measure; the exit code. JSON and picture are written however it ends."""
     results = Results(facts)
+    asked = Asked(scripts_of(options.peers), options.compiled, options.without)
     began = time.monotonic()
     code = 0
     try:
-        running.measure(bench, options.peers, options.only, results, lambda what: _show(results, what))
+        running.measure(bench, asked, options.only, results, lambda what: _show(results, what))
     except KeyboardInterrupt:
         code = 130
+    except BenchmarkError as error:
+        bench.report(str(error))
     results.problems = bench.problems
-    print(f"\n{time.monotonic() - began:.0f} s. {LEGEND}")
+    facts["seconds"] = round(time.monotonic() - began)
+    print(f"\n{facts['seconds']} s. {LEGEND}")
     _write(results, options.json or options.directory / "peers.json")
     _draw(results, options.picture or options.directory / "peers.png")
     for problem in bench.problems:

@@ -6,22 +6,24 @@ one before was held up counts from when it was due.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from benchmarks.batches import batch_of, one_record
 from benchmarks.cold import KINDS, OTHER, others
-from benchmarks.harness import MIB, Bench, BenchmarkError, percentile
-from benchmarks.peers.cases import STALL_GOAL
+from benchmarks.harness import MIB, Bench, BenchmarkError, percentile, take_turns
+from benchmarks.peers.cases import OTHERS_GOAL, STALL_GOAL
 from benchmarks.peers.jobs import LoadProcess, flood_job
-from benchmarks.peers.results import SEGLOG, Measure, PeerRow
-from benchmarks.processes import daemon
+from benchmarks.peers.results import Measure, PeerRow
+from benchmarks.processes import Build, daemon
 from benchmarks.raw_client import append_frame, connect, encode
 from benchmarks.stalls import loop_stall_seconds
 from seglog_protocol.messages import HelloRequest
 
 TOPIC: Final = "bench-peers-firehose"
-_ROWS: Final = (*(f"{kind} p99" for kind in KINDS), "stall")
+_STALL: Final = "stall"
+_ROWS: Final = (*(f"{kind} p99" for kind in KINDS), _STALL)
 _GREETING: Final = encode(HelloRequest("seglog", "benchmarks"))
 
 
@@ -45,20 +47,23 @@ _PACE_SECONDS: Final = 0.02
 """Longer than a request waits behind all that these firehoses leave unanswered, so that none delays the next."""
 
 
-def rows(bench: Bench, load: LoadProcess) -> Iterator[PeerRow]:
-    """p99 of appends and fetches of the others, and the longest stall; milliseconds."""
+def rows(bench: Bench, load: LoadProcess, builds: Mapping[str, Build]) -> Iterator[PeerRow]:
+    """p99 of appends and fetches of the others, and the longest stall; milliseconds. ``builds`` by the side."""
     for firehose in (None, *_FIREHOSES):
-        rounds = [_round(bench, load, firehose) for _ in range(bench.rounds)]
+        rounds = take_turns(bench.rounds, *(partial(_round, bench, load, build, firehose) for build in builds.values()))
         beside = "none" if firehose is None else firehose.name
         for what in _ROWS:
-            sides = {SEGLOG: [Measure(one[what] * 1000) for one in rounds]}
-            yield PeerRow("firehose", f"{beside}: {what}", "ms", sides, None if firehose is None else STALL_GOAL)
+            sides = {side: [Measure(one[what] * 1000) for one in own] for side, own in zip(builds, rounds, strict=True)}
+            goal = STALL_GOAL if what == _STALL else OTHERS_GOAL
+            yield PeerRow(
+                "firehose", f"{beside}: {what}", "ms", sides, {} if firehose is None else dict.fromkeys(sides, goal)
+            )
 
 
-def _round(bench: Bench, load: LoadProcess, firehose: _Firehose | None) -> dict[str, float]:
+def _round(bench: Bench, load: LoadProcess, build: Build, firehose: _Firehose | None) -> dict[str, float]:
     """By the row, in seconds."""
     seconds = bench.pick(5.0, 0.3)
-    with daemon(bench) as running, connect(running.port) as connection:
+    with daemon(bench, build=build) as running, connect(running.port) as connection:
         connection.create_topic(OTHER)
         connection.ask_frame(append_frame(OTHER, [one_record()], "disk"))
         if firehose is not None:

@@ -1,4 +1,4 @@
-"""A blocking connection to Apache Kafka for what is not measured: topics made and filled, ends looked up."""
+"""A blocking connection in Kafka's protocol for what is not measured: topics made and filled, ends looked up."""
 
 import socket
 import time
@@ -19,6 +19,10 @@ _PAUSE_SECONDS: Final = 0.05
 ResultT = TypeVar("ResultT")
 
 
+def _dotted(config: Mapping[str, str | int]) -> dict[str, str]:
+    return {key.replace("_", "."): str(value) for key, value in config.items()}
+
+
 class KafkaConnection:
     """Requests one after the other; raises KafkaError for an error in a reply."""
 
@@ -30,9 +34,24 @@ class KafkaConnection:
         self._sock.sendall(frame)
         return self._reply()
 
+    def not_offered(self) -> list[str]:
+        """What of our requests it does not understand."""
+        return frames.not_offered(self.ask(frames.versions_frame()))
+
+    def create_topic_as_allowed(self, topic: str, **config: str | int) -> str:
+        """``create_topic``, without ``config`` where that is refused. Returns what was refused and how, or nothing."""
+        try:
+            self.create_topic(topic, **config)
+        except frames.KafkaError as error:
+            if not config:
+                raise
+            self.create_topic(topic)
+            return f"{', '.join(f'{key}={value}' for key, value in _dotted(config).items())} ({error})"
+        return ""
+
     def create_topic(self, topic: str, **config: str | int) -> None:
         """One partition, ready for appends. Keys of ``config`` have underscores for dots."""
-        keys = {key.replace("_", "."): str(value) for key, value in config.items()}
+        keys = _dotted(config)
         self._when_ready(lambda: frames.created(self.ask(frames.create_topic_frame(topic, keys)), topic))
         self._when_ready(lambda: self.end_offset(topic))
 
@@ -78,7 +97,7 @@ class KafkaConnection:
         while got < size:
             more = self._sock.recv_into(view[got:])
             if not more:
-                raise BenchmarkError("Kafka hung up")
+                raise BenchmarkError("the server hung up")
             got += more
         return bytes(data)
 

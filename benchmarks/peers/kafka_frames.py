@@ -33,12 +33,21 @@ The last is said of a node that had no processor time for its own heartbeats.
 
 _UNKNOWN_TOPIC: Final = 3
 
+NEEDED: Final[Mapping[str, tuple[int, int]]] = {
+    "Produce": (0, 9),
+    "Fetch": (1, 11),
+    "ListOffsets": (2, 5),
+    "CreateTopics": (19, 4),
+    "DeleteTopics": (20, 3),
+}
+"""Number and version of what every server is asked."""
+
 
 class KafkaError(BenchmarkError):
     """Kafka answered with an error; ``code`` is its number in Kafka's table of errors."""
 
     def __init__(self, code: int, what: str) -> None:
-        super().__init__(f"Kafka answered {what} with error {code}")
+        super().__init__(f"{what} was answered with error {code}")
         self.code = code
 
 
@@ -88,6 +97,11 @@ def time_frame(topic: str, timestamp: int) -> bytes:
     return _frame(2, 5, body + struct.pack(">iiiq", 1, 0, -1, timestamp))
 
 
+def versions_frame() -> bytes:
+    """ApiVersions."""
+    return _frame(18, 0, b"")
+
+
 def create_topic_frame(topic: str, config: Mapping[str, str]) -> bytes:
     """A topic of one partition with one replica."""
     body = struct.pack(">i", 1) + _string(topic) + struct.pack(">ihi", 1, 1, 0)
@@ -120,6 +134,18 @@ def _string(text: str) -> bytes:
 # --- Replies: whole ones, their length included; KafkaError for an error ----------------------------------------------
 
 _HEAD: Final = 8  # length and correlation id
+
+
+def not_offered(reply: bytes) -> list[str]:
+    """What of NEEDED a reply to ApiVersions does not offer."""
+    code, count = struct.unpack_from(">hi", reply, _HEAD)
+    _refuse(code, "ApiVersions")
+    offered = {key: (first, last) for key, first, last in struct.iter_unpack(">hhh", reply[_HEAD + 6 :][: 6 * count])}
+    return [
+        f"{name} {version}"
+        for name, (key, version) in NEEDED.items()
+        if not offered.get(key, (1, 0))[0] <= version <= offered.get(key, (1, 0))[1]
+    ]
 
 
 def produced(reply: bytes, topic: str) -> int:

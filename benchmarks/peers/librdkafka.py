@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import Bench, BenchmarkError
 from benchmarks.peers.kafka_connection import connect_kafka
-from benchmarks.processes import environment
+from benchmarks.peers.results import Measure
+from benchmarks.peers.sides import KafkaServer
+from benchmarks.processes import cpu_seconds, environment
 
 _SCRIPT: Final = Path(__file__).with_name("librdkafka_run.py")
 _TOPIC: Final = "bench-librdkafka"
@@ -30,20 +33,27 @@ def python_with_librdkafka(peers_python: str | None) -> str | None:
     return None
 
 
-def rates(bench: Bench, python: str, port: int) -> dict[str, float]:
-    """Records a second that it produces and consumes, through the Kafka port of a server; a topic made for it."""
+def measure(bench: Bench, python: str, server: KafkaServer) -> Mapping[str, Measure]:
+    """By the step, records a second and the server's processor time for each; to and from a topic made for it."""
     count = bench.pick(300_000, 5_000)
-    with connect_kafka(port) as connection:
+    found: dict[str, Measure] = {}
+    with connect_kafka(server.port) as connection:
         connection.create_topic(_TOPIC)
-        command = [python, str(_SCRIPT), str(port), _TOPIC, str(count)]
-        try:
-            done = subprocess.run(
-                command, env=environment(), capture_output=True, text=True, timeout=_SECONDS_MAX, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BenchmarkError(f"librdkafka did not end within {_SECONDS_MAX} s") from error
+        for step in STEPS:
+            cpu = cpu_seconds(server.pid)
+            seconds = _run([python, str(_SCRIPT), step, str(server.port), _TOPIC, str(count)])
+            found[step] = Measure(count / seconds, server_cpu_us=(cpu_seconds(server.pid) - cpu) / count * 1e6)
         connection.delete_topic(_TOPIC)
+    return found
+
+
+def _run(command: list[str]) -> float:
+    try:
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BenchmarkError(f"librdkafka did not end within {_SECONDS_MAX} s") from error
     if done.returncode != 0:
         raise BenchmarkError(f"librdkafka: {done.stderr[-300:]}")
-    seconds: dict[str, float] = json.loads(done.stdout)
-    return {step: count / seconds[step] for step in STEPS}
+    return float(json.loads(done.stdout))

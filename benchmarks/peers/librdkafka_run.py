@@ -1,7 +1,6 @@
-"""What librdkafka produces and consumes in so many seconds, as JSON. Run by a Python that has confluent-kafka."""
+"""How many seconds librdkafka produces or consumes. Run by a Python that has confluent-kafka."""
 
 import importlib
-import json
 import sys
 import time
 from typing import Any, Final
@@ -10,10 +9,8 @@ _VALUE: Final = b"x" * 100
 _TIMEOUT: Final = 60
 
 
-def main(port: int, topic: str, count: int) -> dict[str, float]:
-    """Seconds until ``count`` records of 100 bytes were acknowledged with acks=1, and until all were consumed."""
-    kafka: Any = importlib.import_module("confluent_kafka")
-    servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
+def produce(kafka: Any, servers: dict[str, Any], topic: str, count: int) -> float:
+    """Seconds until ``count`` records of 100 bytes were acknowledged with acks=1."""
     producer = kafka.Producer(servers | {"acks": 1, "linger.ms": 5, "queue.buffering.max.messages": 200_000})
     began = time.perf_counter()
     for _ in range(count):
@@ -26,7 +23,11 @@ def main(port: int, topic: str, count: int) -> dict[str, float]:
                 break
     if producer.flush(_TIMEOUT):
         raise SystemExit(f"not all of {count} records were acknowledged")
-    produced = time.perf_counter() - began
+    return time.perf_counter() - began
+
+
+def consume(kafka: Any, servers: dict[str, Any], topic: str, count: int) -> float:
+    """Seconds until all were consumed."""
     consumer = kafka.Consumer(servers | {"group.id": "none", "enable.auto.commit": False})
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     began = time.perf_counter()
@@ -40,8 +41,15 @@ def main(port: int, topic: str, count: int) -> dict[str, float]:
         found += len(messages) - len(errors)
     consumed = time.perf_counter() - began
     consumer.close()
-    return {"produce": produced, "consume": consumed}
+    return consumed
+
+
+def main(step: str, port: str, topic: str, count: str) -> None:
+    """Print the seconds."""
+    kafka: Any = importlib.import_module("confluent_kafka")
+    servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
+    print({"produce": produce, "consume": consume}[step](kafka, servers, topic, int(count)))
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
+    main(*sys.argv[1:])

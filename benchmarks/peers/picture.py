@@ -3,42 +3,59 @@
 from pathlib import Path
 from typing import Any, Final
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from benchmarks.peers.results import BARE, KAFKA, NATS, REDIS, SEGLOG, PeerRow, Results
+from benchmarks.peers.cases import LISTENER, LISTENER_COMPILED, NATIVE, NATIVE_COMPILED
+from benchmarks.peers.results import BARE, KAFKA, NATS, REDIS, PeerRow, Results, versions_line
 from benchmarks.table import machine_line, number
 
-# Okabe and Ito's colours, which colour-blind people can distinguish too; and a shape for each server.
+# Okabe and Ito's colours, which the colour-blind can tell apart; and a shape for each server. Open: the sources.
+_BLUE, _RED, _GREY = "#0072b2", "#d55e00", "#5a5a5a"
 _MARKS: Final = {
-    BARE: ("#9a9a9a", "|", 11, "a bare loop (no broker)"),
-    NATS: ("#e69f00", "^", 6, "NATS JetStream, its Python client included"),
-    REDIS: ("#009e73", "s", 5, "Redis Streams, its Python client included"),
-    SEGLOG: ("#0072b2", "o", 9, "seglog"),
+    BARE: ("#9a9a9a", "|", 11, "full"),
+    NATS: ("#e69f00", "^", 6, "full"),
+    REDIS: ("#009e73", "s", 5, "full"),
+    NATIVE: (_BLUE, "o", 8, "none"),
+    LISTENER: (_RED, "D", 7, "none"),
+    NATIVE_COMPILED: (_BLUE, "o", 8, "full"),
+    LISTENER_COMPILED: (_RED, "D", 7, "full"),
 }
-_GREY: Final = "#5a5a5a"
+_LABELS: Final = {
+    BARE: "a bare loop (no broker)",
+    NATS: "NATS JetStream, its Python client included",
+    REDIS: "Redis Streams, its Python client included",
+}
+_OTHER: Final = ("#cc79a7", "X", 6, "full")
+"""Whatever else speaks Kafka's protocol."""
+
 _ROW_INCHES: Final = 0.34
-_BELOW_INCHES: Final = 0.6
+_FOOTER_LINE_INCHES: Final = 0.15
 _GAP: Final = 0.7
 """Between groups, in rows."""
 
 
 def draw(results: Results, path: Path) -> None:
-    """Write the rows in which seglog and Kafka were measured, one at least, to ``path``; its suffix is the format."""
+    """Write the rows in which Kafka was measured, one at least, to ``path``; its suffix is the format."""
     rows = results.beside_kafka()
+    footer = _footer(results)
     places = _places(rows)
-    height = _ROW_INCHES * (places[-1] + 1) + _BELOW_INCHES + 1.6
-    below = _BELOW_INCHES / height
-    figure = Figure(figsize=(11, height), layout=ConstrainedLayoutEngine(rect=(0, below, 1, 1 - below)))
-    axes = figure.add_subplot()
-    for row, place in zip(rows, places, strict=True):
-        _row(axes, row, place)
-    _frame(axes, rows, places)
-    figure.suptitle(f"Times as fast as Apache Kafka {results.versions.get(KAFKA, '').split()[0]}", fontsize=13)
-    figure.text(0.01, 0.08 / height, _footer(results), fontsize=7.5, color=_GREY, va="bottom")
-    figure.savefig(path, dpi=150)
+    below = _FOOTER_LINE_INCHES * (footer.count("\n") + 2)
+    height = _ROW_INCHES * (places[-1] + 1) + below + 1.8
+    with mpl.rc_context({"svg.hashsalt": "seglog"}):
+        figure = Figure(
+            figsize=(11, height), layout=ConstrainedLayoutEngine(rect=(0, below / height, 1, 1 - below / height))
+        )
+        axes = figure.add_subplot()
+        for row, place in zip(rows, places, strict=True):
+            _row(axes, row, place)
+        _frame(axes, rows, places)
+        figure.suptitle(f"Times as fast as Apache Kafka {results.versions.get(KAFKA, '').split()[0]}", fontsize=13)
+        figure.text(0.01, 0.08 / height, footer, fontsize=7.5, color=_GREY, va="bottom")
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _places(rows: list[PeerRow]) -> list[float]:
@@ -50,37 +67,49 @@ def _places(rows: list[PeerRow]) -> list[float]:
     return places
 
 
+def _mark(side: str) -> dict[str, Any]:
+    colour, shape, size, fill = _MARKS.get(side, _OTHER)
+    width = 2 if shape == "|" else 1.4
+    return {"color": colour, "marker": shape, "markersize": size, "fillstyle": fill, "markeredgewidth": width}
+
+
 def _row(axes: Axes, row: PeerRow, place: float) -> None:
-    ours = row.ratio(SEGLOG)
-    assert ours is not None
-    axes.plot([1, ours], [place, place], color=_MARKS[SEGLOG][0], linewidth=4, alpha=0.3, solid_capstyle="butt")
-    if row.goal is not None and row.goal.of == "ratio":
-        axes.plot([row.goal.limit] * 2, [place - 0.4, place + 0.4], color="black", linewidth=1.2)
-    for side, (colour, mark, size, _) in _MARKS.items():
+    for side in (*(other for other in row.sides if other not in _MARKS), *_MARKS):
         ratio = row.ratio(side)
         if ratio:
-            axes.plot(ratio, place, mark, color=colour, markersize=size, markeredgewidth=2 if mark == "|" else 0)
-    values = f"{number(row.median(SEGLOG))} : {number(row.median(KAFKA))} {row.unit}"
+            axes.plot(ratio, place, linestyle="none", **_mark(side))
+    values = " · ".join(number(row.median(side)) for side in (*_shown_values(row), KAFKA))
     axes.annotate(
-        values, (1.01, place), xycoords=("axes fraction", "data"), fontsize=8, va="center", annotation_clip=False
+        f"{values} {row.unit}",
+        (1.01, place),
+        xycoords=("axes fraction", "data"),
+        fontsize=8,
+        va="center",
+        annotation_clip=False,
     )
+
+
+def _shown_values(row: PeerRow) -> list[str]:
+    """The native side and Kafka's wire, each compiled where that was measured."""
+    pairs = ((NATIVE_COMPILED, NATIVE), (LISTENER_COMPILED, LISTENER))
+    return [found for pair in pairs if (found := next((side for side in pair if row.values(side)), None))]
 
 
 def _frame(axes: Axes, rows: list[PeerRow], places: list[float]) -> None:
     axes.set_xscale("log")
-    axes.axvline(1, color="#d55e00", linewidth=1.2, zorder=0)
+    axes.axvline(1, color="black", linewidth=1.2, zorder=0)
     axes.set_yticks(places, [row.name for row in rows], fontsize=9)
     axes.set_ylim(places[-1] + 0.7, -0.7)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="x", color="#e4e4e4", zorder=0)
+    axes.grid(axis="both", color="#e4e4e4", zorder=0)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.annotate(
-        "seglog : Kafka",
+        "native · Kafka's wire · Kafka",
         (1.01, -0.75),
         xycoords=("axes fraction", "data"),
         fontsize=8,
@@ -88,19 +117,15 @@ def _frame(axes: Axes, rows: list[PeerRow], places: list[float]) -> None:
         va="bottom",
         annotation_clip=False,
     )
+    measured = {side: None for row in rows for side in row.sides if row.ratio(side) and side != KAFKA}
+    order = [*reversed([side for side in _MARKS if side in measured]), *(s for s in measured if s not in _MARKS)]
     shown: list[Any] = [
-        axes.plot([], [], mark, color=colour, markersize=size, label=label, markeredgewidth=2 if mark == "|" else 0)[0]
-        for side, (colour, mark, size, label) in reversed(_MARKS.items())
-        if any(row.ratio(side) for row in rows)
+        axes.plot([], [], linestyle="none", label=_LABELS.get(side, side), **_mark(side))[0] for side in order
     ]
-    shown.append(axes.plot([], [], color="#d55e00", linewidth=1.2, label="Apache Kafka")[0])
-    shown.append(axes.plot([], [], "|", color="black", markersize=9, label="goal")[0])
-    axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=3, fontsize=8, frameon=False)
+    shown.append(axes.plot([], [], color="black", linewidth=1.2, label="Apache Kafka")[0])
+    axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.04), ncols=3, fontsize=8, frameon=False)
 
 
 def _footer(results: Results) -> str:
     """What a reader must know before believing the picture."""
-    left_out = [f"left out: {', '.join(results.left_out)}"] if results.left_out else []
-    machine, *rest = machine_line(results.facts).splitlines()
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    return "\n".join([versions, machine, "; ".join([results.facts["time"], *rest, *left_out])])
+    return "\n".join([versions_line(results), machine_line(results.facts), str(results.facts["time"])])

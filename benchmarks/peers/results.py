@@ -3,26 +3,24 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from benchmarks.harness import Goal, Row
+from benchmarks.peers.cases import Goals
 from benchmarks.table import number
 from seglog_protocol.tables import columns, table_line, titles_of
 
-SEGLOG: Final = "seglog"
 KAFKA: Final = "Kafka"
 NATS: Final = "NATS"
 REDIS: Final = "Redis"
 BARE: Final = "bare loop"
-PEERS: Final = (KAFKA, NATS, REDIS)
 
 BUSY_CLIENT: Final = 0.9
 """A load process that is busy for this share of the time is what was measured."""
 
-_COLUMNS: Final = columns(
-    *("", "unit", ">seglog", ">±", ">Kafka", ">ratio", "goal", ">CPU µs", ">of bare", "goal", ">NATS", ">Redis")
-)
-_WIDTHS: Final = (31, 9, 6, 4, 6, 6, 7, 13, 7, 7, 6, 6)
+_COLUMNS: Final = columns(*("", ">median", "unit", ">±", ">to Kafka", "goal", ">CPU µs", ">p50 µs", ">p99 µs"))
+_WIDTHS: Final = (34, 8, 9, 5, 8, 8, 7, 7, 7)
+_TIMES: Final = ("client_busy", "server_cpu_us", "p50_us", "p99_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +34,24 @@ class Measure:
     """Processor time of the server for each request, in µs; /proc counts it in steps of 10 ms."""
     p50_us: float | None = None
     p99_us: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRow:
-    """One line: for each server its rounds. ``goal`` is for seglog beside Kafka, or for the value alone."""
+    """One case: for each server its rounds. A goal is for the ratio of its side to Kafka, or for its value."""
 
     group: str
     name: str
     unit: str
     sides: Mapping[str, Sequence[Measure]]
-    goal: Goal | None = None
-    bare_goal: Goal | None = None
+    goals: Goals = field(default_factory=dict)
     notes: Sequence[str] = ()
 
-    def against(self, other: str, goal: Goal | None = None) -> Row:
-        """Our rounds beside those of another server, or of none where that was not measured."""
-        return Row(self.name, self.unit, self.values(SEGLOG), self.values(other), other, goal)
+    def beside_kafka(self, side: str) -> Row:
+        """The rounds of a server beside Kafka's, or beside none where Kafka was not measured."""
+        beside = [] if side == KAFKA else self.values(KAFKA)
+        return Row(self.name, self.unit, self.values(side), beside, KAFKA, self.goals.get(side))
 
     def values(self, side: str) -> list[float]:
         """One a round; empty where it was not measured."""
@@ -60,31 +59,27 @@ class PeerRow:
 
     def median(self, side: str) -> float | None:
         """Of the rounds; None where it was not measured."""
-        values = self.values(side)
-        return statistics.median(values) if values else None
+        return _median(self.values(side))
 
-    def ratio(self, side: str, to: str = KAFKA) -> float | None:
-        """The median of the rounds' own ratios of two servers; None where one of them was not measured."""
-        return Row(self.name, self.unit, self.values(side), self.values(to)).ratio
+    def ratio(self, side: str) -> float | None:
+        """The median of the rounds' own ratios of a server to Kafka; None where one of them was not measured."""
+        return self.beside_kafka(side).ratio
 
-    def server_cpu_us(self, side: str) -> float | None:
-        """Processor time of a server for each request, the median of the rounds; None where it was not taken."""
-        times = [measure.server_cpu_us for measure in self.sides.get(side, ()) if measure.server_cpu_us is not None]
-        return statistics.median(times) if times else None
-
-    def busy_clients(self) -> list[str]:
-        """The servers whose load process was busy nearly all of the time, in the median of the rounds."""
-        found = []
-        for side, measures in self.sides.items():
-            shares = [measure.client_busy for measure in measures if measure.client_busy is not None]
-            if shares and statistics.median(shares) >= BUSY_CLIENT:
-                found.append(side)
-        return found
+    def time(self, side: str, what: Literal["client_busy", "server_cpu_us", "p50_us", "p99_us"]) -> float | None:
+        """The median of the rounds; None where it was not taken."""
+        found = [getattr(measure, what) for measure in self.sides.get(side, ())]
+        return _median([value for value in found if value is not None])
 
     def all_notes(self) -> list[str]:
-        """Those of the row, and one where the load processes were the limit."""
-        busy = self.busy_clients()
-        return [*self.notes, *([f"the load process was the limit: {', '.join(busy)}"] if busy else [])]
+        """Those of the row and of its measurements, and one where the load processes were the limit."""
+        busy = [side for side in self.sides if (self.time(side, "client_busy") or 0) >= BUSY_CLIENT]
+        found = [*self.notes, *(measure.note for measures in self.sides.values() for measure in measures)]
+        found += [f"the load process was the limit: {'; '.join(busy)}"] if busy else []
+        return list(dict.fromkeys(filter(None, found)))
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 @dataclass(slots=True)
@@ -99,8 +94,8 @@ class Results:
     problems: list[str] = field(default_factory=list)
 
     def beside_kafka(self) -> list[PeerRow]:
-        """The rows in which both seglog and Kafka were measured."""
-        return [row for row in self.rows if row.ratio(SEGLOG)]
+        """The rows in which Kafka was measured, and somebody else."""
+        return [row for row in self.rows if row.values(KAFKA) and len(row.sides) > 1]
 
 
 # --- For people -------------------------------------------------------------------------------------------------------
@@ -112,33 +107,29 @@ def heading() -> str:
 
 
 def line(row: PeerRow) -> str:
-    """One row, its notes beneath."""
-    beside_kafka, beside_bare = row.against(KAFKA, row.goal), row.against(BARE, row.bare_goal)
-    spread = beside_kafka.spread
-    text = table_line(
+    """The name of a row, a line for each server, its notes beneath."""
+    lines = [row.name, *(_side_line(row, side) for side in row.sides), *(f"    ({note})" for note in row.all_notes())]
+    return "\n".join(lines)
+
+
+def _side_line(row: PeerRow, side: str) -> str:
+    beside = row.beside_kafka(side)
+    return table_line(
         _COLUMNS,
         _WIDTHS,
         (
-            row.name,
+            f"  {side}",
+            number(beside.median),
             row.unit,
-            number(row.median(SEGLOG)) if row.values(SEGLOG) else "n/a",
-            "" if spread is None else f"{spread:.0%}",
-            number(row.median(KAFKA)),
-            _ratio(beside_kafka.ratio),
-            _judged(beside_kafka),
-            " : ".join(number(cpu) for side in (SEGLOG, KAFKA) if (cpu := row.server_cpu_us(side)) is not None),
-            _ratio(beside_bare.ratio),
-            _judged(beside_bare),
-            number(row.median(NATS)),
-            number(row.median(REDIS)),
+            "" if beside.spread is None else f"{beside.spread:.0%}",
+            "" if beside.ratio is None else f"{beside.ratio:.2f}",
+            _judged(beside),
+            number(row.time(side, "server_cpu_us")),
+            number(row.time(side, "p50_us")),
+            number(row.time(side, "p99_us")),
         ),
         gap=" ",
-    )
-    return "\n".join([text, *(f"    ({note})" for note in row.all_notes())])
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+    ).rstrip()
 
 
 def _judged(row: Row) -> str:
@@ -147,18 +138,17 @@ def _judged(row: Row) -> str:
 
 def versions_line(results: Results) -> str:
     """What was measured, and what was left out and why."""
-    lines = [", ".join(f"{name} {version}" for name, version in results.versions.items())]
+    lines = [f"{name}: {version}" for name, version in results.versions.items()]
     lines += [f"left out: {name}: {reason}" for name, reason in results.left_out.items()]
     return "\n".join(lines)
 
 
 LEGEND: Final = """\
-Values are medians of the rounds, in which the servers take turns; ±: (largest - smallest) / median, of seglog;
-ratio: seglog to Kafka, of bare: seglog to the bare loop, each the median of the rounds' own ratios; goal: of the
-ratio before it where it has an x, else of seglog's value, ! not reached. CPU µs: processor time of the server for a
-request, seglog : Kafka. os: what is acknowledged survives a crash of the server, disk: a loss of power. seglog, Kafka
-and the bare loop get ready-made requests from one load process; NATS and Redis are driven by their Python clients,
-which are part of their figures. See NOTES.md."""
+Values are medians of the rounds, in which the servers take turns; ±: (largest - smallest) / median; to Kafka: the
+median of the rounds' own ratios; goal: of that ratio where it has an x, else of the value, ! not reached. CPU µs:
+processor time of the server for a request. os: what is acknowledged survives a crash of the server, disk: a loss of
+power. seglog, Kafka and the bare loop get ready-made requests from one load process; NATS and Redis are driven by their
+Python clients, which are part of their figures. See NOTES.md."""
 
 # --- For machines -----------------------------------------------------------------------------------------------------
 
@@ -174,28 +164,46 @@ def as_json(results: Results) -> dict[str, Any]:
     }
 
 
+def from_json(found: Mapping[str, Any]) -> Results:
+    """What ``as_json`` gave."""
+    rows = [_row_from_json(row) for row in found["rows"]]
+    return Results(found["machine"], found["versions"], found["left_out"], rows, found["problems"])
+
+
 def _row_as_json(row: PeerRow) -> dict[str, Any]:
-    beside_kafka, beside_bare = row.against(KAFKA, row.goal), row.against(BARE, row.bare_goal)
     return {
         "group": row.group,
         "name": row.name,
         "unit": row.unit,
-        "ratio_to_kafka": beside_kafka.ratio,
-        "goal": None if row.goal is None else str(row.goal),
-        "goal_met": None if row.goal is None else row.goal.is_met(beside_kafka),
-        "ratio_to_bare_loop": beside_bare.ratio,
-        "bare_goal": None if row.bare_goal is None else str(row.bare_goal),
-        "bare_goal_met": None if row.bare_goal is None else row.bare_goal.is_met(beside_bare),
         "sides": {side: _side_as_json(row, side) for side in row.sides},
         "notes": row.all_notes(),
     }
 
 
 def _side_as_json(row: PeerRow, side: str) -> dict[str, Any]:
-    measures = row.sides[side]
-    kept: dict[str, Any] = {"median": row.median(side), "values": row.values(side)}
-    for name in ("client_busy", "server_cpu_us", "p50_us", "p99_us"):
-        values = [getattr(measure, name) for measure in measures]
+    beside = row.beside_kafka(side)
+    kept: dict[str, Any] = {"median": beside.median, "values": list(beside.values)}
+    if beside.ratio is not None:
+        kept["ratio_to_kafka"] = beside.ratio
+    if beside.goal is not None:
+        goal = beside.goal
+        kept |= {"goal": [goal.sign, goal.limit, goal.of], "goal_met": goal.is_met(beside)}
+    for name in _TIMES:
+        values = [getattr(measure, name) for measure in row.sides[side]]
         if any(value is not None for value in values):
             kept[name] = values
     return kept
+
+
+def _row_from_json(found: Mapping[str, Any]) -> PeerRow:
+    sides: dict[str, list[Measure]] = {}
+    goals: dict[str, Goal] = {}
+    for side, kept in found["sides"].items():
+        times = {name: kept[name] for name in _TIMES if name in kept}
+        sides[side] = [
+            Measure(value, **{name: values[number_] for name, values in times.items()})
+            for number_, value in enumerate(kept["values"])
+        ]
+        if "goal" in kept:
+            goals[side] = Goal(*kept["goal"])
+    return PeerRow(found["group"], found["name"], found["unit"], sides, goals, found["notes"])

@@ -54,10 +54,19 @@ class PeerServer:
 def peer_server(
     scripts: Path, name: str, directory: Path, settings: Sequence[str] = (), *, needs: Sequence[str] = ()
 ) -> Iterator[PeerServer]:
+    """The server of the script ``name/name`` of a directory, running; see ``script_server``."""
+    with script_server(scripts / name / name, directory, settings, needs=needs) as server:
+        yield server
+
+
+@contextmanager
+def script_server(
+    script: Path, directory: Path, settings: Sequence[str] = (), *, needs: Sequence[str] = ()
+) -> Iterator[PeerServer]:
     """A running server. PeerAbsentError where it cannot be started: no script, a program it ``needs`` .."""
-    script = scripts.absolute() / name / name
     if not script.is_file():
-        raise PeerAbsentError(f"{scripts / name / name} is missing")
+        raise PeerAbsentError(f"{script} is missing")
+    name, script = script.name, script.absolute()
     for program in needs:
         if shutil.which(program) is None:
             raise PeerAbsentError(f"the program {program} is missing")

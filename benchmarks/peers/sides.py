@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -80,8 +81,6 @@ class Seglog:
     def __init__(self, running: Daemon, load: LoadProcess) -> None:
         self._running = running
         self._load = load
-        self.is_filled = False
-        """Whether the topic that is read is there."""
 
     def append(self, case: AppendCase, pace: Pace) -> Measure:
         """To a new topic, deleted afterwards."""
@@ -156,16 +155,15 @@ KafkaServerT = TypeVar("KafkaServerT", bound=KafkaServer)
 
 
 class Kafka(Generic[KafkaServerT]):
-    """One node. An append at ``disk`` is one with acks=all, to a topic with ``disk_config``."""
+    """One node that speaks Kafka's protocol. An append at ``disk`` has acks=all, to a topic with ``disk_config``."""
 
     def __init__(
-        self, server: KafkaServerT, load: LoadProcess, disk_config: Mapping[str, int] = MappingProxyType({})
+        self, name: str, server: KafkaServerT, load: LoadProcess, disk_config: Mapping[str, int] = MappingProxyType({})
     ) -> None:
+        self.name = name
         self.server = server
         self._load = load
         self._disk_config = disk_config
-        self.is_filled = False
-        """Whether the topic that is read is there."""
 
     def append(self, case: AppendCase, pace: Pace) -> Measure:
         """To a new topic, deleted afterwards."""
@@ -183,11 +181,12 @@ class Kafka(Generic[KafkaServerT]):
         )
         config = self._disk_config if case.ack == "disk" else {}
         with connect_kafka(self.server.port) as connection:
-            connection.create_topic(APPEND_TOPIC, **config)
+            refused = connection.create_topic_as_allowed(APPEND_TOPIC, **config)
             found = run_beside(self._load, job, self.server.pid)
-            _answered_as_stored("Kafka", found["answered"], records, connection.end_offset(APPEND_TOPIC))
+            _answered_as_stored(self.name, found["answered"], records, connection.end_offset(APPEND_TOPIC))
             connection.delete_topic(APPEND_TOPIC)
-        return appended(case, found, len(batch))
+        note = f"{self.name} was measured without what it refused: {refused}" if refused else ""
+        return replace(appended(case, found, len(batch)), note=note)
 
     def fill(self, batches: Iterator[bytes]) -> None:
         """The topic that is read."""
@@ -203,7 +202,7 @@ class Kafka(Generic[KafkaServerT]):
             while offset < end:
                 whole = connection.fetched_bytes(READ_TOPIC, offset, case.partition_bytes) // batch_size
                 if not whole:
-                    raise BenchmarkError(f"Kafka gave no whole batch at offset {offset}")
+                    raise BenchmarkError(f"{self.name} gave no whole batch at offset {offset}")
                 frames.append(kafka_frames.fetch_frame(READ_TOPIC, offset, partition_bytes=case.partition_bytes))
                 worths.append(whole * batch_size)
                 offset += whole * records
@@ -306,9 +305,19 @@ class Bare:
             yield lambda: _exchanged(self._load.run(job), [case.partition_bytes])
 
 
-def agree(seglog: Seglog, kafka: Kafka[PeerServer], timestamps: Sequence[int]) -> None:
+class Finder(Protocol):
+    """A server whose topic is read."""
+
+    def found(self, timestamps: Sequence[int], /) -> list[int]:
+        """The offset of the first record from each time (ms) on."""
+        ...
+
+
+def agree(finders: Mapping[str, Finder], timestamps: Sequence[int]) -> None:
     """BenchmarkError where they find different offsets for the same times."""
     sample = timestamps[:_SAMPLES]
-    ours, theirs = seglog.found(sample), kafka.found(sample)
-    if ours != theirs:
-        raise BenchmarkError(f"for times {sample} seglog finds {ours}, Kafka {theirs}")
+    found = {name: finder.found(sample) for name, finder in finders.items()}
+    for name, offsets in found.items():
+        for beside, others in found.items():
+            if offsets != others:
+                raise BenchmarkError(f"for times {sample} {name} finds {offsets}, {beside} {others}")

@@ -84,12 +84,12 @@ def test_replies_say_where_records_are() -> None:
 
 
 def test_errors_in_replies_are_raised_with_kafkas_number() -> None:
-    with pytest.raises(frames.KafkaError, match="Produce with error 3") as unknown:
+    with pytest.raises(frames.KafkaError, match="Produce was answered with error 3") as unknown:
         frames.produced(PRODUCED_UNKNOWN, "nope")
     assert unknown.value.code in frames.NOT_READY
-    with pytest.raises(frames.KafkaError, match="CreateTopics with error 36"):
+    with pytest.raises(frames.KafkaError, match="CreateTopics was answered with error 36"):
         frames.created(CREATED_ALREADY, "t1")
-    with pytest.raises(frames.KafkaError, match="IncrementalAlterConfigs with error 40"):
+    with pytest.raises(frames.KafkaError, match="IncrementalAlterConfigs was answered with error 40"):
         frames.altered(ALTERED_WRONGLY)
 
 

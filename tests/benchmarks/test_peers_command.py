@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.peers import compaction
+from benchmarks.harness import BenchmarkError
+from benchmarks.peers import compaction, java
 from benchmarks.peers import kafka_frames as frames
+from benchmarks.peers.builds import about, compiled_build
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.servers import peer_server
+from benchmarks.processes import sources
+from seglog_broker.version import VERSION
 from seglog_protocol.batch_builder import encode_batch
 from tests.interop.peer import kafka_script
+from tests.processes import kafka_daemon
 from tests.support import REPOSITORY
 
 NOW = 1_795_000_000_000
@@ -51,20 +57,96 @@ def test_without_peers_seglog_is_beside_the_bare_loop(tmp_path: Path) -> None:
         "100 B, 16 connections x 16, os",
     ]
     for row in found["rows"]:
-        assert list(row["sides"]) == ["seglog", "bare loop"]
+        assert list(row["sides"]) == ["seglog, native", "seglog, Kafka's wire", "bare loop"]
         assert all(len(side["values"]) == 1 and min(side["values"]) > 0 for side in row["sides"].values())
-        assert row["ratio_to_bare_loop"] > 0
-        assert row["ratio_to_kafka"] is None
+        assert all("ratio_to_kafka" not in side for side in row["sides"].values())
         assert row["name"] in told
     assert found["machine"]["rounds"] == 1
     assert "no picture: nothing was measured beside Kafka" in told
     assert not (tmp_path / "out" / "peers.png").exists()
 
 
+TWIN = """#!/bin/sh
+case $1 in
+  start)
+    mkdir -p "$2"
+    {python} -m seglog_broker --data "$2/data" --listen 127.0.0.1:0 --set listeners=PLAINTEXT://127.0.0.1:$3 \\
+      > "$2/server.log" 2>&1 < /dev/null &
+    echo $! > "$2/pid"
+    until grep -q "ready" "$2/server.log"; do sleep 0.02; done ;;
+  stop)
+    kill "$(cat "$2/pid")" ;;
+esac
+"""
+
+
+def test_a_script_is_a_peer_that_speaks_kafkas_protocol(tmp_path: Path) -> None:
+    """It stands in the table by its name; one that speaks anything else is left out."""
+    twin, mute = tmp_path / "twin" / "twin", tmp_path / "mute"
+    twin.parent.mkdir()
+    twin.write_text(TWIN.format(python=sys.executable))
+    mute.write_text('#!/bin/sh\n[ "$1" != start ] || { mkdir -p "$2"; echo 999999999 > "$2/pid"; }\n')
+    for path in (twin, mute):
+        path.chmod(0o755)
+    # A folder with a script of its own name, and a script.
+    told, found = run(twin.parent, tmp_path / "out", str(mute), "--only", "disk", "--without", "native", "bare")
+    assert found["versions"]["twin"] == f"of {twin}"
+    assert "it does not answer Kafka's ApiVersions" in found["left_out"]["mute"]
+    assert [list(row["sides"]) for row in found["rows"]] == [["seglog, Kafka's wire", "twin"]] * 3
+    assert "  twin" in told
+
+
+def test_a_topic_is_made_without_a_setting_that_is_refused(tmp_path: Path) -> None:
+    with kafka_daemon(tmp_path / "data") as running, connect_kafka(running.kafka_port) as connection:
+        refused = connection.create_topic_as_allowed("t1", no_such_key=1)
+        assert refused == "no.such.key=1 (CreateTopics was answered with error 40)"
+        assert connection.end_offset("t1") == 0
+        assert connection.create_topic_as_allowed("t2", flush_messages=1) == ""
+        assert connection.not_offered() == []
+        with pytest.raises(frames.KafkaError, match="CreateTopics"):
+            connection.create_topic_as_allowed("t1")
+
+
+def test_what_a_server_does_not_offer_is_named() -> None:
+    """A version below or above ours, and an api that it has not."""
+    reply = struct.pack(">iihi", 0, 0, 0, 4)
+    reply += b"".join(struct.pack(">hhh", *offer) for offer in ((0, 3, 8), (1, 4, 16), (2, 6, 9), (19, 2, 7)))
+    assert frames.not_offered(reply) == ["Produce 9", "ListOffsets 5", "DeleteTopics 3"]
+
+
+def test_sources_are_no_compiled_build(tmp_path: Path) -> None:
+    """Whether they are a folder or what a Python has."""
+    with pytest.raises(BenchmarkError, match="has no compiled modules"):
+        compiled_build(REPOSITORY / "broker", tmp_path)
+    with pytest.raises(BenchmarkError, match="cannot be read"):
+        compiled_build(tmp_path / "absent.whl", tmp_path)
+    assert about(sources()).text.startswith(f"{VERSION}, pure, on Python {sys.version.split()[0]}")
+
+
+def test_java_tools_tell_their_rates_in_lines_of_their_own() -> None:
+    said = """96053 records sent, 19199.1 records/sec (1.83 MB/sec), 1773.5 ms avg latency, 2990.0 ms max latency.
+500000 records sent, 53265.153936 records/sec (5.08 MB/sec), 3400.32 ms avg latency, 4756.00 ms max latency.
+"""
+    assert java.produced_rate(said, 500_000) == pytest.approx(53265.15, abs=0.01)
+    with pytest.raises(BenchmarkError, match="sent not 600000 records"):
+        java.produced_rate(said, 600_000)
+    said = """start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, \
+fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec
+2026-11-26 08:17:33:715, 2026-11-26 08:17:37:358, 47.6837, 13.0891, 500000, 137249.5, 2040, 1603, 29.7465, 311915.1
+"""
+    assert java.consumed_rate(said, 500_000) == 311915.1
+    with pytest.raises(BenchmarkError, match="consumed fewer than 500001 records"):
+        java.consumed_rate(said, 500_001)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["--picture", "x.png"], "--picture goes with --peers"),
+        (["--compiled", "x.whl"], "--compiled goes with --peers"),
+        (["--without", "nats"], "--without goes with --peers"),
+        (["--peers", ".", "--without", "kafka"], "--without kafka: choose from native"),
+        (["--peers", ".", "--without", "pure"], "--without leaves nothing of seglog"),
         (["--only", "small"], "--only small: choose from append"),
         (["--peers", ".", "--only", "append"], "--only append: choose from small"),
     ],
@@ -111,9 +193,9 @@ def test_a_real_kafka_understands_every_request_and_we_its_replies(tmp_path: Pat
         kafka.alter_topic("t1", {"cleanup.policy": "compact"})
         with pytest.raises(frames.KafkaError, match="IncrementalAlterConfigs"):
             kafka.alter_topic("t1", {"cleanup.policy": "nonsense"})
-        with pytest.raises(frames.KafkaError, match="Produce with error 2"):  # a checksum that is wrong
+        with pytest.raises(frames.KafkaError, match="Produce was answered with error 2"):  # a checksum that is wrong
             frames.produced(kafka.ask(frames.produce_frame("t1", batch[:-1] + b"\1")), "t1")
-        with pytest.raises(frames.KafkaError, match="CreateTopics with error 36"):
+        with pytest.raises(frames.KafkaError, match="CreateTopics was answered with error 36"):
             kafka.create_topic("t1")
         kafka.delete_topic("t1")
 
@@ -121,18 +203,19 @@ def test_a_real_kafka_understands_every_request_and_we_its_replies(tmp_path: Pat
 @pytest.mark.slow
 def test_every_case_beside_real_peers_has_a_ratio(tmp_path: Path) -> None:
     """One for each round, and a place in the picture."""
-    groups = ("small", "large", "disk", "fetch", "seeks", "compaction", "kafka")
+    groups = ("small", "large", "disk", "fetch", "seeks", "commits", "compaction", "kafka")
     told, found = run(kafka_script().parent.parent, tmp_path, "--only", *groups)
     assert "4.3.1" in found["versions"]["Kafka"]
     others = {"NATS", "Redis"} - set(found["left_out"])
     for row in found["rows"]:
-        if row["name"] == "librdkafka":
+        if row["name"] == "librdkafka" and not row["sides"]:
             assert "confluent-kafka" in row["notes"][0]
             continue
         appends = row["group"] in {"small", "large", "disk"}
-        assert {"seglog", "Kafka"} | (others if appends else set()) <= set(row["sides"]), told
+        through_kafka = {"Kafka"} if row["group"] == "compaction" else {"Kafka", "seglog, Kafka's wire"}
+        assert through_kafka | (others if appends else set()) <= set(row["sides"]), told
         assert all(len(side["values"]) == 1 and min(side["values"]) > 0 for side in row["sides"].values())
-        assert row["ratio_to_kafka"] > 0
+        assert all(side["ratio_to_kafka"] > 0 for name, side in row["sides"].items() if name != "Kafka")
     assert [row["group"] for row in found["rows"]].count("disk") == 3
     assert {row["group"] for row in found["rows"]} == set(groups)
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import Bench, BenchmarkError
-from benchmarks.peers.results import BARE, KAFKA, SEGLOG, Measure
+from benchmarks.peers.cases import NATIVE
+from benchmarks.peers.results import BARE, KAFKA, Measure
 from benchmarks.peers.run import in_turns
 from benchmarks.peers.servers import PeerAbsentError, peer_server
 from tests.support import REPOSITORY
@@ -106,10 +107,10 @@ def test_a_peer_that_fails_amid_a_case_is_left_out() -> None:
         return Measure(len(turns))
 
     measured, notes = in_turns(
-        bench, {SEGLOG: lambda: side("s"), KAFKA: lambda: side("k", fails=True), BARE: lambda: side("b")}
+        bench, {NATIVE: lambda: side("s"), KAFKA: lambda: side("k", fails=True), BARE: lambda: side("b")}
     )
     assert turns == ["s", "k", "b", "k", "b", "s", "b", "s"]
-    assert {name: len(values) for name, values in measured.items()} == {SEGLOG: 3, BARE: 3}
+    assert {name: len(values) for name, values in measured.items()} == {NATIVE: 3, BARE: 3}
     assert notes == ["Kafka could not be measured: it hung up"]
     assert bench.problems == ["small: Kafka could not be measured: it hung up"]
 
@@ -119,4 +120,4 @@ def test_an_error_of_seglog_ends_a_case() -> None:
         raise BenchmarkError("the daemon hung up")
 
     with pytest.raises(BenchmarkError, match="the daemon hung up"):
-        in_turns(Bench(2, quick=True, directory=REPOSITORY), {SEGLOG: fail})
+        in_turns(Bench(2, quick=True, directory=REPOSITORY), {NATIVE: fail})

@@ -1,7 +1,8 @@
 """What a measurement becomes: rates in the unit of the case, processor time, and refusal of what does not add up."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -48,15 +49,15 @@ class Finder:
     def __init__(self, offset: int) -> None:
         self.offset = offset
 
-    def found(self, timestamps: list[int]) -> list[int]:
+    def found(self, timestamps: Sequence[int]) -> list[int]:
         return [self.offset + at for at in timestamps]
 
 
 def test_servers_that_find_different_offsets_for_a_time_are_refused() -> None:
     times = list(range(100))
-    sides.agree(cast("sides.Seglog", Finder(0)), cast("sides.Kafka[Any]", Finder(0)), times)
+    sides.agree({"seglog": Finder(0), "Kafka": Finder(0)}, times)
     with pytest.raises(BenchmarkError, match=r"seglog finds .*, Kafka"):
-        sides.agree(cast("sides.Seglog", Finder(0)), cast("sides.Kafka[Any]", Finder(1)), times)
+        sides.agree({"seglog": Finder(0), "Kafka": Finder(1)}, times)
 
 
 def test_the_cases_are_those_that_stand_in_the_table() -> None:
