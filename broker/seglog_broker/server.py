@@ -17,13 +17,14 @@ from seglog_broker.listeners.acceptor import addresses_of, open_all_listeners
 from seglog_broker.listeners.kafka.listener import kafka_addresses, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
 from seglog_broker.runtime.interpreter import describe_interpreter, run_imports
-from seglog_broker.runtime.metrics import watch_stalls
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
+from seglog_broker.runtime.stall_watch import watch_stalls
 from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
@@ -232,7 +233,7 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
     """Run the background tasks until ``scope`` is cancelled; it is shielded, as they must outlive the connections."""
     with scope, watch_stalls(broker.metrics):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
-            await nursery.start(broker.purgatory.run)
+            await nursery.start(run_purgatory, broker.purgatory)
             for name, task in TASKS.items():
                 nursery.start_soon(task, broker, name=name)
             nursery.start_soon(broker.groups.run)

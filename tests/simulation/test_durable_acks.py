@@ -22,6 +22,7 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.partitions import durability
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Arguments, T, outcomes_of
 from seglog_broker.storage.directory.opening import open_log_directory
@@ -180,7 +181,7 @@ class Simulation:
     async def _keep_house(self, broker: Broker) -> None:
         while not self.failure:
             for partition in broker.partitions.values():
-                offset = await partition.checkpoint()
+                offset = await broker.checkpoints.sync(partition)
                 if offset is not None:
                     broker.directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
                 for _ in range(7):
@@ -370,7 +371,7 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
     async def do_not_wait(_partition: Partition, _offset: int) -> None:
         await trio.lowlevel.checkpoint()
 
-    patch.setattr(Partition, "wait_durable", do_not_wait)
+    patch.setattr(durability, "wait_durable", do_not_wait)
 
 
 def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:

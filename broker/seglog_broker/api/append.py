@@ -9,6 +9,7 @@ import structlog
 from seglog_broker.api.pending_appends import AppendContext, PendingAppends
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import LOOKUPS_A_TURN
+from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
@@ -127,7 +128,7 @@ class AppendService:
             if done % LOOKUPS_A_TURN == 0:
                 await self._context.scheduler.turn()
             try:
-                await partition.wait_durable(end_offset)
+                await wait_durable(partition, end_offset)
             except SeglogError as error:
                 results[number] = FlushResult(partition.topic, partition.number, error=without_frames(error))
             else:

@@ -95,10 +95,10 @@ class Broker:
         self.recoveries = Recoveries(directory.recovering)
         self.views = Views()
         commits = GroupCommit(fs, offload, self.metrics, lambda: directory.lock.is_in_place)
-        self.partitions = PartitionTable(directory, self.recoveries, self.views, offload, self.metrics, commits)
+        self.partitions = PartitionTable(directory, self.recoveries, self.views, self.metrics, commits)
         self.scheduler = Scheduler(directory.handles, fs, offload, self.metrics)
         self.idle_writers = IdleWriters(self.partitions, directory.handles)
-        self.checkpoints = CheckpointWriter(directory, fs, offload)
+        self.checkpoints = CheckpointWriter(directory, fs, offload, self.metrics)
         self.deletions = PendingDeletions()
         self.expiry = SegmentExpiry(
             directory,

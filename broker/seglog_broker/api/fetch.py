@@ -12,6 +12,7 @@ from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Wat
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import RequestSteps, Scheduler
+from seglog_broker.partitions.waiting_fetches import wait_woken
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -124,7 +125,7 @@ class FetchService:
                     answer.close()
                 self._metrics.fetches_waited += 1
                 with trio.CancelScope(deadline=waiter.deadline):
-                    await waiter.wait()
+                    await wait_woken(waiter)
                 if len(request.partitions) > self.watched_a_turn:
                     await self._scheduler.turn()  # one append may have woken many of them
             finally:
@@ -229,7 +230,7 @@ class FetchService:
         alone = None
         if len(request.partitions) == 1 and not made_again and counts is None:
             item = request.partitions[0]
-            alone = self._table.get((item.topic, item.partition))
+            alone = self._table.find(item.topic, item.partition)
             again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
             if again is not None:
                 return again
@@ -278,7 +279,7 @@ class FetchService:
         return answer
 
     def _not_read(self, item: FetchPartition, error: SeglogError) -> FetchResult:
-        partition = self._table.get((item.topic, item.partition))
+        partition = self._table.find(item.topic, item.partition)
         placed = partition.with_partition(error) if partition is not None else error
         if isinstance(error, CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})

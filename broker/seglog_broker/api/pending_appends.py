@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.partitions.group_commit import FlushSignal, Round
+from seglog_broker.partitions.commit_round import Round
+from seglog_broker.partitions.durability import wait_durable
+from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -542,7 +544,7 @@ class PendingAppends(Acknowledged):
         while self._ends:
             partition, offset = next(iter(self._ends.items()))
             try:
-                await partition.wait_durable(offset)
+                await wait_durable(partition, offset)
             except SeglogError as error:
                 failed = AppendResult(partition.topic, partition.number, error=without_frames(error))
                 durable = partition.log.durable_end_offset

@@ -14,6 +14,7 @@ from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_internal_settings
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.cleaning import stop_cleaning
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
@@ -422,9 +423,9 @@ class TopicService:
             try:
                 try:
                     await self._recoveries.hold(keys)
-                    partitions += [p for key in keys if (p := self._table.get(key)) is not None]
+                    partitions += [p for key in keys if (p := self._table.find(*key)) is not None]
                     for partition in partitions:  # no task may use paths in a directory that is renamed
-                        await partition.stop_cleaning()
+                        await stop_cleaning(partition)
                         await partition.maintenance.acquire()
                         held.append(partition.maintenance)
                     self._directory.topics.record_deletion(topic)

@@ -46,7 +46,7 @@ class TruncateService:
                 results.append(self._truncate_one(item))
                 moved[self._table.partition(item.topic, item.partition)] = None
             except SeglogError as error:
-                partition = self._table.get((item.topic, item.partition))
+                partition = self._table.find(item.topic, item.partition)
                 placed = partition.with_partition(error) if partition is not None else error
                 results.append(TruncateResult(item.topic, item.partition, error=without_frames(placed)))
         if moved:

@@ -1,20 +1,23 @@
-"""Writes the checkpoint files of a log directory, and the log starts in the states of partitions.
+"""Makes checkpoints: syncs closed segments, writes the checkpoint files of a log directory, saves states of partitions.
 
 If a checkpoint file cannot be written, its old content only makes the next start longer. Files that could not be
 written, as on a full disk, are remembered and written when there is room.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 import trio
 
+from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
+from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.checkpoint_files import encoding_offsets
 from seglog_protocol.steps import in_turns_of
@@ -29,6 +32,7 @@ class CheckpointWriter:
     _directory: LogDirectory
     _fs: FileSystem
     _offload: Offload
+    _metrics: Metrics
 
     def __post_init__(self) -> None:
         self._lock = trio.Lock()  # one write at a time, because all use the same temporary file
@@ -51,6 +55,40 @@ class CheckpointWriter:
         self._lacked_room = lacked_room
         self._pause = trio.CancelScope()
         return self._pause
+
+    async def sync(self, partition: Partition) -> int | None:
+        """Sync closed segments and their indexes. Returns the new recovery point.
+
+        None if the disk failed, or the topic was deleted.
+        """
+        wanted = partition.log.active.base_offset
+        while True:
+            flush = partition.begin_checkpoint()
+            if isinstance(flush, trio.Event):
+                await flush.wait()
+                continue
+            if flush is None:
+                return None
+            await self._sync_some(partition, flush)
+            if partition.log.state.read_only:
+                return None
+            if flush.end_offset >= wanted:
+                return flush.end_offset
+
+    async def _sync_some(self, partition: Partition, flush: Flush) -> None:
+        error: OSError | None = UNKNOWN_OUTCOME
+        began = trio.current_time()
+        with trio.CancelScope(shield=True):  # never abandoned, see GroupCommit
+            try:
+                await self._offload.fsync(flush.run)
+                error = None
+            except OSError as failure:
+                error = failure
+            finally:
+                self._metrics.note_flushes(1, trio.current_time() - began)
+                failed = partition.end_flush(flush, error)
+        if failed is not None:
+            raise failed from error
 
     async def write(self) -> OSError | None:
         """Write the current checkpoint files. Failures are logged; returns the first one, or None."""
@@ -87,7 +125,7 @@ class CheckpointWriter:
         """
         self._unsaved_starts.add(partition)
         try:
-            await partition.save_state_held(self._directory.space.with_ballast)
+            await _save_state(partition, self._offload, self._directory.space.with_ballast)
         except OSError as error:
             log.warning("state_not_written", topic=partition.topic, partition=partition.number, reason=why(error))
             return error
@@ -100,3 +138,26 @@ class CheckpointWriter:
             await self.write_log_starts(list(self._unsaved_starts))
         if self._lacked_room:
             self._pause.cancel()
+
+
+async def save_state(partition: Partition, offload: Offload) -> None:
+    """Save the state of a partition, if it has changed. After an OSError the next call tries again."""
+    async with partition.maintenance:
+        await _save_state(partition, offload, _just_run)
+
+
+async def _save_state(partition: Partition, offload: Offload, run: Callable[[Callable[[], None]], None]) -> None:
+    """As ``save_state``, for a caller that holds ``maintenance``. The write is ``run`` in a thread."""
+    write = None if partition.is_deleted else partition.log.state_file.prepare()
+    if write is None:
+        return
+    written = False
+    try:
+        await offload.maintenance(run, write.run)
+        written = True
+    finally:
+        partition.log.state_file.finish(written=written)
+
+
+def _just_run(work: Callable[[], None]) -> None:
+    work()

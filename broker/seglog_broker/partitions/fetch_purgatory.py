@@ -1,8 +1,8 @@
-"""Fetches that wait for records, and the one task that answers them.
+"""Fetches that wait for records.
 
 One append may wake a hundred of them, and a thousand idle consumers do nothing but wait. So nearly all of them wait
 without a task: each is an entry in a heap of deadlines and in its partitions' watch lists, and the purgatory's one task
-answers, in a row, those that have enough bytes and those whose deadline is reached.
+(``waiting_fetches``) answers, in a row, those that have enough bytes and those whose deadline is reached.
 """
 
 import heapq
@@ -124,20 +124,20 @@ class Waiter:
         else:
             self.wake()
 
-    async def wait(self) -> None:
-        """Return when woken since the last call, or ended. One task at a time."""
-        if not self._is_awake and not self.is_ended:
-            self._task = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._abort)
-        self._is_awake = False
+    def sleep(self, task: trio.lowlevel.Task) -> bool:
+        """Have ``task``, which will sleep, rescheduled when it is woken; False if it was woken since, or ended."""
+        may_sleep = not self._is_awake and not self.is_ended
+        self._task = task if may_sleep else None
+        return may_sleep
 
-    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+    def rise(self) -> None:
+        """The task does not sleep any more, and knows what it was woken for."""
         self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
+        self._is_awake = False
 
 
 class FetchPurgatory:
-    """Holds waiters until there may be an answer or their deadline is reached, as long as ``run`` runs.
+    """Holds waiters until there may be an answer or their deadline is reached, as long as ``run_purgatory`` runs.
 
     Times are seconds on trio's clock. Source: Kafka's DelayedOperationPurgatory.
     """
@@ -148,7 +148,7 @@ class FetchPurgatory:
         self._parked = 0
         self._retries: list[Waiter] = []  # to be retried now
         self._sleep: trio.CancelScope | None = None  # of the task; its deadline is the first of all
-        self._alarm = Waiter()
+        self.alarm = Waiter()  # wakes its task
 
     @property
     def is_open(self) -> bool:
@@ -173,11 +173,19 @@ class FetchPurgatory:
             heapq.heapify(self._entries)
 
     def retry_soon(self, waiter: Waiter) -> None:
-        """Have ``run`` retry ``waiter``."""
+        """Have its task retry ``waiter``."""
         self._retries.append(waiter)
-        self._alarm.wake()
+        self.alarm.wake()
 
-    def _retry_some(self) -> None:
+    def begin_sleep(self) -> trio.CancelScope:
+        """The scope in which its task sleeps until the first deadline, or until ``alarm`` wakes it. It is open now."""
+        self._sleep = trio.CancelScope(deadline=self._entries[0][0] if self._entries else math.inf)
+        return self._sleep
+
+    def retry_due(self, now: float) -> bool:
+        """Retry waiters that were woken or whose deadline is reached; whether some are left for another turn."""
+        while self._entries and self._entries[0][0] <= now:
+            heapq.heappop(self._entries)[2].wake()
         spent, count = 0.0, 0
         while count < len(self._retries) and spent < budget.TURN:
             spent += ANSWER_COST + self._retries[count].watch_lists_count * WATCHED_COST
@@ -185,25 +193,10 @@ class FetchPurgatory:
         turn, self._retries = self._retries[:count], self._retries[count:]
         for waiter in turn:
             waiter.retry()
+        return bool(self._retries)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Retry waiters that were woken or whose deadline is reached, until cancelled."""
-        try:
-            while True:
-                if self._retries:
-                    await trio.lowlevel.checkpoint()
-                else:
-                    first = self._entries[0][0] if self._entries else math.inf
-                    with trio.CancelScope(deadline=first) as self._sleep:
-                        task_status.started()
-                        task_status = trio.TASK_STATUS_IGNORED
-                        await self._alarm.wait()
-                now = trio.current_time()
-                while self._entries and self._entries[0][0] <= now:
-                    heapq.heappop(self._entries)[2].wake()
-                self._retry_some()
-        finally:
-            self._sleep = None
-            left = self._retries + [waiter for _, _, waiter in self._entries]
-            for waiter in left:  # each gets a task of its own, because this one has ended
-                waiter.retry()
+    def close(self) -> None:
+        """Retry all that are left, which find it closed: each gets a task of its own."""
+        self._sleep = None
+        for waiter in self._retries + [waiter for _, _, waiter in self._entries]:
+            waiter.retry()

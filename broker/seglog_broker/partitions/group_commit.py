@@ -13,11 +13,12 @@ from typing import Final
 
 import trio
 
+from seglog_broker.partitions.commit_round import Flushable, Round
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError, run_flushes
-from seglog_protocol.errors import SeglogError, StorageError
+from seglog_protocol.errors import StorageError
 
 UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
 """A flush that ended by an internal error counts as failed."""
@@ -27,45 +28,6 @@ SYNC_SECONDS_SHORT: Final = 0.002
 PAUSE_FACTOR: Final = 50
 """After a sync that took longer, the loop waits for none, for so many times what it took: a slow disk holds the loop up
 for a fiftieth of the time at most."""
-
-
-class Flushable:
-    """A partition, as far as a round uses it."""
-
-    def begin_flush(self) -> Flush | None:
-        """The flush of this partition for the round; None if there is nothing to sync. Raises StorageError."""
-        raise NotImplementedError
-
-    def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
-        """Record the outcome of the flush. Returns the error for the waiting requests if it is retriable, else None."""
-        raise NotImplementedError
-
-    def with_partition(self, error: SeglogError) -> SeglogError:
-        """``error`` with the topic and the partition as fields."""
-        raise NotImplementedError
-
-
-class Round:
-    """One round, from the first partition that is added to it to its end."""
-
-    __slots__ = ("ended", "failures", "has_leader", "listeners", "partitions")
-
-    def __init__(self) -> None:
-        self.partitions: dict[Flushable, None] = {}  # in the order in which they were added
-        self.failures: dict[Flushable, StorageError] = {}
-        self.has_leader = False
-        self.listeners: list[Callable[[], None]] = []
-        self.ended = trio.Event()
-
-    def listen(self, listener: Callable[[], None]) -> bool:
-        """Call ``listener`` when the round ends, with or without errors. It must not raise.
-
-        Returns False, and does nothing, if the round has ended or has no leader yet: then the caller has to wait.
-        """
-        if not self.has_leader or self.ended.is_set():
-            return False
-        self.listeners.append(listener)
-        return True
 
 
 class FlushSignal:

@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
@@ -68,5 +69,5 @@ class IdleWriters:
 
 async def _sync_and_close(partition: Partition) -> None:
     """Sync all records of the partition, and close the file of its writer."""
-    await partition.wait_durable(partition.log.log_end_offset)
+    await wait_durable(partition, partition.log.log_end_offset)
     partition.log.active.log.release_idle_writer()

@@ -1,22 +1,21 @@
 """A partition in service: its log, the fetches that wait for records, and the requests that wait for the disk.
 
-It belongs to the loop; the log itself does not wait. Flushes of one log never overlap: rounds of ``group_commit`` serve
-acks, checkpoints have flushes of their own, and neither begins while the other uses the log.
+It belongs to the loop, and neither it nor the log waits: what does is in ``durability``, ``checkpoint_writer`` and
+``cleaning``. Flushes of one log never overlap: rounds of ``group_commit`` serve acks, checkpoints have flushes of
+their own, and neither begins while the other uses the log.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import structlog
 import trio
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.commit_round import Flushable, Round
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
-from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME, Flushable, GroupCommit, Round
+from seglog_broker.partitions.group_commit import GroupCommit
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import record_rules
@@ -41,9 +40,7 @@ ROLLED_BY_TIME: Final = "segment.ms counts the timestamps of records: raise it f
 class Partition(Flushable):
     """One partition of a topic, while the topic exists."""
 
-    def __init__(
-        self, topic: str, number: int, log: PartitionLog, offload: Offload, metrics: Metrics, commits: GroupCommit
-    ) -> None:
+    def __init__(self, topic: str, number: int, log: PartitionLog, metrics: Metrics, commits: GroupCommit) -> None:
         self.topic = topic
         self.number = number
         self.log = log
@@ -57,17 +54,16 @@ class Partition(Flushable):
         self.findings: dict[int, str] = {}  # base offset -> finding of the scrub
         self.maintenance = trio.Lock()  # held while files are renamed in a thread
         self.may_be_cleaned = True
+        self.cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
         self.is_deleted = False
+        self.commits = commits
         self._judged_config: TopicConfig | None = None
         self._looks_at_records = False  # by that configuration
-        self._offload = offload
         self._metrics = metrics
-        self._commits = commits
         self._under_way: Flush | None = None  # the one flush there may be
         self._flushed = trio.Event()  # set when it has ended
         self._is_checkpointing = False  # it is a checkpoint's, and of no use to those who wait for the disk
         self._was_read_only = log.state.read_only is not None
-        self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
 
     @property
     def looks_at_records(self) -> bool:
@@ -123,31 +119,29 @@ class Partition(Flushable):
         ]
         return problems
 
-    async def wait_durable(self, offset: int) -> None:
-        """Return when every record below ``offset`` survives a power cut.
-
-        If it is cancelled, a flush that has begun still ends and is recorded. Raises PartitionReadOnlyError when the
-        disk failed, UnknownTopicError when the topic was deleted meanwhile.
-        """
-        while self.log.durable_end_offset < offset:
-            if self.is_deleted:
-                raise UnknownTopicError(f"topic {self.topic} was deleted", topic=self.topic)
-            if self.log.state.read_only is not None:
-                raise PartitionReadOnlyError(
-                    f"it is not known what reached the disk, because {self.log.state.read_only}",
-                    topic=self.topic,
-                    partition=self.number,
-                    reason=self.log.state.read_only,
-                )
-            under_way = self._under_way
-            if under_way is not None and (self._is_checkpointing or under_way.end_offset >= offset):
-                await self._flushed.wait()
-            else:
-                await self._commits.wait_next(self)
-
     def want_durable(self) -> Round:
         """Add everything appended so far to the next round. It begins only when a task calls ``wait_durable``."""
-        return self._commits.want(self)
+        return self.commits.want(self)
+
+    def flush_to_await(self, offset: int) -> trio.Event | None:
+        """What is set when the flush under way ends, if that has to be waited for before ``offset`` can be durable.
+
+        None if it is the next round that ``offset`` needs. Raises PartitionReadOnlyError when the disk failed,
+        UnknownTopicError when the topic was deleted.
+        """
+        if self.is_deleted:
+            raise UnknownTopicError(f"topic {self.topic} was deleted", topic=self.topic)
+        if self.log.state.read_only is not None:
+            raise PartitionReadOnlyError(
+                f"it is not known what reached the disk, because {self.log.state.read_only}",
+                topic=self.topic,
+                partition=self.number,
+                reason=self.log.state.read_only,
+            )
+        under_way = self._under_way
+        if under_way is not None and (self._is_checkpointing or under_way.end_offset >= offset):
+            return self._flushed
+        return None
 
     def begin_flush(self) -> Flush | None:
         """The flush of this partition for a round, None if there is nothing to sync. Raises StorageError."""
@@ -159,6 +153,21 @@ class Partition(Flushable):
         self._flushed = trio.Event()
         return flush
 
+    def begin_checkpoint(self) -> Flush | trio.Event | None:
+        """A flush of a checkpoint, which may sync only some closed segments; end it as those of rounds.
+
+        While another one is under way, what is set when it ends. None if the topic was deleted: its paths may belong to
+        another one now.
+        """
+        if self._under_way is not None:
+            return self._flushed
+        if self.is_deleted:
+            return None
+        flush = self._under_way = self.log.flusher.prepare_checkpoint()
+        self._flushed = trio.Event()
+        self._is_checkpointing = True
+        return flush
+
     def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
         """Record the outcome of a flush. Returns the error for the waiting requests if it is retriable, else None."""
         if self.is_deleted:
@@ -167,6 +176,7 @@ class Partition(Flushable):
             self.log.finish_flush(flush, error)
             self.note_read_only()
         self._under_way = None
+        self._is_checkpointing = False
         self._flushed.set()
         if error is None or self.log.state.read_only is not None or self.is_deleted:
             return None
@@ -181,49 +191,11 @@ class Partition(Flushable):
             self._was_read_only = True
             log.error("partition_read_only", topic=self.topic, partition=self.number, reason=reason)
 
-    async def checkpoint(self) -> int | None:
-        """Sync closed segments and their indexes. Returns the new recovery point.
-
-        None if the disk failed, or the topic was deleted.
-        """
-        wanted = self.log.active.base_offset
-        while True:
-            flush = await self._checkpoint_some()
-            if flush is None or self.log.state.read_only:
-                return None
-            if flush.end_offset >= wanted:
-                return flush.end_offset
-
-    async def _checkpoint_some(self) -> Flush | None:
-        """One flush of a checkpoint, which may sync only some segments; None if the topic was deleted."""
-        while self._under_way is not None:
-            await self._flushed.wait()
-        if self.is_deleted:
-            return None  # its paths may belong to another topic now
-        flush = self._under_way = self.log.flusher.prepare_checkpoint()
-        self._flushed = trio.Event()
-        self._is_checkpointing = True
-        error: OSError | None = UNKNOWN_OUTCOME
-        began = trio.current_time()
-        with trio.CancelScope(shield=True):  # never abandoned, see GroupCommit
-            try:
-                await self._offload.fsync(flush.run)
-                error = None
-            except OSError as failure:
-                error = failure
-            finally:
-                self._metrics.note_flushes(1, trio.current_time() - began)
-                self._is_checkpointing = False
-                failed = self.end_flush(flush, error)
-        if failed is not None:
-            raise failed from error
-        return flush
-
     @property
     def can_be_cleaned(self) -> bool:
         """Whether a round of compaction may begin."""
         return (
-            self._cleaning is None
+            self.cleaning is None
             and self.may_be_cleaned
             and not self.is_deleted
             and self.log.state.read_only is None
@@ -233,53 +205,13 @@ class Partition(Flushable):
     @property
     def is_being_cleaned(self) -> bool:
         """Whether a round of compaction is running. Meanwhile the closed segments do not change."""
-        return self._cleaning is not None
-
-    @contextmanager
-    def clean(self) -> Iterator[trio.CancelScope]:
-        """Mark a round of compaction. The scope is cancelled when the round must stop."""
-        scope, ended = trio.CancelScope(), trio.Event()
-        self._cleaning = scope, ended
-        try:
-            yield scope
-        finally:
-            self._cleaning = None
-            ended.set()
-
-    async def stop_cleaning(self) -> None:
-        """Prevent new rounds of compaction, cancel the running one, and return when it has ended."""
-        self.may_be_cleaned = False
-        if self._cleaning is not None:
-            scope, ended = self._cleaning
-            scope.cancel()
-            await ended.wait()
-
-    async def save_state(self) -> None:
-        """Save the state of the partition, if it has changed. After an OSError the next call tries again."""
-        async with self.maintenance:
-            await self.save_state_held(_just_run)
-
-    async def save_state_held(self, run: Callable[[Callable[[], None]], None]) -> None:
-        """As ``save_state``, for a caller that holds ``maintenance``. The write is ``run`` in a thread."""
-        write = None if self.is_deleted else self.log.state_file.prepare()
-        if write is None:
-            return
-        written = False
-        try:
-            await self._offload.maintenance(run, write.run)
-            written = True
-        finally:
-            self.log.state_file.finish(written=written)
+        return self.cleaning is not None
 
     def with_partition(self, error: SeglogError) -> SeglogError:
         """``error`` with the topic and the partition as fields, for readers of an error without its request."""
         placed = type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
         placed.retriable = error.retriable
         return placed
-
-
-def _just_run(work: Callable[[], None]) -> None:
-    work()
 
 
 def _damage_in_words(damage: DamagedRange) -> str:

@@ -1,6 +1,6 @@
 """The partitions in service, found by topic and number."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from seglog_broker.config import TopicConfig
@@ -9,7 +9,6 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.recoveries import Recoveries, Views
 from seglog_broker.partitions.topic_names import Suggestions
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.log.partition_log import PartitionLog
@@ -23,16 +22,15 @@ from seglog_protocol.errors import (
 
 
 @dataclass(eq=False)
-class PartitionTable(Mapping[tuple[str, int], Partition]):
+class PartitionTable:
     """The partitions in service by topic and number, and typed errors for those that are not in service.
 
-    As a mapping it has the partitions that take records; ``readable`` also finds those that can only be read.
+    It iterates over, and counts, those that take records; ``readable`` also finds those that can only be read.
     """
 
     _directory: LogDirectory
     _recoveries: Recoveries
     _views: Views
-    _offload: Offload
     _metrics: Metrics
     _commits: GroupCommit
 
@@ -43,15 +41,22 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
     def __getitem__(self, key: tuple[str, int]) -> Partition:
         return self._served[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._served
+
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(self._served)
 
     def __len__(self) -> int:
         return len(self._served)
 
+    def values(self) -> Collection[Partition]:
+        """Those that take records; a view."""
+        return self._served.values()
+
     def partition_of(self, key: tuple[str, int], partition_log: PartitionLog) -> Partition:
         """A partition for ``serve``."""
-        return Partition(*key, partition_log, self._offload, self._metrics, self._commits)
+        return Partition(*key, partition_log, self._metrics, self._commits)
 
     def serve(self, partitions: Iterable[Partition]) -> None:
         """Take partitions into service."""
@@ -76,7 +81,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
 
     def readable(self, topic: str, number: int) -> Partition:
         """As ``partition``, but also for partitions that can only be read."""
-        return self._views.get((topic, number)) or self.partition(topic, number)
+        return self.find_readable(topic, number) or self.partition(topic, number)
 
     def partition(self, topic: str, number: int) -> Partition:
         """A partition in service. Raises a typed error if it is not in service."""

@@ -17,8 +17,10 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
+from seglog_broker.partitions.cleaning import cleaning
 from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
@@ -97,7 +99,7 @@ class Compaction:
         partition = await self._choose()
         if partition is None:
             return False
-        with partition.clean() as scope, scope:
+        with cleaning(partition) as scope, scope:
             try:
                 succeeded = await self._boundary.run(partition, self._clean)
             finally:
@@ -151,10 +153,10 @@ class Compaction:
         rate = self.config.current.log_cleaner_io_max_bytes_per_second
         self.pace.note(result.bytes_read + result.bytes_written, began, rate)
         # A record is dropped because of a later one, which must survive a power cut.
-        await partition.wait_durable(cleanable.until_offset)
+        await wait_durable(partition, cleanable.until_offset)
         # Saved before any record is dropped: a hole without a reason would be reported as a loss.
         partition_log.cleaning.note_compacted(result.first_dirty)
-        await partition.save_state()
+        await save_state(partition, self.offload)
         for group in result.groups:
             if not self._is_wanted(partition):
                 return
@@ -163,7 +165,7 @@ class Compaction:
         partition_log.cleaning.finish_cleaning(result)
         self._log_result(partition, result)
         try:
-            await partition.save_state()  # before the checkpoints: it has when tombstones are due
+            await save_state(partition, self.offload)  # before the checkpoints: it has when tombstones are due
         except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
             log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=why(error))
         else:
@@ -192,7 +194,7 @@ class Compaction:
                     raise
                 await self._settle(partition, swap, deleted)
             if known or group.damaged:
-                await partition.save_state()  # its damaged ranges have positions in the new files
+                await save_state(partition, self.offload)  # its damaged ranges have positions in the new files
         await trio.lowlevel.checkpoint()
 
     async def _settle(self, partition: Partition, swap: SegmentSwap, deleted: DeletedSegments) -> None:

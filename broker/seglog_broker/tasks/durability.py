@@ -12,8 +12,9 @@ import structlog
 import trio
 
 from seglog_broker.config.values import LONG_MAX
-from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
 from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -38,7 +39,7 @@ async def run_background_flushes(partitions: PartitionTable, flush_wanted: Flush
     since: dict[Partition, float] = {}  # when a partition was first seen with unsynced records
 
     async def flush(partition: Partition) -> None:
-        await partition.wait_durable(partition.log.log_end_offset)
+        await wait_durable(partition, partition.log.log_end_offset)
 
     while True:
         flush_wanted.clear()  # before the check, so that an append during the flush starts another check
@@ -84,8 +85,8 @@ async def run_checkpoints(
     async def work(partition: Partition) -> None:
         nonlocal lacked_room
         try:
-            await partition.save_state()
-            offset = await partition.checkpoint()
+            await save_state(partition, offload)
+            offset = await checkpoints.sync(partition)
         except (OSError, StorageError) as error:
             lacked_room |= is_no_room(error)
             raise

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
@@ -43,7 +44,7 @@ async def run_hole_search(partitions: PartitionTable, recoveries: Recoveries, fs
                     return
                 found |= _record(partition, hole)
         if found:
-            await partition.save_state()
+            await save_state(partition, offload)
 
     while True:
         for partition in list(partitions.values()):

@@ -14,6 +14,7 @@ from functools import partial
 import structlog
 import trio
 
+from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
@@ -118,7 +119,7 @@ class Scrub:
         self.metrics.scrubbed_bytes += result.measured.size
         self._apply(partition, segment, result)
         if result.damaged:
-            await partition.save_state()
+            await save_state(partition, self.offload)
 
     def _job(self, partition: Partition, segment: Segment) -> ScrubJob:
         config, next_base = partition.log.config, _next_base(partition, segment)

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.partitions.cleaning import cleaning
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.log.partition_log import PartitionLog
@@ -363,7 +364,7 @@ async def test_a_compacted_partition_tells_how_compaction_stands() -> None:
     assert reply.compaction.why_not_now == (
         "no closed segment that is old enough has records that compaction has not seen"
     )
-    with scene.broker.partitions["t", 0].clean():
+    with cleaning(scene.broker.partitions["t", 0]):
         reply, _ = await scene.explain()
         assert reply.doubts == ["it is being compacted: nothing leaves the log before that is done"]
         assert reply.compaction is not None

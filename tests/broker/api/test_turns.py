@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from seglog_broker.api import append
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.fetch import WATCHED_A_TURN
@@ -18,7 +19,6 @@ from seglog_broker.api.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
 from seglog_broker.api.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_purgatory import Waiter
-from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints, partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
@@ -55,7 +55,7 @@ class Counter:
         self.most = self.all = self._now = 0
         self._is_over = False
         self._patch = patch
-        for name in ("partition", "unknown_topic"):
+        for name in ("readable", "partition"):
             self.count(broker.partitions, name)
         self.count(TopicService, "_describe")
 
@@ -99,7 +99,8 @@ def requests(topic: str) -> list[messages.Request]:
 async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
-    counter.count(Partition, "wait_durable")
+    counter.count(broker.partitions, "unknown_topic")
+    counter.count(append, "wait_durable")
     await counter.during(lambda: broker.answer(requests(topic)[number]))
     assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all >= MANY // 2 or topic == "unknown"

@@ -16,6 +16,7 @@ from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.transport import address_of
 from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.waiting_fetches import wait_woken
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
@@ -256,7 +257,7 @@ class FakeBroker:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wake)
-                await waiter.wait()
+                await wait_woken(waiter)
                 nursery.cancel_scope.cancel()
         finally:
             self.fetches_waiting -= 1

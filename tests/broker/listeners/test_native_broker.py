@@ -17,6 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.listeners.native.wire import HELLO_TRIES_MAX
+from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -67,7 +68,7 @@ async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> A
     if topic:
         await broker.create_topic(CreateTopicRequest("commits", 1))
     async with trio.open_nursery() as tasks:
-        await tasks.start(broker.purgatory.run)
+        await tasks.start(run_purgatory, broker.purgatory)
         async with serving(broker) as listening:
             served = Real(listening, broker)
             try:

@@ -23,6 +23,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.listeners.sender import Sender
+from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -157,7 +158,7 @@ async def broker_on(fs: ForgetfulFileSystem) -> AsyncIterator[Broker]:
     for topic, settings_ in TOPICS.items():
         await broker.create_topic(CreateTopicRequest(topic, 3, {k: str(v) for k, v in settings_.items()}))
     async with trio.open_nursery() as tasks:
-        await tasks.start(broker.purgatory.run)
+        await tasks.start(run_purgatory, broker.purgatory)
         yield broker
         tasks.cancel_scope.cancel()
     broker.close()

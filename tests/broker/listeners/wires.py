@@ -16,6 +16,7 @@ from seglog_broker.config import load_config
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -252,7 +253,7 @@ async def serving_wire(kit: WireKit, *flags: str, offload: Offload | None = None
     broker = Broker.open(config, fs, ManualClock(NOW), offload or InlineOffload())
     await broker.create_topic(CreateTopicRequest(TOPIC, 1))
     async with trio.open_nursery() as tasks:
-        await tasks.start(broker.purgatory.run)
+        await tasks.start(run_purgatory, broker.purgatory)
         async with serving(broker, kit.serve) as served:
             wired = WireServed(kit, served, broker, fs)
             try:

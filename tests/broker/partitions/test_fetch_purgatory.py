@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.partitions.fetch_purgatory import ANSWER_COST, ENTRIES_MIN, FetchPurgatory, Waiter
+from seglog_broker.partitions.waiting_fetches import run_purgatory, wait_woken
 from seglog_broker.runtime import budget
 
 ANSWERS_A_TURN = budget.items_of(ANSWER_COST)
@@ -18,7 +19,7 @@ ANSWERS_A_TURN = budget.items_of(ANSWER_COST)
 async def open_purgatory() -> AsyncIterator[FetchPurgatory]:
     purgatory = FetchPurgatory()
     async with trio.open_nursery() as nursery:
-        await nursery.start(purgatory.run)
+        await nursery.start(run_purgatory, purgatory)
         yield purgatory
         nursery.cancel_scope.cancel()
 
@@ -116,7 +117,7 @@ async def test_waiters_in_a_purgatory_that_closes_are_retried_and_find_it_closed
     retried: list[tuple[Waiter, bool]] = []
     purgatory = FetchPurgatory()
     async with trio.open_nursery() as nursery:
-        await nursery.start(purgatory.run)
+        await nursery.start(run_purgatory, purgatory)
         first = parked(purgatory, lambda _: nursery.cancel_scope.cancel())
         beside = [parked(purgatory, lambda _: None) for _ in range(ANSWERS_A_TURN - 1)]
         others = [parked(purgatory, lambda waiter: retried.append((waiter, purgatory.is_open))) for _ in range(2)]
@@ -130,16 +131,16 @@ async def test_a_task_waits_until_it_is_woken_ended_or_cancelled() -> None:
     for act in (Waiter.wake, Waiter.end):
         waiter = Waiter()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(waiter.wait)
+            nursery.start_soon(wait_woken, waiter)
             await wait_all_tasks_blocked()
             assert waiter.is_waiting
             act(waiter)
         assert not waiter.is_waiting
         act(waiter)
-        await waiter.wait()  # was woken, or ended, before
+        await wait_woken(waiter)  # was woken, or ended, before
     with trio.CancelScope() as scope:
         scope.cancel()
         waiter = Waiter()
-        await waiter.wait()
+        await wait_woken(waiter)
     assert scope.cancelled_caught
     assert not waiter.is_waiting

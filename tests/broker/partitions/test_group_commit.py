@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.partitions.group_commit import PAUSE_FACTOR, Flushable
+from seglog_broker.partitions.group_commit import PAUSE_FACTOR
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
@@ -379,14 +379,14 @@ async def test_a_checkpoint_and_a_round_never_sync_the_same_log_at_once() -> Non
         running.roll(0)
         partition = running.broker.partitions["t", 0]
         running.offload.is_holding = True
-        nursery.start_soon(partition.checkpoint)
+        nursery.start_soon(running.broker.checkpoints.sync, partition)
         await wait_all_tasks_blocked()
         pending = running.append(0)
         nursery.start_soon(pending.wait)
         nursery.start_soon(running.append(1).wait)
         await wait_all_tasks_blocked()
         assert (running.offload.checkpoints, running.offload.rounds) == (1, 1), "the other partition does not wait"
-        nursery.start_soon(partition.checkpoint)
+        nursery.start_soon(running.broker.checkpoints.sync, partition)
         while running.offload.waiting:  # the log asserts that they do not meet
             running.offload.let_one_go()
             await wait_all_tasks_blocked()
@@ -425,7 +425,7 @@ async def fails_in_a_checkpoint(running: Running) -> None:
     running.roll(0)
     pending = running.append(0)
     running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
-    assert await running.broker.partitions["t", 0].checkpoint() is None
+    assert await running.broker.checkpoints.sync(running.broker.partitions["t", 0]) is None
     assert isinstance(await error_of(pending), PartitionReadOnlyError)
 
 
@@ -567,23 +567,21 @@ async def test_the_task_that_leads_a_round_ends_it_also_if_it_is_cancelled() -> 
             assert pending.reply is not None
 
 
-class Broken(Flushable):
-    """A partition that cannot be flushed, by a bug."""
-
-    def begin_flush(self) -> Flush | None:
-        raise ZeroDivisionError
-
-
 async def test_after_an_error_that_nobody_expected_the_next_round_runs() -> None:
     async with Running() as running:
-        commits = running.broker.partitions._commits
-        commits.want(Broken())
+
+        def broken() -> Flush:
+            raise ZeroDivisionError
+
+        first = running.broker.partitions["t", 0]
         failing = running.append(0)
+        prepare, first.log.prepare_flush = first.log.prepare_flush, broken
         with pytest.raises(ZeroDivisionError):
             running.broker.sync_now()
-        commits.want(Broken())
+        first.want_durable()
         with pytest.raises(ZeroDivisionError):
             await failing.wait()
+        first.log.prepare_flush = prepare
         assert await error_of(running.append(0)) is None
 
 

@@ -8,8 +8,8 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.request_errors import count_errors
-from seglog_broker.runtime import metrics
-from seglog_broker.runtime.metrics import Metrics, StallWatch
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.stall_watch import StallWatch, watch_stalls
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -215,7 +215,7 @@ class Stopwatch:
 async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none() -> None:
     stopwatch = Stopwatch()
     broker = open_broker()
-    with metrics.watch_stalls(broker.metrics, stopwatch):
+    with watch_stalls(broker.metrics, stopwatch):
         await trio.testing.wait_all_tasks_blocked()
         assert numbers(broker)["loop_stall_seconds"] == 0
         for seconds in (0.25, 0.125):

@@ -88,6 +88,6 @@ async def test_a_waiting_state_of_a_recreated_topic(autojump_clock: object, cloc
         fs.operations.clear()
         await trio.sleep(10)
         assert not [operation for operation in fs.operations if "/t-0/" in operation.path]
-        assert await old.checkpoint() is None
+        assert await broker.checkpoints.sync(old) is None
         assert broker.hello().problems == []
         assert fs.stat(f"/data/t-0/{log_name(0)}").size == 0

@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.checkpoint_writer import save_state
+from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.server import TASKS, compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
@@ -447,7 +449,7 @@ async def test_no_record_goes_before_the_later_one_that_replaces_it_survives_a_p
         offload.hold_cleaners()
         put(broker, b"old key", b"first")
         fill(broker, 1)
-        await broker.partitions["t", 0].wait_durable(broker.partitions["t", 0].log.log_end_offset)
+        await wait_durable(broker.partitions["t", 0], broker.partitions["t", 0].log.log_end_offset)
         for number in range(PER_SEGMENT):
             put(broker, b"new key %d" % number)
         at = put(broker, b"old key", b"second")  # in a segment of which nothing else is dropped: it is not rewritten
@@ -530,7 +532,7 @@ async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(
         fill(broker)
         offload.hold()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.partitions["t", 0].save_state)
+            nursery.start_soon(save_state, broker.partitions["t", 0], broker.offload)
             await wait_all_tasks_blocked()
             with trio.move_on_after(0.5) as scope:
                 await broker.delete_topic(messages.DeleteTopicRequest("t"))

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.runtime.slow_readers import REMOVED_PATIENCE_SECONDS, CutError, Held
 from seglog_broker.server import TASKS
 from seglog_broker.tasks.resources import BALLAST_RETRY_SECONDS, SPACE_SECONDS
@@ -251,7 +252,7 @@ async def test_a_log_start_acknowledged_on_a_full_disk_survives_a_kill(
         living_broker.append(broker, 400)
         await trio.sleep(SPACE_SECONDS)
         if is_remembered:
-            await broker.partitions["t", 0].save_state()
+            await save_state(broker.partitions["t", 0], broker.offload)
         fs.limit_free_bytes(0)
         await trio.sleep(SPACE_SECONDS)
         fs.limit_free_bytes(0)  # also where a ballast was

@@ -12,7 +12,7 @@ ONLY = ("idle writers",)
 
 def awake(broker: Broker) -> list[int]:
     """Numbers of the partitions whose file is kept open for appends."""
-    return [number for (_, number), partition in broker.partitions.items() if partition.log.active.log.holds_writer]
+    return [p.number for p in broker.partitions.values() if p.log.active.log.holds_writer]
 
 
 async def test_the_longest_idle_writers_close_their_files_until_the_limit_holds(

@@ -59,7 +59,7 @@ class Cut:
     def left(self) -> tuple[int, bool]:
         """After a power cut now: how many rows are in the target, and whether the micro-batch is noted as finished."""
         found = open_broker(self.fs.found_after(POWER_LOSS))
-        logs = {key: partition.log for key, partition in found.partitions.items()}
+        logs = {(p.topic, p.number): p.log for p in found.partitions.values()}
         values = {record.value for (topic, _), log in logs.items() if topic == TARGET for record in read_all(log)}
         notes = read_all(logs[MARKS, 0]) if (MARKS, 0) in logs else []
         found.close()

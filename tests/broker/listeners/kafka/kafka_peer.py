@@ -14,6 +14,7 @@ from seglog_broker.config import load_config
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.listener import serve_kafka
+from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -118,7 +119,7 @@ async def kafka(
     for topic, settings in topics.items():
         await broker.create_topic(CreateTopicRequest(topic, PARTITIONS, dict(settings)))
     async with trio.open_nursery() as tasks:
-        await tasks.start(broker.purgatory.run)
+        await tasks.start(run_purgatory, broker.purgatory)
         tasks.start_soon(broker.groups.run)
         await wait_all_tasks_blocked()  # groups are loaded
         async with serving(broker, serve_kafka) as served:

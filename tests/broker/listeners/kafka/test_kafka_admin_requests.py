@@ -177,7 +177,7 @@ async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once(
     assert len(TOPICS) < replicas.PARTITIONS_A_TURN
     await peer.send(messages.DescribeLogDirsRequest(topics=None))
     [directory] = (await peer.receive(messages.DescribeLogDirsResponse)).results
-    sizes = {key: partition.log.size for key, partition in served.broker.partitions.items()}
+    sizes = {(p.topic, p.number): p.log.size for p in served.broker.partitions.values()}
     found = {
         (topic.name, partition.partition_index): partition.partition_size
         for topic in directory.topics
