@@ -10,7 +10,7 @@ are, hold up another one for some ten seconds in all, and one of another address
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -120,6 +120,11 @@ class Room:
         if self.used > LARGE_BYTES and not self._has_place:
             await self._memory.take_place(self)
             self._has_place = True
+
+    async def wait_after(self, turn: Callable[[], Awaitable[None]]) -> None:
+        """Wait for a ``turn`` of the loop, then as ``wait``."""
+        await turn()
+        await self.wait()
 
     @contextmanager
     def sending(self, taken: Callable[[], int]) -> Iterator[trio.CancelScope]:

@@ -24,19 +24,24 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class RequestContext(NamedTuple):
+class RequestContext:
     """What the response to a request depends on besides the request itself."""
 
-    broker: Broker
-    advertised: Endpoint
-    """The advertised listener of this client's port."""
-    version: int
-    """The version of the request's api."""
-    client_id: str | None
-    client_address: str
-    """The client's address, as ``shown_host`` writes it."""
-    room: Room
-    """The memory of the response."""
+    __slots__ = ("advertised", "broker", "client_address", "client_id", "room", "version")
+
+    def __init__(
+        self, broker: Broker, advertised: Endpoint, version: int, client_id: str | None, client_address: str, room: Room
+    ) -> None:
+        self.broker = broker
+        self.advertised = advertised
+        """The advertised listener of this client's port."""
+        self.version = version
+        """The version of the request's api."""
+        self.client_id = client_id
+        self.client_address = client_address
+        """The client's address, as ``shown_host`` writes it."""
+        self.room = room
+        """The memory of the response."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -62,10 +67,9 @@ class RequestContext(NamedTuple):
         """The only node of the cluster."""
         return NODE_ID
 
-    async def turn(self) -> None:
+    def turn(self) -> Awaitable[None]:
         """Wait for the next turn of a request with much work, and for the memory of a large response."""
-        await self.broker.turn()
-        await self.room.wait()
+        return self.room.wait_after(self.broker.turn)
 
     def reserve(self, size: int) -> None:
         """Count ``size`` bytes before a part of the response is made. Raises InvalidRequestError for too many."""

@@ -19,8 +19,6 @@ Fetch
 
 from typing import Final
 
-import trio
-
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.partitions.fetch_response import FetchAnswer
@@ -37,9 +35,6 @@ TOPIC_ID_VERSION_MIN: Final = 13
 
 PARTITIONS_MAX: Final = 10_000
 """The most partitions in a Fetch request, as in one on the native port."""
-
-ERRORS_HELD_SECONDS: Final = 0.1
-"""A response of nothing but errors is held for so long: some clients ask again at once, thousands of times a second."""
 
 PARTITIONS_A_TURN: Final = budget.items_of(4)
 """Partitions that are looked at before other tasks run."""
@@ -80,7 +75,7 @@ class Fetch:
         self._response = messages.FetchResponse(session_id=_NO_SESSION)
         if self._session_refused:
             self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        self._max_wait_ms = max(0, request.max_wait_ms)
+        self.max_wait_ms = max(0, request.max_wait_ms)
         self._all: list[_PartitionData] = []  # partitions of the response
         self._places: list[_PartitionData] = []  # those that the broker is asked for
         self._errors = 0  # partitions with an error
@@ -123,7 +118,7 @@ class Fetch:
             wanted,
             max_bytes=max(0, self._asked.max_bytes),
             min_bytes=max(0, self._asked.min_bytes),
-            max_wait_ms=0 if self._errors or not wanted else self._max_wait_ms,
+            max_wait_ms=0 if self._errors or not wanted else self.max_wait_ms,
             isolation=isolation_of(self._asked.isolation_level),
         )
 
@@ -142,10 +137,6 @@ class Fetch:
     def has_only_errors(self) -> bool:
         """True if the response has partitions, each with an error: then it is held."""
         return 0 < len(self._all) == self._errors
-
-    async def hold_errors(self) -> None:
-        """Wait before a response of nothing but errors."""
-        await trio.sleep(min(ERRORS_HELD_SECONDS, self._max_wait_ms / 1000))
 
     def found(self, answer: FetchAnswer) -> Steps[None]:
         """Copy what the broker found into ``response``; yields where other tasks may run."""

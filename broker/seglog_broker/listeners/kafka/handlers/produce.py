@@ -23,6 +23,7 @@ from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.runtime import budget
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
@@ -281,6 +282,9 @@ def ack_of(context: RequestContext, acks: int) -> Ack | None:
 
 PARTITIONS_MAX: Final = 10_000
 """The most partitions in a Produce request, as in one on the native port."""
+
+APPENDS_AT_ONCE: Final = budget.items_of(budget.BATCH)
+"""Partitions of one that are written before other connections have their turn."""
 
 _TOPIC_ID_BYTES: Final = 16
 _INT16: Final = struct.Struct(">h")

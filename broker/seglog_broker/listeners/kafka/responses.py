@@ -1,0 +1,101 @@
+"""The responses of one connection: each counted against the memory for responses, a large one written in turns."""
+
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Final
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.request_errors import as_seglog_error
+from seglog_broker.listeners.sender import Chunk
+from seglog_broker.runtime.response_memory import Room
+from seglog_broker.runtime.slow_readers import CutError
+from seglog_protocol.kafka import RequestHeader, write_response, write_response_in_pieces
+from seglog_protocol.kafka.structs import Response
+
+APART_BYTES: Final = 1024 * 1024
+"""Of a response that are freed before other tasks run."""
+
+
+class Responses:
+    """Writes and sends responses, of which ``room`` is the memory."""
+
+    def __init__(self, broker: Broker, connection: Connection, room: Room) -> None:
+        self.room = room
+        self.stop_reason: str | None = None
+        """Why requests wait for nothing any more; None while they do."""
+        self._broker = broker
+        self._connection = connection
+
+    def give_up(self, api: str, error: Exception) -> None:
+        """End the connection when those before it are answered: there is no response to a request that failed so."""
+        failure = as_seglog_error(error, api)
+        self._broker.metrics.request_errors[failure.code] += 1
+        self._connection.log.error("connection_refused", reason=f"{api} failed: {failure.message}")
+        self._connection.end()
+
+    def queue(self, header: RequestHeader, response: Response) -> None:
+        """Send a response with the next flush, or, if it is large, by a job."""
+        writing = write_response_in_pieces(header.correlation_id, response, header.version)
+        next(writing)
+        try:
+            next(writing)
+        except StopIteration as done:
+            self._connection.sender.queue(b"".join(done.value))
+            self.room.close()
+        else:
+            self._connection.job = partial(self.send, header, response)
+
+    async def send(self, header: RequestHeader, response: Response) -> None:
+        """Write a response in turns and send it. One that is too large becomes an error."""
+        try:
+            try:
+                chunks = await self._written(write_response_in_pieces(header.correlation_id, response, header.version))
+            except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+                self.give_up(apis.APIS[header.api_key].name, error)
+                return
+            if chunks is None:
+                self._broker.metrics.request_errors["INVALID_REQUEST"] += 1
+                chunks = write_response(header.correlation_id, apis.too_large(response, header.version), header.version)
+            await self._take_apart(response)
+            await self._send_large(chunks)
+        finally:
+            self.room.close()
+
+    async def _take_apart(self, response: Response) -> None:
+        """Free the parts of a large response in turns: all at once holds up others as long as making them."""
+        if self.room.used <= APART_BYTES:
+            return
+        fields: Sequence[str] = response.__slots__
+        for field in fields:
+            parts = getattr(response, field)
+            if isinstance(parts, list):
+                at_once = 1 + APART_BYTES * len(parts) // self.room.used
+                while parts:
+                    del parts[-at_once:]
+                    await self._broker.turn()
+
+    async def _written(self, writing: Generator[int, None, Sequence[Chunk]]) -> Sequence[Chunk] | None:
+        """The frame of a response, written in turns; None if it is too large."""
+        next(writing)
+        try:
+            while True:
+                size = next(writing)
+                if size > self.room.used and not self.room.add(size - self.room.used):
+                    return None
+                await self._broker.turn()
+                await self.room.wait()
+        except StopIteration as done:
+            chunks: Sequence[Chunk] = done.value
+            return chunks
+        finally:
+            writing.close()
+
+    async def _send_large(self, chunks: Sequence[Chunk]) -> None:
+        """Send a response that may be large. Its peer is cut off if it takes it too slowly while others wait."""
+        sender = self._connection.sender
+        with self.room.sending(lambda: sender.taken) as scope:
+            await sender.send_frame(chunks)
+        if scope.cancelled_caught:
+            raise CutError("others wait for the memory of a response that it takes too slowly")

@@ -1,0 +1,121 @@
+"""Requests that the task of a connection serves: large ones some of it in a turn, and those whose handlers wait."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
+from seglog_broker.listeners.kafka.responses import Responses
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.runtime import budget
+from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError
+from seglog_protocol.kafka import RequestHeader, WireError, messages, read_request_in_pieces
+from seglog_protocol.kafka.structs import Request
+from seglog_protocol.messages import AppendReply, AppendRequest
+
+REFUSED_AT_ONCE: Final = budget.items_of(cost=4)
+"""Partitions of a Produce request that are looked at, and perhaps refused, before other connections have their turn."""
+
+
+class SlowRequests:
+    """Serves requests of ``connection`` as long as it takes."""
+
+    def __init__(self, broker: Broker, connection: Connection, responses: Responses) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._responses = responses
+
+    async def read(self, header: RequestHeader, frame: memoryview, serve: Callable[[Request], None]) -> None:
+        """Read a large request in turns, and ``serve`` it."""
+        serve(await self._read_in_turns(header, frame))
+
+    async def _read_in_turns(self, header: RequestHeader, frame: memoryview) -> Request:
+        """Read a request, some of it in a turn of the loop. Raises RemoteProtocolError if it is malformed."""
+        await self._connection.take_memory_for(frame)
+        await self._connection.sender.flush()
+        reading = read_request_in_pieces(header, frame)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as done:
+                request: Request = done.value
+                return request
+            except WireError as error:
+                raise RemoteProtocolError(str(error)) from None
+            await self._broker.turn()
+
+    async def produce(self, context: RequestContext, header: RequestHeader, frame: memoryview) -> None:
+        """Serve a Produce request for many partitions, some of them at a time."""
+        request = await self._read_in_turns(header, frame)
+        assert isinstance(request, messages.ProduceRequest)
+        produce = Produce(context, header.correlation_id, request.acks)
+        looked_at = 0
+        for topic in request.topic_data:
+            produce.add_topic(topic)
+            looked_at += 1
+            for first in range(0, len(topic.partition_data), REFUSED_AT_ONCE):
+                items = topic.partition_data[first : first + REFUSED_AT_ONCE]
+                produce.add(items)
+                looked_at += len(items)
+                if looked_at >= REFUSED_AT_ONCE:
+                    looked_at = 0
+                    await self._broker.turn()
+        appends = produce.take_appends()
+        self.note_refused(produce)
+        if not appends:
+            self.answer_refused(produce)
+        while appends:
+            await self._broker.turn()
+            some, appends = appends[:APPENDS_AT_ONCE], appends[APPENDS_AT_ONCE:]
+            parts = [part for part, _, _ in some]
+            outcome: Acknowledged | list[AppendOutcome]
+            self._broker.metrics.requests[AppendRequest.api] += 1
+            try:
+                outcome = pending = self._broker.append([asked for _, asked, _ in some], [data for _, _, data in some])
+                await pending.write_rest()
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                outcome = [as_seglog_error(error, AppendRequest.api)] * len(parts)
+            self._connection.answer_appends(parts, some[0][1].ack, outcome, sum([len(data) for _, _, data in some]))
+        self._connection.intake.give_back(frame)
+
+    def note_refused(self, produce: Produce) -> None:
+        """End the connection if a batch was refused that gets no response: that is how its sender learns of it."""
+        if produce.is_silent and produce.problem is not None:
+            self._connection.log.warning("append_failed", ack="none", error=produce.problem)
+            self._connection.end()
+
+    def answer_refused(self, produce: Produce) -> None:
+        """Answer a request of which nothing is to be appended."""
+        self._connection.answer_appends([ResultPart(produce, None)], produce.ack, [AppendReply([])], 0)
+
+    async def handle(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
+        """Serve a request whose handler waits for turns, for the disk, or for what it changes to be durable."""
+        await self._connection.sender.flush()
+        assert api.handle is not None
+        try:
+            response = await api.handle(context, request)
+        except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+            self._responses.give_up(api.name, error)
+            self._responses.room.close()
+        else:
+            await self._responses.send(header, response)
+
+    async def handle_waiting(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
+        """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
+        await self._connection.sender.flush()
+        assert api.handle is not None
+        assert api.refuse is not None
+        try:
+            response = await self._connection.wait_for(partial(api.handle, context, request), until_stop=True)
+        except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+            self._responses.give_up(api.name, error)
+            return
+        if response is not None:
+            await self._responses.send(header, response)
+        elif self._responses.stop_reason is not None:
+            refusal = CoordinatorNotAvailableError(self._responses.stop_reason)
+            self._responses.queue(header, api.refuse(context, request, refusal))
