@@ -5,7 +5,7 @@ Headers alone are walked by ``header_scan``. Neither skips bytes silently.
 
 from typing import Any, Final, Protocol
 
-from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes
 from seglog_protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, parse_header, verify_crc, why_implausible
 from seglog_protocol.segment_files import OFFSET_MAX
 
@@ -44,7 +44,7 @@ class BatchScan:
         self.size = size
         self._pauses = pauses
         self._window_bytes = window_bytes
-        self._window = b""
+        self._window: ReadBytes = b""
         self._window_start = 0
 
     def batch_at(self, position: int, offset_min: int = 0, offset_max: int = OFFSET_MAX) -> LocatedBatch | None:

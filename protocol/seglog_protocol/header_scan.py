@@ -3,19 +3,22 @@
 Stops where the bytes no longer form a batch; what comes then is for the caller to say.
 """
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
-from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
+from seglog_protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header, why_implausible
 
 SEEK_WINDOW: Final = 4096
 """Bytes read at a time while looking for a header: one default index interval."""
 
 
+ReadBytes = bytes | bytearray
+"""What a read of a file gives; it is not changed."""
+
+
 class Readable(Protocol):
     """As much of an open file as a walk needs."""
 
-    def pread(self, size: int, position: int) -> bytes:
+    def pread(self, size: int, position: int) -> ReadBytes:
         """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
         ...
 
@@ -30,9 +33,10 @@ class Windowed:
 
     def __init__(self, file: Readable) -> None:
         self._file = file
-        self._data, self._start = b"", 0
+        self._data: ReadBytes = b""
+        self._start = 0
 
-    def pread(self, size: int, position: int) -> bytes:
+    def pread(self, size: int, position: int) -> ReadBytes:
         """As ``Readable.pread``."""
         first = position - self._start
         if first < 0 or first + size > len(self._data):
@@ -52,22 +56,47 @@ class LocatedBatch(NamedTuple):
         return self.position + self.header.size
 
 
-def scan_headers(file: Readable, position: int, end: int, window_bytes: int = SEEK_WINDOW) -> Iterator[LocatedBatch]:
+class HeaderScan:
     """Headers of the batches in [position, end), which both lie on batch boundaries, until one is implausible.
 
     Reads ``window_bytes`` at a time where batches are smaller than that, and only headers where they are larger.
+    ``position`` is where the next header lies, or where the scan ended.
     """
-    window, window_start = b"", position
-    wanted = window_bytes
-    while position + HEADER_SIZE <= end:
-        offset_in_window = position - window_start
-        if offset_in_window < 0 or offset_in_window + HEADER_SIZE > len(window):
-            window, window_start, offset_in_window = file.pread(min(wanted, end - position), position), position, 0
-            if len(window) < HEADER_SIZE:
-                return
-        header = parse_header(window, offset_in_window)
-        if why_implausible(header) is not None or position + header.size > end:
-            return
-        yield LocatedBatch(position, header)
-        wanted = window_bytes if header.size < window_bytes else HEADER_SIZE
-        position += header.size
+
+    __slots__ = ("_end", "_file", "_wanted", "_window", "_window_bytes", "_window_start", "position")
+
+    def __init__(self, file: Readable, position: int, end: int, window_bytes: int = SEEK_WINDOW) -> None:
+        self.position = position
+        self._file = file
+        self._end = end
+        self._window_bytes = self._wanted = window_bytes
+        self._window: ReadBytes = b""
+        self._window_start = position
+
+    def next(self) -> LocatedBatch | None:
+        """The next header; None at the end."""
+        position = self.position
+        if position + HEADER_SIZE > self._end:
+            return None
+        at = position - self._window_start
+        if at < 0 or at + HEADER_SIZE > len(self._window):
+            self._window = self._file.pread(min(self._wanted, self._end - position), position)
+            self._window_start, at = position, 0
+            if len(self._window) < HEADER_SIZE:
+                return None
+        header = parse_header(self._window, at)
+        size = header.batch_length + LOG_OVERHEAD
+        if why_implausible(header) is not None or position + size > self._end:
+            return None
+        self._wanted = self._window_bytes if size < self._window_bytes else HEADER_SIZE
+        self.position = position + size
+        return LocatedBatch(position, header)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LocatedBatch:
+        found = self.next()
+        if found is None:
+            raise StopIteration
+        return found

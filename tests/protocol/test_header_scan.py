@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_protocol.header_scan import SEEK_WINDOW, Windowed, scan_headers
+from seglog_protocol.header_scan import SEEK_WINDOW, HeaderScan, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE
 from tests.logs import batch_of_size
 
@@ -25,7 +25,7 @@ class _Bytes:
 def test_every_batch_is_found_whatever_the_window(window: int) -> None:
     sizes = [80, 100, 5000, 90, 70_000, 81, 4096]
     file = _Bytes(b"".join(map(batch_of_size, sizes)))
-    found = list(scan_headers(file, 0, len(file.data), window))
+    found = list(HeaderScan(file, 0, len(file.data), window))
     assert [each.header.size for each in found] == sizes
     assert [each.position for each in found] == [sum(sizes[:number]) for number in range(len(sizes))]
     assert found[-1].end == len(file.data)
@@ -33,10 +33,10 @@ def test_every_batch_is_found_whatever_the_window(window: int) -> None:
 
 def test_small_batches_are_read_by_the_window_and_large_ones_by_their_headers() -> None:
     small = _Bytes(batch_of_size(100) * 50)
-    assert len(list(scan_headers(small, 0, 5000, 2500))) == 50
+    assert len(list(HeaderScan(small, 0, 5000, 2500))) == 50
     assert small.reads == [(2500, 0), (2500, 2500)]
     large = _Bytes(batch_of_size(10_000) * 4)
-    assert len(list(scan_headers(large, 0, 40_000, 2500))) == 4
+    assert len(list(HeaderScan(large, 0, 40_000, 2500))) == 4
     assert large.reads == [(2500, 0), (HEADER_SIZE, 10_000), (HEADER_SIZE, 20_000), (HEADER_SIZE, 30_000)]
 
 
@@ -44,12 +44,12 @@ def test_it_stops_where_no_batch_begins_or_the_last_one_is_cut() -> None:
     one = batch_of_size(100)
     for rest in (b"", bytes(70), b"\x02" * 90, one[:99], one[:30]):
         file = _Bytes(one * 2 + rest)
-        assert [each.position for each in scan_headers(file, 0, len(file.data))] == [0, 100]
+        assert [each.position for each in HeaderScan(file, 0, len(file.data))] == [0, 100]
 
 
 def test_a_file_that_became_shorter_meanwhile_ends_the_walk() -> None:
     file = _Bytes(batch_of_size(100) * 2)
-    assert [each.position for each in scan_headers(file, 0, 1000, 100)] == [0, 100]
+    assert [each.position for each in HeaderScan(file, 0, 1000, 100)] == [0, 100]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3 * SEEK_WINDOW), st.integers(0, 12_000)), max_size=20))

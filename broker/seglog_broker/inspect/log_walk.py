@@ -12,7 +12,7 @@ offsets, which no checksum covers:
   offsets too: a batch that does not fit between its neighbours is damage, and whether the end of a segment is damage
   depends on what the next segment has. So a check and a start agree on what is damaged.
 
-Other readers have the ways to the next batch in common with these, by headers (``scan_headers``) and by checksums
+Other readers have the ways to the next batch in common with these, by headers (``HeaderScan``) and by checksums
 (``BatchScan``), and rules of their own for bytes that are in no batch:
 
 - Seeks trust headers, and skip known damage (``SegmentLog.batches``). Other invalid bytes are an error, and a seek
@@ -32,7 +32,7 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier, UnverifiedTail
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
-from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
+from seglog_protocol.header_scan import HeaderScan, LocatedBatch, Readable
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
 
 _ZERO_CHECK_BYTES: Final = 1024 * 1024
@@ -80,7 +80,7 @@ def _good_batches(
     file: Readable, scan: BatchScan, position: int, size: int, *, checksums: bool
 ) -> Iterator[LocatedBatch]:
     if not checksums:
-        yield from scan_headers(file, position, size)
+        yield from HeaderScan(file, position, size)
         return
     while (found := scan.batch_at(position)) is not None:
         yield found

@@ -17,7 +17,8 @@ from seglog_broker.partitions.commit_round import Flushable, Round
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError, run_flushes
+from seglog_broker.storage.io.flushes import Flush, run_flushes
+from seglog_broker.storage.io.os_errors import LogDirectoryGoneError
 from seglog_protocol.errors import StorageError
 
 UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")

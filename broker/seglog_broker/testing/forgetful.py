@@ -384,6 +384,9 @@ class _ForgetfulFile(filesystem.File):
         del position, size  # a file is in the cache as a whole or not at all
         return self._fs.cached and not self._open_inode().evicted
 
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        return self.pread(size, position) if self.is_cached(position, size) else None
+
     def no_readahead(self) -> None:
         self._open_inode()
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
-from seglog_protocol.header_scan import LocatedBatch, scan_headers
+from seglog_protocol.header_scan import HeaderScan, LocatedBatch
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, verify_crc, why_implausible
 
 _WALK_BYTES: Final = 64 * 1024
@@ -72,7 +72,7 @@ class SegmentFile:
         """
         size = self.size
         while True:
-            for found in scan_headers(self, position, size, _WALK_BYTES):
+            for found in HeaderScan(self, position, size, _WALK_BYTES):
                 yield found
                 position = found.end
             following = self._behind(position) if position + HEADER_SIZE <= size else None

@@ -35,7 +35,7 @@ from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, scan_headers
+from seglog_protocol.header_scan import HeaderScan, LocatedBatch
 from seglog_protocol.records import iter_records
 
 _REPAIRABLE_BEFORE_LIFTING = {Code.BATCH_DAMAGED, Code.TAIL_DAMAGED, Code.OFFSETS_MISSING, Code.READ_ONLY}
@@ -154,7 +154,7 @@ class _PartitionCheck:
         base = self._bases[-1]
         with closing(self._fs.open(self._path_of(base, names.LOG_SUFFIX))) as file:
             size, end, position = file.size(), base, 0
-            for found in scan_headers(file, 0, size):
+            for found in HeaderScan(file, 0, size):
                 end, position = found.header.next_offset, found.end
         return end if position == size else None
 

@@ -13,7 +13,7 @@ from seglog_broker.inspect import facts as f
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_protocol import segment_files
-from seglog_protocol.header_scan import LocatedBatch, scan_headers
+from seglog_protocol.header_scan import HeaderScan, LocatedBatch
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
 EntryT = TypeVar("EntryT", segment_files.OffsetEntry, segment_files.TimeEntry)
@@ -236,7 +236,7 @@ class _LogOfIndex:
 
     def _batch_ends_at(self, offset: int, position: int) -> bool:
         end = min(self._size, position + _OLD_APPEND_BYTES_MAX)
-        for found in scan_headers(self._file, position, end):
+        for found in HeaderScan(self._file, position, end):
             if found.header.last_offset >= offset:
                 return found.header.last_offset == offset
         return False

@@ -14,7 +14,7 @@ import numpy as np
 
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.damage import DamagedRange, next_damage, walk_headers
+from seglog_broker.storage.segment.damage import DamagedRange, HeaderWalk, next_damage
 from seglog_protocol.batch_columns import BatchColumns, intact, plausible, read_batches
 from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import LocatedBatch
@@ -65,7 +65,9 @@ class SourceFile:
         """Every header, checksums not looked at; damage is stepped over in silence."""
         position, expected = 0, self.base_offset
         while position < self.size:
-            position, expected = yield from walk_headers(self, position, self.size, self._damaged, expected)
+            walk = HeaderWalk(self, position, self.size, self._damaged, expected)
+            yield from walk
+            position, expected = walk.position, walk.expected
             if position < self.size:
                 self._measure(position, expected)
 

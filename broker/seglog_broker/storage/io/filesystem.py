@@ -144,6 +144,22 @@ class File:
                 return True  # not supported by this file system (overlay, tmpfs on old kernels): assume it is fast
         return True
 
+    def pread_cached(self, size: int, position: int) -> bytes | bytearray | None:
+        """As ``pread``, of bytes that are in memory; None where it would have to wait for the disk."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return None
+        data = bytearray(size)
+        try:
+            got = os.preadv(self._descriptor, (data,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:  # not supported by this file system, see ``is_cached``
+            return self.pread(size, position)
+        if got == size:
+            return data
+        # Either the file ends there, or the rest is not in memory.
+        return self.pread(size, position) if position + got >= self.size() else None
+
     def no_readahead(self) -> None:
         """Turn readahead off for this file: it may block while the device's queue is full."""
         self._advise(0, 0, "POSIX_FADV_RANDOM")

@@ -1,18 +1,10 @@
 """Flushes: the fsyncs that make a log durable. They are prepared on the loop; the kernel or a thread runs them."""
 
-import errno
 from collections.abc import Sequence
 from itertools import islice
 
 from seglog_broker.storage.io.filesystem import File, FileSystem, PendingSync
 from seglog_broker.storage.io.handle_pool import Lease
-
-
-class LogDirectoryGoneError(OSError):
-    """The fsync succeeded, but the log directory is no longer under its path, so no start would find the files."""
-
-    def __init__(self) -> None:
-        super().__init__(errno.ENOENT, "the log directory was removed or replaced while the broker was running")
 
 
 class Flush:

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from seglog_broker.storage.io.filesystem import File, FileSystem, Map, parent
 from seglog_broker.storage.io.os_errors import NO_RESOURCES
 from seglog_broker.storage.io.pauses import ColdReadError, OnlyWarm
-from seglog_protocol.header_scan import Readable
+from seglog_protocol.header_scan import ReadBytes
 
 HANDLES_MAX_DEFAULT: Final = 512
 
@@ -78,19 +78,6 @@ class Lease(Generic[ResourceT]):
         self.release()
 
 
-class _WarmFile:
-    """A File that reads only bytes that are in memory, and raises ColdReadError for others."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self.path = file.path
-
-    def pread(self, size: int, position: int) -> bytes:
-        if not self._file.is_cached(position, size):
-            raise ColdReadError(self.path, position, max(size, READ_AHEAD_BYTES))
-        return self._file.pread(size, position)
-
-
 class HandlePool:
     """The open files and maps of one broker.
 
@@ -111,7 +98,27 @@ class HandlePool:
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
         """The file at ``path``, opened if need be; one opened for writing serves readers too. Raises OSError."""
-        writable = writable or create
+        return self._leased(self._handle_of(path, writable=writable or create, create=create))
+
+    def read(self, path: str, size: int, position: int, *, may_wait: bool = False) -> ReadBytes:
+        """Up to ``size`` bytes of a file from ``position``; fewer only at its end.
+
+        Within ``only_warm`` it raises ColdReadError instead of waiting for the disk, unless it ``may_wait``. OSError
+        where the file cannot be opened or read.
+        """
+        handle = self._handle_of(path)
+        if not handle.leases:  # it is the one used last
+            self._idle.pop(handle, None)
+            self._idle[handle] = None
+        file = handle.resource
+        if may_wait or not self.only_warm.is_on or self.only_warm.may_wait:
+            return file.pread(size, position)
+        data = file.pread_cached(size, position)
+        if data is None:
+            raise ColdReadError(path, position, max(size, READ_AHEAD_BYTES))
+        return data
+
+    def _handle_of(self, path: str, *, writable: bool = False, create: bool = False) -> _Handle[File]:
         handle = self._files.get(path)
         if handle is not None and writable and not handle.writable:
             self._retire(self._files, path)
@@ -121,11 +128,7 @@ class HandlePool:
             if not self._readahead:
                 file.no_readahead()
             handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
-        return self._leased(handle)
-
-    def for_seeking(self, file: File) -> Readable:
-        """``file``, or within ``only_warm`` a view of it that raises ColdReadError for cold bytes."""
-        return _WarmFile(file) if self.only_warm.is_on and not self.only_warm.may_wait else file
+        return handle
 
     def lease_map(self, path: str, size: int) -> Lease[Map]:
         """A map of the first ``size`` > 0 bytes of ``path``. Call ``forget_map`` before the file changes.

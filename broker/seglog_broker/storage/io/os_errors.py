@@ -22,6 +22,13 @@ NO_RESOURCES: Final = frozenset(_REMEDIES)
 """No descriptor or no memory is left at the moment."""
 
 
+class LogDirectoryGoneError(OSError):
+    """The fsync succeeded, but the log directory is no longer under its path, so no start would find the files."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOENT, "the log directory was removed or replaced while the broker was running")
+
+
 def is_no_room(error: BaseException | None) -> bool:
     """Whether the error, or one of its causes, is that the disk is full."""
     while error is not None:

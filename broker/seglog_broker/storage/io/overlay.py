@@ -220,6 +220,9 @@ class _OverlayFile(filesystem.File):
         if self._below is not None:
             self._below.fdatasync()
 
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        return self.pread(size, position) if self.is_cached(position, size) else None
+
     def is_cached(self, position: int, size: int) -> bool:
         return self._below is None or self._below.is_cached(position, size)
 

@@ -4,8 +4,6 @@ It raises an error instead. A long walk over a file is done a part at a time: it
 its state (``Pauses``). The caller lets other tasks run and calls again, and the walk continues from there.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
 
@@ -69,15 +67,24 @@ class OnlyWarm:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.is_on = False
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> "_Waiting":
         """Allow waiting for the disk, for a seek that reading bytes into memory beforehand did not help."""
-        self.may_wait = True
-        try:
-            with self:
-                yield
-        finally:
-            self.may_wait = False
+        return _Waiting(self)
+
+
+class _Waiting:
+    """``OnlyWarm`` while it may wait for the disk."""
+
+    __slots__ = ("_only_warm",)
+
+    def __init__(self, only_warm: OnlyWarm) -> None:
+        self._only_warm = only_warm
+
+    def __enter__(self) -> None:
+        self._only_warm.is_on = self._only_warm.may_wait = True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._only_warm.is_on = self._only_warm.may_wait = False
 
 
 class Pauses:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import File
-from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError
+from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.handle_pool import Lease
-from seglog_broker.storage.io.os_errors import NO_RESOURCES, storage_error, why
+from seglog_broker.storage.io.os_errors import NO_RESOURCES, LogDirectoryGoneError, storage_error, why
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile

@@ -166,11 +166,14 @@ class LogReader:
             if damage is not None:
                 raise _damage_error(segment.log_path, damage)
             try:
-                return segment.find(offset)
+                return self._find_batch(segment, offset)
             except CorruptRecordError as error:
                 self._measure(number, segment, error)  # recorded: if it is elsewhere, the next scan skips it
             except OSError as error:
                 raise unreadable(segment, error) from error
+
+    def _find_batch(self, segment: Segment, offset: int) -> LocatedBatch | None:
+        return segment.find(offset)
 
     def _measure(self, number: int, segment: Segment, error: CorruptRecordError) -> None:
         self._finder.measure(segment, self._segments.end_of(number, self._offsets.end), error)

@@ -52,15 +52,17 @@ class SegmentList(Sequence[Segment]):
         self._made = list(repeat(None, len(self._bases)))
         self._find_active()
 
-    def closed_without_index(self) -> Iterator[Segment]:
+    def closed_without_index(self) -> list[Segment]:
         """All but the last segment that lack an index file."""
+        found = []
         for number, segment in enumerate(self._made[:-1]):
             if segment is not None:
                 is_whole = segment.offset_index.exists and segment.time_index.exists
             else:
                 is_whole = _BOTH_INDEXES.issubset(self._files[self._bases[number]])
             if not is_whole:
-                yield self[number]
+                found.append(self[number])
+        return found
 
     # --- As a sequence ------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """A reader of a log that records what one seek does, and says in words why it went to a segment."""
 
+from types import TracebackType
+
 from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.partition_state import PartitionState
@@ -7,17 +9,17 @@ from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
-from seglog_broker.storage.segment.traced_segment import TracedSegment
+from seglog_broker.storage.segment.traced_steps import TracedSteps
 from seglog_protocol.header_scan import LocatedBatch
 
 
 class TracedReader(LogReader):
-    """For one ``seek`` or ``find_timestamp``: the code of ``LogReader``, over a ``TracedSegment`` each time.
+    """For one ``seek`` or ``find_timestamp``: the code of ``LogReader``, with ``TracedSteps`` in each segment.
 
     ``trace`` is filled also where the seek raises. Reads (``read``) are not recorded.
     """
 
-    __slots__ = ("_largest", "_trace")
+    __slots__ = ("_largest", "_steps", "_trace")
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class TracedReader(LogReader):
         """The arguments of ``LogReader``, and where to record."""
         super().__init__(offsets, segments, state, damage, finder)
         self._trace = trace
+        self._steps = TracedSteps(trace)
         self._largest = -1  # the largest timestamp of the segment looked at last
 
     def seek(self, offset: int) -> tuple[int, LocatedBatch] | None:
@@ -59,7 +62,11 @@ class TracedReader(LogReader):
                 "; a fetch goes there at once, for where that batch begins is remembered: "
                 "what follows is how it is found without that"
             )
-        return super()._find_in(number, TracedSegment(segment, trace), offset)
+        with self._traced(segment):
+            return super()._find_in(number, segment, offset)
+
+    def _find_batch(self, segment: Segment, offset: int) -> LocatedBatch | None:
+        return segment.look_up(offset)
 
     def find_timestamp(self, timestamp: int) -> FoundTimestamp | None:
         """As ``LogReader.find_timestamp``."""
@@ -74,7 +81,8 @@ class TracedReader(LogReader):
         return found
 
     def _find_max_in(self, number: int, segment: Segment) -> int:
-        self._largest = super()._find_max_in(number, TracedSegment(segment, self._trace))
+        with self._traced(segment):
+            self._largest = super()._find_max_in(number, segment)
         return self._largest
 
     def _find_timestamp_in(self, number: int, segment: Segment, timestamp: int) -> FoundTimestamp | None:
@@ -84,4 +92,25 @@ class TracedReader(LogReader):
             f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {self._largest}, "
             f"is at or after {timestamp}"
         )
-        return super()._find_timestamp_in(number, TracedSegment(segment, trace), timestamp)
+        with self._traced(segment):
+            return super()._find_timestamp_in(number, segment, timestamp)
+
+    def _traced(self, segment: Segment) -> "_Traced":
+        return _Traced(segment, self._steps)
+
+
+class _Traced:
+    """A segment in which seeks are noted until the ``with`` block ends; nothing else runs meanwhile."""
+
+    __slots__ = ("_before", "_segment", "_steps")
+
+    def __init__(self, segment: Segment, steps: TracedSteps) -> None:
+        self._segment = segment
+        self._steps = steps
+        self._before = segment.log.steps
+
+    def __enter__(self) -> None:
+        self._segment.log.steps = self._steps
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._segment.log.steps = self._before

@@ -4,14 +4,14 @@ The rules are for recovery, checks and readers that met damage. What a valid bat
 ``seglog_protocol.batch_scan``.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
 from seglog_protocol.batch_scan import SEARCHED_A_TURN, BatchScan
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
+from seglog_protocol.header_scan import HeaderScan, LocatedBatch, Readable
 from seglog_protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, parse_header
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -48,28 +48,53 @@ def next_damage(damaged: Iterable[DamagedRange], position: int) -> DamagedRange 
     return next((hole for hole in damaged if position < hole.end_position > hole.position), None)
 
 
-def walk_headers(
-    file: Readable, position: int, end: int, damaged: Iterable[DamagedRange], expected: int = -1
-) -> Generator[LocatedBatch, None, tuple[int, int]]:
+class HeaderWalk:
     """The batches in [position, end) by their headers; checksums are not looked at.
 
-    Returns where the walk has ended and the offset that is due there: it is short of ``end`` where bytes that are not
-    known to be damaged form no batch. ``expected`` is the offset due at ``position``, -1 when it is not known.
+    ``position`` is where the walk is, and ``expected`` the offset that is due there, -1 when it is not known. The walk
+    ends short of ``end`` where bytes that are not known to be damaged form no batch.
     """
-    while position < end:
-        hole = next_damage(damaged, position)
-        stop = end if hole is None else max(position, min(hole.position, end))
-        last: LocatedBatch | None = None
-        for last in scan_headers(file, position, stop):
-            yield last
-        if last is not None:  # not for each batch: look-ups leave a walk after a few
-            position, expected = last.end, last.header.next_offset
-        if position < stop:
-            break
-        if hole is None or hole.position >= end:
-            break
-        position, expected = hole.end_position, max(expected, hole.end_offset)
-    return position, expected
+
+    __slots__ = ("_damaged", "_end", "_file", "_hole", "_scan", "_stop", "expected", "position")
+
+    def __init__(
+        self, file: Readable, position: int, end: int, damaged: Sequence[DamagedRange], expected: int = -1
+    ) -> None:
+        """``damaged``, sorted by position, is stepped over."""
+        self.position = position
+        self.expected = expected
+        self._file = file
+        self._end = end
+        self._damaged = damaged
+        self._go_on()
+
+    def next(self) -> LocatedBatch | None:
+        """The next batch; None at the end."""
+        while True:
+            found = self._scan.next()
+            if found is not None:
+                self.position, self.expected = self._scan.position, found.header.next_offset
+                return found
+            hole = self._hole
+            if self.position < self._stop or self.position >= self._end or hole is None or hole.position >= self._end:
+                return None
+            self.position, self.expected = hole.end_position, max(self.expected, hole.end_offset)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Scan up to the next damaged bytes."""
+        self._hole = next_damage(self._damaged, self.position) if self._damaged else None
+        self._stop = self._end if self._hole is None else max(self.position, min(self._hole.position, self._end))
+        self._scan = HeaderScan(self._file, self.position, self._stop)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LocatedBatch:
+        found = self.next()
+        if found is None:
+            raise StopIteration
+        return found
 
 
 class WholeBatch(NamedTuple):

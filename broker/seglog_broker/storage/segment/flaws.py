@@ -11,7 +11,7 @@ from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, why_implausible
 
 PROOF_ENTRIES_MAX: Final = 8
@@ -36,12 +36,11 @@ class FlawFinder:
         Their checksums are verified, and their offsets compared with each other; the walk begins at a batch that an
         index entry points to. ``next_base`` is where the next segment begins, or the log ends.
         """
-        with self._log.lease() as leased:
-            verifier = BatchVerifier(self._log.for_seeking(leased), self._log.size, self._log.pauses)
-            entry = self._offset_index.lookup(offset)
-            if entry.position:
-                entry = self._offset_index.lookup(entry.offset - 1)
-            flaw = self._flaw_from(verifier, entry, found.position, end, next_base)
+        verifier = BatchVerifier(self._log, self._log.size, self._log.pauses)
+        entry = self._offset_index.lookup(offset)
+        if entry.position:
+            entry = self._offset_index.lookup(entry.offset - 1)
+        flaw = self._flaw_from(verifier, entry, found.position, end, next_base)
         if flaw is None:
             return None
         position, start_offset = flaw
@@ -58,13 +57,12 @@ class FlawFinder:
         ``offset`` is the one expected there by the headers. None: no flaw before it, so the bytes there are damaged.
         """
         base_offset = self._log.base_offset
-        with self._log.lease() as leased:
-            entry = self._offset_index.lookup_position(position - 1) or OffsetPosition(base_offset, 0)
-            floor = self._offset_index.lookup(max(offset, base_offset))  # a scan for it began here
-            if floor.position < entry.position and position - floor.position <= WALKED_BACK_BYTES:
-                entry = floor
-            verifier = BatchVerifier(self._log.for_seeking(leased), self._log.size, self._log.pauses)
-            return self._flaw_from(verifier, entry, position, position, next_base)
+        entry = self._offset_index.lookup_position(position - 1) or OffsetPosition(base_offset, 0)
+        floor = self._offset_index.lookup(max(offset, base_offset))  # a scan for it began here
+        if floor.position < entry.position and position - floor.position <= WALKED_BACK_BYTES:
+            entry = floor
+        verifier = BatchVerifier(self._log, self._log.size, self._log.pauses)
+        return self._flaw_from(verifier, entry, position, position, next_base)
 
     def _flaw_from(
         self, verifier: BatchVerifier, entry: OffsetPosition, at_most: int, end: int, next_base: int
@@ -87,7 +85,7 @@ class FlawFinder:
         return verifier.first_flaw(start, end, expected, (base_offset, next_base - 1), self._log.damaged)
 
     def refuse_misplaced(
-        self, found: LocatedBatch, expected: int, next_base: int, file: Readable, behind: bytes | None = None
+        self, found: LocatedBatch, expected: int, next_base: int, file: Readable, behind: ReadBytes | None = None
     ) -> None:
         """Raise CorruptRecordError when an offset, which no checksum covers, does not fit between its neighbours.
 
@@ -120,9 +118,8 @@ class FlawFinder:
         log = self._log
         if not log.base_offset <= start_offset <= next_base:  # not known, or by a header that is wrong itself
             start_offset = self._due_at(position, next_base)
-        with log.lease() as leased:
-            verifier = BatchVerifier(log.for_seeking(leased), log.size, log.pauses)
-            found = verifier.next_batch_after_flaw(position, start_offset, next_base - 1, compacted_before)
+        verifier = BatchVerifier(log, log.size, log.pauses)
+        found = verifier.next_batch_after_flaw(position, start_offset, next_base - 1, compacted_before)
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, log.size)
         return DamagedRange(start_offset, end_offset, log.base_offset, position, end_position)
 

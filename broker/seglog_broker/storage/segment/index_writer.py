@@ -1,22 +1,13 @@
 """Adds entries to both indexes of a segment when they are due, batch by batch as they are appended."""
 
-from collections.abc import Generator, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from seglog_broker.storage.segment.offset_index import OffsetIndex
-from seglog_broker.storage.segment.segment_log import SegmentLog, Stop
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
-from seglog_protocol import segment_files as names
-from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.record_batch import INT64_MIN, NO_TIMESTAMP
-
-ResultT = TypeVar("ResultT")
+from seglog_protocol.record_batch import INT64_MIN
 
 WrittenBatch = tuple[int, int, int]
 """(size in bytes, last offset, largest timestamp in ms) of a batch."""
-
-InTurns = Generator[Stop, None, ResultT]
-"""An operation in steps, which may be left alone between two of them."""
 
 
 class IndexWriter:
@@ -89,32 +80,6 @@ class IndexWriter:
         """Drop every entry."""
         self._offset_index.reset()
         self._time_index.reset()
-
-    def fill(self, log: SegmentLog, batches: Iterable[LocatedBatch | Stop]) -> InTurns[int | None]:
-        """Fill both empty indexes; returns the offset after the last batch, None without one.
-
-        It stops where ``batches`` do. The result equals, byte for byte, what appends would have left; an index that is
-        full stays full, which makes a seek slow but never wrong.
-        """
-        base_offset = self._offset_index.base_offset
-        self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
-        indexed, next_offset = 0, None
-        highest = base_offset + names.RELATIVE_OFFSET_MAX
-        for found in batches:
-            if not isinstance(found, LocatedBatch):
-                yield found
-                continue
-            position, header = found
-            if not (next_offset or base_offset) <= header.base_offset <= header.last_offset <= highest:
-                continue  # an offset that its checksum does not cover is wrong: no entry can name it
-            self.bytes_since_entry = position - indexed
-            if self.add(position, ((header.size, header.last_offset, header.max_timestamp),)) is not None:
-                indexed = position
-            next_offset = header.next_offset
-        self.bytes_since_entry = log.size - indexed
-        if log.size and not log.is_active:
-            self.close(self.largest)
-        return next_offset
 
     def beside(self) -> "IndexWriter":
         """A writer of empty indexes in files of their own."""

@@ -1,10 +1,7 @@
-"""The trace of a seek, which ``TracedReader`` and ``TracedSegment`` record while they make the seek."""
+"""The trace of a seek, which ``TracedReader`` and ``TracedSteps`` record while they make the seek."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from seglog_broker.storage.io.filesystem import File
 from seglog_protocol.record_batch import BatchHeader
 
 
@@ -47,20 +44,6 @@ class SeekTrace:
         if path not in self.files:
             self.files.append(path)
 
-    def note_lookup(self, lookup: IndexLookup) -> None:
-        """Begin the search of an index, whose probes and entry are recorded next."""
-        self.lookups.append(lookup)
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Record only files and bytes in this block, which verifies an index entry, and not its look-ups and scans."""
-        lookups, scan = len(self.lookups), (self.scan_start, self.scanned_bytes, self.scanned_batches)
-        try:
-            yield
-        finally:
-            del self.lookups[lookups:]
-            self.scan_start, self.scanned_bytes, self.scanned_batches = scan
-
     def note_scan(self, start: int) -> None:
         """Record that the scan of headers begins at position ``start``."""
         self.scan_start, self.scanned_bytes, self.scanned_batches = start, 0, 0
@@ -77,25 +60,3 @@ class SeekTrace:
     def note_nothing_found(self, why: str) -> None:
         """Record that no segment has what was sought; the steps so far stay recorded."""
         self.segment, self.why_segment = None, why
-
-    def watch(self, file: File) -> File:
-        """A view of ``file`` that counts its reads."""
-        self.touch(file.path)
-        return _WatchedFile(file, self)
-
-
-class _WatchedFile(File):
-    """A File that counts what a seek reads through it. A seek does nothing else with it."""
-
-    def __init__(self, file: File, trace: SeekTrace) -> None:
-        self._path = file.path
-        self._file = file
-        self._trace = trace
-
-    def pread(self, size: int, position: int) -> bytes:
-        data = self._file.pread(size, position)
-        self._trace.read_bytes += len(data)
-        return data
-
-    def is_cached(self, position: int, size: int) -> bool:
-        return self._file.is_cached(position, size)

@@ -20,7 +20,7 @@ from seglog_broker.storage.segment.flaws import FlawFinder
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
-from seglog_broker.storage.segment.segment_log import SegmentLog
+from seglog_broker.storage.segment.segment_log import SegmentLog, WaitingReads
 from seglog_broker.storage.segment.sparse_index import SparseIndex
 from seglog_broker.storage.segment.tail_cache import TailCache, TailRange
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
@@ -163,7 +163,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """The maxTimestamp of the first batch, read from the file when first needed; -1 when there is none."""
         if self._first_timestamp is None:
-            first = next(self.log.batches(), None)
+            first = self.log.batches().next()
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.header.max_timestamp
@@ -205,13 +205,12 @@ class Segment:
         """Whether the batches after the last index entry match their checksums; at most the last 4 MiB are read."""
         last = self.offset_index.last
         size = self.log.size
-        with self.log.lease() as file:
-            scan = BatchScan(file, size)
-            return all(
-                scan.batch_at(position) is not None
-                for position, _ in self.log.batches(last.position if last else 0)
-                if position >= size - PROVEN_AT_START_BYTES
-            )
+        scan = BatchScan(WaitingReads(self.log), size)
+        return all(
+            scan.batch_at(position) is not None
+            for position, _ in self.log.batches(last.position if last else 0)
+            if position >= size - PROVEN_AT_START_BYTES
+        )
 
     def activate(self) -> int:
         """Make an existing segment appendable and return the offset after its last batch.
@@ -300,13 +299,15 @@ class Segment:
         Raises CorruptRecordError when the scan meets bytes that are no batch.
         """
         behind = self._behind_reads.get(offset)
-        return self._look_up(offset) if behind is None else behind
+        return self.look_up(offset) if behind is None else behind
 
-    def _look_up(self, offset: int) -> LocatedBatch | None:
+    def look_up(self, offset: int) -> LocatedBatch | None:
         """``find``, without what is remembered of earlier reads."""
         start = self.indexes.start_for(offset)
-        for found in self.log.walk(("offset", offset, start.position), start):
+        walk = self.log.walk(("offset", offset, start.position), start)
+        while (found := walk.next()) is not None:
             if found.header.last_offset >= offset:
+                self.log.steps.find(found)
                 return found
         return None
 
@@ -340,33 +341,34 @@ class Segment:
         below = self.indexes.time_below(timestamp)
         covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
         start = self.indexes.start_for(max(covered, offset_min), proof)
-        with self.log.lease() as leased:
-            file = Windowed(self.log.for_seeking(leased))
-            expected = self.base_offset
-            question = "timestamp", timestamp, offset_min, start.position
-            searched = 0
-            for found in self.log.walk(question, start):
-                header = found.header
-                is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
-                is_proven = is_wanted or found.end <= start.position + PROVEN_WHILE_SEEKING_BYTES
-                data = file.pread(header.size + HEADER_SIZE, found.position) if is_proven else b""
-                behind = data[header.size :] if is_proven else None
-                self.flaws.refuse_misplaced(found, expected, next_base, file, behind)
-                expected = header.next_offset
-                if not is_proven:
-                    continue
-                # A header's timestamp is no better than its checksum: believed, a wrong one would hide its batch.
-                self.log.refuse_corrupt(found, data)
-                first = self._first_in(found, data[: header.size], timestamp, offset_min) if is_wanted else None
-                if first is not None:
-                    return first
-                searched += is_wanted
-                if searched == RECORDS_A_TURN:
-                    self.log.pauses.pause(question, (found.end, header.next_offset))
-                    searched = 0
+        file = Windowed(self.log)
+        expected = self.base_offset
+        question = "timestamp", timestamp, offset_min, start.position
+        searched = 0
+        walk = self.log.walk(question, start)
+        while (found := walk.next()) is not None:
+            header = found.header
+            is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
+            is_proven = is_wanted or found.end <= start.position + PROVEN_WHILE_SEEKING_BYTES
+            data = file.pread(header.size + HEADER_SIZE, found.position) if is_proven else b""
+            behind = data[header.size :] if is_proven else None
+            self.flaws.refuse_misplaced(found, expected, next_base, file, behind)
+            expected = header.next_offset
+            if not is_proven:
+                continue
+            # A header's timestamp is no better than its checksum: believed, a wrong one would hide its batch.
+            self.log.refuse_corrupt(found, data)
+            first = self._first_in(found, data[: header.size], timestamp, offset_min) if is_wanted else None
+            if first is not None:
+                self.log.steps.find(found)
+                return first
+            searched += is_wanted
+            if searched == RECORDS_A_TURN:
+                self.log.pauses.pause(question, (found.end, header.next_offset))
+                searched = 0
         return None
 
-    def _first_in(self, found: LocatedBatch, data: bytes, timestamp: int, offset_min: int) -> FoundTimestamp | None:
+    def _first_in(self, found: LocatedBatch, data: Buffer, timestamp: int, offset_min: int) -> FoundTimestamp | None:
         """``first_at``; on a loop not for a batch that is large, or opens to much."""
         header, only_warm = found.header, self._handles.only_warm
         if not only_warm.is_on:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
-from seglog_protocol.header_scan import scan_headers
+from seglog_protocol.header_scan import HeaderScan
 
 HEADERS_MAX: Final = 200
 """The most headers read after the last entry of an index. There are more only if the index is wrong."""
@@ -44,7 +44,7 @@ def _end_of(fs: FileSystem, directory: str, base: int, following: int) -> int | 
     with closing(fs.open(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}")) as file:
         size, position, end = file.size(), last.position, -1
         batch = None
-        for count, found in enumerate(scan_headers(file, position, size)):
+        for count, found in enumerate(HeaderScan(file, position, size)):
             header = found.header
             is_due = header.base_offset == end or (batch is None and header.last_offset == base + last.relative_offset)
             if not (is_due or (batch is None and not position and header.base_offset == base)) or count >= HEADERS_MAX:

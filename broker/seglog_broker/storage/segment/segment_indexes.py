@@ -4,12 +4,13 @@ Indexes have no checksum: one flipped bit would otherwise skip records silently.
 that fits it is found; where none is, both indexes are rebuilt from the log.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from seglog_broker.storage.segment.index_writer import IndexWriter, InTurns
+from seglog_broker.storage.segment.index_rebuild import InTurns, rebuilt_beside, rebuilt_from
+from seglog_broker.storage.segment.index_writer import IndexWriter
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
-from seglog_broker.storage.segment.segment_log import SegmentLog, Start, Stop
+from seglog_broker.storage.segment.segment_log import SegmentLog, Start
 from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -33,7 +34,7 @@ class SegmentIndexes:
         self.time_index = time_index
         self.writer = IndexWriter(offset_index, time_index, interval)
         self._log = log
-        self._rebuild: InTurns[int | None] | None = None  # of both, in turns
+        self._rebuild: InTurns[tuple[IndexWriter, int | None]] | None = None  # of both, in turns
         self._offset_index_checked = False  # looked at since this object was made
         self._time_index_checked = False
 
@@ -52,7 +53,7 @@ class SegmentIndexes:
         """
         self.ensure_offset_index()
         try:
-            entry = self._floor(offset)
+            entry = self._log.steps.offset_floor(self.offset_index, offset)
             if entry.position == 0:
                 return Start(0)
             is_seen = seen is not None and seen.position == entry.position and seen.header.base_offset <= entry.offset
@@ -62,7 +63,7 @@ class SegmentIndexes:
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
         self.rebuild()
-        return Start(self._floor(offset).position)
+        return Start(self._log.steps.offset_floor(self.offset_index, offset).position)
 
     def batch_at(self, entry: OffsetPosition) -> LocatedBatch | None:
         """The batch at the position of an offset index entry; None when no fitting batch begins there."""
@@ -74,11 +75,11 @@ class SegmentIndexes:
     def time_below(self, timestamp: int) -> ProvenTime | None:
         """The last entry of the time index below ``timestamp`` (ms), None when there is none."""
         self._ensure_time_index()
-        found = self._time_floor(timestamp)
+        found = self._log.steps.time_floor(self.time_index, timestamp)
         proof = None if found is None else self._proves(found)
         if found is not None and proof is None:
             self.rebuild()
-            found = self._time_floor(timestamp)
+            found = self._log.steps.time_floor(self.time_index, timestamp)
         return None if found is None else ProvenTime(found.entry, proof)
 
     def find_max_timestamp(self) -> TimestampOffset:
@@ -93,12 +94,6 @@ class SegmentIndexes:
             self.writer.largest = self.time_index.last
         return self.writer.largest
 
-    def _floor(self, offset: int) -> OffsetPosition:
-        return self.offset_index.lookup(offset)
-
-    def _time_floor(self, timestamp: int) -> TimeEntries | None:
-        return self.time_index.below(timestamp)
-
     # --- What the log says of time entries ----------------------------------------------------------------------------
 
     def proves_last_time(self) -> bool:
@@ -109,6 +104,7 @@ class SegmentIndexes:
         last = self.time_index.around_last()
         if last is None:
             return True
+        self._log.steps.look_at(self.time_index)
         try:
             return self._proves(last) is not None and self._is_youngest(last.entry)
         except CorruptRecordError:
@@ -117,9 +113,16 @@ class SegmentIndexes:
     def _is_youngest(self, last: TimestampOffset) -> bool:
         if self._log.is_active:
             return True  # what was appended since is younger, or not
-        indexed = self.start_for(names.OFFSET_MAX)
-        behind = self._log.walk(("youngest", last.timestamp, indexed.position), indexed)
-        return all(header.max_timestamp <= last.timestamp for _, header in behind)
+        self._log.steps.begin_proof()
+        try:
+            indexed = self.start_for(names.OFFSET_MAX)
+            behind = self._log.walk(("youngest", last.timestamp, indexed.position), indexed)
+            while (found := behind.next()) is not None:
+                if found.header.max_timestamp > last.timestamp:
+                    return False
+            return True
+        finally:
+            self._log.steps.end_proof()
 
     def _proves(self, entries: TimeEntries) -> LocatedBatch | None:
         """The batch that a time entry names, None unless log and neighbours confirm the entry.
@@ -130,18 +133,21 @@ class SegmentIndexes:
         entry, base_offset = entries.entry, self._log.base_offset
         if not entries.is_in_order or not base_offset <= entry.offset:
             return None
-        start = self.start_for(max(base_offset, entry.offset - 1))
-        for found in self._log.walk(("proof", *entry, start.position), start):
-            header = found.header
-            is_named = header.last_offset >= entry.offset
-            if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
-                return found
-            if is_named or header.max_timestamp >= entry.timestamp:
-                with self._log.lease() as leased:  # to find out which of the two is wrong
-                    data = self._log.for_seeking(leased).pread(header.size, found.position)
-                self._log.refuse_corrupt(found, data)
-                return None
-        return None
+        self._log.steps.begin_proof()
+        try:
+            start = self.start_for(max(base_offset, entry.offset - 1))
+            walk = self._log.walk(("proof", *entry, start.position), start)
+            while (found := walk.next()) is not None:
+                header = found.header
+                is_named = header.last_offset >= entry.offset
+                if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
+                    return found
+                if is_named or header.max_timestamp >= entry.timestamp:  # to find out which of the two is wrong
+                    self._log.refuse_corrupt(found, self._log.pread(header.size, found.position))
+                    return None
+            return None
+        finally:
+            self._log.steps.end_proof()
 
     # --- Whether they can be trusted at all ---------------------------------------------------------------------------
 
@@ -176,6 +182,7 @@ class SegmentIndexes:
     def _why_offset_index_unusable(self) -> str | None:
         if not self.offset_index.exists:
             return "there is no offset index"
+        self._log.steps.look_at(self.offset_index)
         try:
             problem = self.offset_index.problem(self._log.size)
         except ValueError as error:
@@ -189,11 +196,16 @@ class SegmentIndexes:
         interval = self.writer.interval
         if self._log.size <= interval:
             return False
-        return any(position > interval for position, _ in self._log.walk(("index",), Start(0), strict=False))
+        walk = self._log.walk(("index",), Start(0), strict=False)
+        while (found := walk.next()) is not None:
+            if found.position > interval:
+                return True
+        return False
 
     def _why_time_index_unusable(self) -> str | None:
         if not self.time_index.exists:
             return "there is no time index"
+        self._log.steps.look_at(self.time_index)
         try:
             problem = self.time_index.problem()
         except ValueError as error:
@@ -211,11 +223,12 @@ class SegmentIndexes:
         Returns the offset after the last batch, or None when there is none. Raises CorruptRecordError, with the old
         indexes unchanged, where headers show unknown damage.
         """
+        self._log.steps.rebuild(self.offset_index, self.time_index)
         if batches is None:
             return self._rebuild_in_turns()
         self.writer.reset()
         self._offset_index_checked = self._time_index_checked = True
-        next_offset = _run(self.writer.fill(self._log, batches))
+        next_offset = rebuilt_from(self._log, self.writer, batches)
         if not self._log.is_active:
             self.writer.save()
         return next_offset
@@ -223,69 +236,25 @@ class SegmentIndexes:
     def _rebuild_in_turns(self) -> int | None:
         """``rebuild`` from all headers. If it stops half way, the next call continues."""
         if self._rebuild is None:
-            self._rebuild = self._rebuilt()
+            self._rebuild = rebuilt_beside(self._log, self.writer)
+        made: IndexWriter | None = None
+        next_offset: int | None = None
         stop: Exception | None = None
         try:
             while stop is None or not self._log.pauses.are_wanted:
                 stop = next(self._rebuild)
         except StopIteration as done:
-            self._rebuild = None
-            made: int | None = done.value
-            return made
+            made, next_offset = done.value
         except BaseException:
-            self._rebuild = None
+            self.stop_rebuild()
             raise
-        raise stop
-
-    def _rebuilt(self) -> InTurns[int | None]:
-        """Build both indexes in new files, which replace the old ones once they are complete and synced.
-
-        A half-built index after a kill would not be noticed: a later start trusts those of closed segments.
-        """
-        made: IndexWriter | None = None
-        is_made = False
-        try:
-            yield from self._refuse_unknown_damage()
-            made = self.writer.beside()
-            next_offset = yield from made.fill(self._log, self._log.pieces())
-            is_made = True
-        finally:
-            self._offset_index_checked = self._time_index_checked = is_made
-            if not is_made:
-                if not self._log.is_active:
-                    self.writer.largest = None
-                if made is not None:
-                    made.remove()
+        if made is None:
+            assert stop is not None, "it has stopped, or it is done"
+            raise stop
+        self._rebuild = None
+        self._offset_index_checked = self._time_index_checked = True
         self.writer.take_over(made)
         return next_offset
-
-    def _refuse_unknown_damage(self) -> Generator[Stop, None, None]:
-        """Raise CorruptRecordError where no batch begins, or an offset does not fit between its neighbours.
-
-        Indexes built from the rest would lead look-ups past the batches after such a place.
-        """
-        log = self._log
-        expected, highest = log.base_offset, log.base_offset + names.RELATIVE_OFFSET_MAX
-        odd: LocatedBatch | None = None  # the batch before, if it left a gap
-        for found in log.pieces():
-            if not isinstance(found, LocatedBatch):
-                yield found
-                continue
-            header = found.header
-            misfit: LocatedBatch | None = None
-            if header.last_offset > highest:
-                misfit = found
-            elif header.base_offset < expected:
-                misfit = odd or found
-            if misfit is not None:
-                raise CorruptRecordError(
-                    f"the batch at position {misfit.position} of {log.path} has an offset that does not fit",
-                    path=log.path,
-                    position=misfit.position,
-                    start_offset=-1 if misfit.position else log.base_offset,
-                )
-            odd = found if header.base_offset > expected else None
-            expected = header.next_offset
 
     def replace(self, suffixes: Sequence[str]) -> None:
         """Replace the index files of a closed segment by the correct ones beside them, which end in ``.tmp``.
@@ -310,15 +279,13 @@ class SegmentIndexes:
         """Drop all interrupted walks over the log, so that they begin again."""
         self._log.pauses.forget()
         if self._rebuild is not None:
+            self.stop_rebuild()
+
+    def stop_rebuild(self) -> None:
+        """Give up a rebuild that is not complete: the old indexes stay, and are looked at again."""
+        if self._rebuild is not None:
             self._rebuild.close()
             self._rebuild = None
-
-
-def _run(making: InTurns[int | None]) -> int | None:
-    """Make them without a stop."""
-    try:
-        while True:
-            next(making)
-    except StopIteration as done:
-        next_offset: int | None = done.value
-        return next_offset
+        self._offset_index_checked = self._time_index_checked = False
+        if not self._log.is_active:
+            self.writer.largest = None

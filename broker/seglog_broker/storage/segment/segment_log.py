@@ -1,27 +1,25 @@
 """The ``.log`` of a segment: its size, its writer, and walks over its batches by their headers.
 
-Reads lease the file for the time of a call, or for as long as a walk lasts. Only the active segment is written to: from
-the first append on it holds a lease on a writable handle, which ``release_idle_writer`` gives back once all its bytes
-are on the disk. Not earlier: only an open descriptor reports that writing back has failed.
+Each read finds the file in the pool anew, so that a walk that is left alone holds nothing open. Only the active segment
+is written to: from the first append on it holds a lease on a writable handle, which ``release_idle_writer`` gives back
+once all its bytes are on the disk. Not earlier: only an open descriptor reports that writing back has failed.
 
 A walk skips the bytes that are known to be damaged (``damaged``). A read results in a ``LogSlice``.
 """
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
-from seglog_broker.storage.io.pauses import HEADERS_A_TURN, ColdReadError, Pauses, TurnWantedError
+from seglog_broker.storage.io.pauses import HEADERS_A_TURN, Pauses
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, measure
-from seglog_broker.storage.segment.damage import DamagedRange, walk_headers
+from seglog_broker.storage.segment.damage import DamagedRange, HeaderWalk
+from seglog_broker.storage.segment.seek_steps import SeekSteps
 from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
+from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
-
-Stop = TurnWantedError | ColdReadError
-"""Why an operation stopped half way; it continues when it is called again."""
 
 
 class Start(NamedTuple):
@@ -76,6 +74,7 @@ class SegmentLog:
         self.is_active = False  # it can be appended to
         self.is_dirty = False  # it has bytes or a size that no fdatasync has covered
         self.pauses = Pauses(handles.only_warm)
+        self.steps = SeekSteps()  # a trace puts others here, for one seek
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
@@ -160,18 +159,17 @@ class SegmentLog:
         """The file, kept open until the lease is released."""
         return self._handles.lease(self.path)
 
-    def for_seeking(self, file: File) -> Readable:
-        """The file as a seek may read it now: on a loop it does not wait for the disk."""
-        return self._handles.for_seeking(file)
+    def pread(self, size: int, position: int) -> ReadBytes:
+        """Up to ``size`` bytes from ``position``, for a seek: as ``HandlePool.read``."""
+        return self.steps.read(self._handles, self.path, size, position, may_wait=False)
 
-    def for_walking(self, file: File) -> Readable:
-        """The file as it is read where a wait for the disk does no harm."""
-        return file
+    def pread_waiting(self, size: int, position: int) -> ReadBytes:
+        """As ``pread``, where a wait for the disk does no harm."""
+        return self.steps.read(self._handles, self.path, size, position, may_wait=True)
 
     def header_at(self, position: int) -> BatchHeader | None:
         """The header at ``position``; None where the bytes there are none."""
-        with self._handles.lease(self.path) as leased:
-            data = self.for_seeking(leased).pread(HEADER_SIZE, position)
+        data = self.pread(HEADER_SIZE, position)
         if len(data) < HEADER_SIZE or why_implausible(header := parse_header(data)) is not None:
             return None
         return header
@@ -192,10 +190,9 @@ class SegmentLog:
         header = self.header_at(found.end)
         return None if header is None else header.base_offset
 
-    def read_batch(self, found: LocatedBatch) -> bytes:
+    def read_batch(self, found: LocatedBatch) -> ReadBytes:
         """The bytes of a batch that was found here."""
-        with self._handles.lease(self.path) as file:
-            return file.pread(found.header.size, found.position)
+        return self._handles.read(self.path, found.header.size, found.position, may_wait=True)
 
     def refuse_corrupt(self, found: LocatedBatch, data: Buffer) -> None:
         """Raise CorruptRecordError when ``data``, which begins with a batch, does not match the batch's checksum."""
@@ -216,64 +213,106 @@ class SegmentLog:
 
     def batches(
         self, position: int = 0, end: int | None = None, *, strict: bool = False, expected: int = -1
-    ) -> Generator[LocatedBatch, None, None]:
-        """Every batch in [position, end), to the end of the file if left out, by its header.
+    ) -> "LogWalk":
+        """Every batch in [position, end), to the end of the file if left out, by its header; see ``LogWalk``.
 
-        Checksums are not verified. ``strict`` is for seeks: it raises CorruptRecordError where the batches end too
-        early, and ColdReadError where it would have to wait for the disk on the loop. ``expected`` is the offset due at
-        ``position``, -1 if not known.
+        ``expected`` is the offset due at ``position``, -1 if not known.
         """
-        end = self.size if end is None else end
-        with self._handles.lease(self.path) as leased:
-            file = self.for_seeking(leased) if strict else self.for_walking(leased)
-            if self.damaged:
-                position, expected = yield from walk_headers(file, position, end, self.damaged, expected)
-            else:
-                found: LocatedBatch | None = None
-                for found in scan_headers(file, position, end):
-                    yield found
-                if found is not None:
-                    position, expected = found.end, found.header.next_offset
-        if strict and position < end:
-            raise CorruptRecordError(
-                f"{self.path} holds no record batch at position {position}",
-                path=self.path,
-                position=position,
-                start_offset=expected,
-            )
+        return LogWalk(self, Start(position), self.size if end is None else end, strict=strict, expected=expected)
 
-    def walk(self, question: tuple[object, ...], start: Start, *, strict: bool = True) -> Iterator[LocatedBatch]:
+    def walk(self, question: tuple[object, ...], start: Start, *, strict: bool = True) -> "LogWalk":
         """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``."""
         position, expected = self.pauses.resume(question, (start.position, -1))
-        first, walked_before = start.batch, 0
-        if first is not None and position == start.position and self.has_whole(first):
-            yield first
-            walked_before, position, expected = 1, first.end, first.header.next_offset
-        batches = self.batches(position, strict=strict, expected=expected)
-        for walked, found in enumerate(batches, start=walked_before + 1):
-            yield found
-            if walked % HEADERS_A_TURN == 0:
-                self.pauses.pause(question, (found.end, found.header.next_offset))
+        self.steps.begin_scan(start.position)
+        if position != start.position:
+            start = Start(position)
+        return LogWalk(self, start, self.size, strict=strict, expected=expected, question=question)
 
-    def pieces(self) -> Iterator[LocatedBatch | Stop]:
-        """Every batch by its header, also those that are appended meanwhile, and places to stop at.
 
-        No file is held open there. Raises CorruptRecordError where bytes are no batch.
-        """
-        position, expected = 0, -1
-        stop: Stop | None = TurnWantedError()
-        while stop is not None:
-            stop = None
-            batches = self.batches(position, strict=True, expected=expected)
-            try:
-                for walked, found in enumerate(batches, start=1):
-                    yield found
-                    position, expected = found.end, found.header.next_offset
-                    if walked == HEADERS_A_TURN:
-                        stop = TurnWantedError()
-                        break
-            except ColdReadError as cold:
-                stop = cold
-            batches.close()
-            if stop is not None:
-                yield stop
+class LogWalk:
+    """Batches of a log by their headers, one a call of ``next``; checksums are not verified. No file is held open.
+
+    A ``strict`` walk is for seeks: it raises CorruptRecordError where the batches end too early, and ColdReadError
+    where it would have to wait for the disk on the loop. One with a question pauses after HEADERS_A_TURN batches.
+    """
+
+    __slots__ = ("_end", "_first", "_log", "_question", "_strict", "_walked", "_way")
+
+    def __init__(
+        self,
+        log: SegmentLog,
+        start: Start,
+        end: int,
+        *,
+        strict: bool,
+        expected: int = -1,
+        question: tuple[object, ...] | None = None,
+    ) -> None:
+        """``expected`` is the offset due at ``start``, -1 if not known."""
+        self._log = log
+        self._end = end
+        self._strict = strict
+        self._question = question
+        self._walked = 0
+        self._first = start.batch if start.batch is not None and log.has_whole(start.batch) else None
+        position = start.position
+        if self._first is not None:
+            position, expected = self._first.end, self._first.header.next_offset
+        file: Readable = log if strict else WaitingReads(log)
+        self._way = HeaderWalk(file, position, end, log.damaged, expected)
+
+    @property
+    def position(self) -> int:
+        """Behind the last batch."""
+        return self._way.position
+
+    @property
+    def expected(self) -> int:
+        """The offset due behind the last batch; -1 if not known."""
+        return self._way.expected
+
+    def next(self) -> LocatedBatch | None:
+        """The next batch; None at the end."""
+        if self._walked == HEADERS_A_TURN and self._question is not None:
+            self._walked = 0
+            self._log.pauses.pause(self._question, (self._way.position, self._way.expected))
+        self._walked += 1
+        found = self._first
+        if found is not None:
+            self._first = None
+        else:
+            found = self._way.next()
+        if found is None:
+            if self._strict and self._way.position < self._end:
+                raise CorruptRecordError(
+                    f"{self._log.path} holds no record batch at position {self._way.position}",
+                    path=self._log.path,
+                    position=self._way.position,
+                    start_offset=self._way.expected,
+                )
+            return None
+        if self._question is not None:
+            self._log.steps.pass_batch(found.position)
+        return found
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LocatedBatch:
+        found = self.next()
+        if found is None:
+            raise StopIteration
+        return found
+
+
+class WaitingReads:
+    """A log as it is read where a wait for the disk does no harm."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: SegmentLog) -> None:
+        self._log = log
+
+    def pread(self, size: int, position: int) -> ReadBytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        return self._log.pread_waiting(size, position)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from seglog_broker.storage.segment.damage import DamagedRange, next_damage, walk_headers
+from seglog_broker.storage.segment.damage import DamagedRange, HeaderWalk, next_damage
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import batch_of_size
 
@@ -38,13 +38,10 @@ def _damage(first: int, end: int) -> DamagedRange:
 def _walk(
     file: _Bytes, damaged: Sequence[DamagedRange], position: int = 0, end: int | None = None, expected: int = -1
 ) -> tuple[list[int], tuple[int, int]]:
-    """The base offsets of the batches, and what the walk returns."""
-    walk, found = walk_headers(file, position, len(file.data) if end is None else end, damaged, expected), []
-    while True:
-        try:
-            found.append(next(walk).header.base_offset)
-        except StopIteration as done:
-            return found, done.value
+    """The base offsets of the batches, and where the walk ends."""
+    walk = HeaderWalk(file, position, len(file.data) if end is None else end, damaged, expected)
+    found = [batch.header.base_offset for batch in walk]
+    return found, (walk.position, walk.expected)
 
 
 def test_without_damage_it_ends_at_the_end() -> None:

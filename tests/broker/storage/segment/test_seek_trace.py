@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX
-from seglog_broker.storage.segment.traced_segment import TracedSegment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
@@ -436,18 +434,19 @@ def test_large_batches_are_walked_by_their_headers() -> None:
 # --- One segment, traced and untraced ---------------------------------------------------------------------------------
 
 
-def test_a_traced_segment_and_the_one_it_is_made_for_have_one_state() -> None:
+def test_a_traced_seek_leaves_what_it_learned_and_no_trace() -> None:
     disk = full_log(200, segment_bytes=4096)
     disk.reopen()
     first = disk.log.segments[0]
-    twin = TracedSegment(first, SeekTrace())
+    steps = first.log.steps
     assert not first.is_time_known
-    largest = twin.indexes.find_max_timestamp()
+    disk.log.traced(SeekTrace()).find_timestamp(1000)
     assert first.is_time_known
-    assert first.max_timestamp == largest
-    first.damaged.append(DamagedRange(3, 4, first.base_offset, 100, 200))
-    assert twin.damaged == first.damaged
-    assert twin.size == first.size
+    assert first.log.steps is steps
+    flip_bit(disk.fs, first.log_path, 16)  # the magic of the first batch
+    with pytest.raises(CorruptRecordError):
+        disk.log.traced(SeekTrace()).seek(0)
+    assert first.log.steps is steps
 
 
 def test_what_a_traced_seek_measured_of_damage_is_known_to_the_next_fetch() -> None:

@@ -1,0 +1,107 @@
+"""The steps of a seek, each noted in its trace.
+
+The record is exact, because no step is repeated for it: the code of the seek is the same, and so is its state.
+"""
+
+from typing import Any
+
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
+from seglog_broker.storage.segment.seek_steps import SeekSteps
+from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
+from seglog_broker.storage.segment.sparse_index import FloorSearch, SparseIndex
+from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex
+from seglog_protocol import segment_files as files
+from seglog_protocol.header_scan import LocatedBatch, ReadBytes
+
+
+class TracedSteps(SeekSteps):
+    """The steps of one seek. What verifies an index entry counts by its files and bytes, not as look-up or scan."""
+
+    __slots__ = ("_aside", "_trace")
+
+    def __init__(self, trace: SeekTrace) -> None:
+        self._trace = trace
+        self._aside = 0  # how many proofs are under way, one within the other
+
+    def read(self, handles: HandlePool, path: str, size: int, position: int, *, may_wait: bool) -> ReadBytes:
+        """Count the bytes."""
+        self._trace.touch(path)
+        data = handles.read(path, size, position, may_wait=may_wait)
+        self._trace.read_bytes += len(data)
+        return data
+
+    def offset_floor(self, index: OffsetIndex, offset: int) -> OffsetPosition:
+        """Note the look-up."""
+        noted = IndexLookup("offset", index.path, index.count, offset)
+        floor = _CountedFloor(files.find_offset_floor, files.OFFSET_FIELD.unpack_from, noted)
+        found = index.lookup(offset, floor)
+        self._note(noted, found if floor.has_found else None)
+        return found
+
+    def time_floor(self, index: TimeIndex, timestamp: int) -> TimeEntries | None:
+        """Note the look-up."""
+        noted = IndexLookup("time", index.path, index.count, timestamp)
+        found = index.below(timestamp, _CountedFloor(files.find_time_floor, files.TIME_FIELD.unpack_from, noted))
+        self._note(noted, None if found is None else found.entry)
+        return found
+
+    def _note(self, noted: IndexLookup, entry: tuple[int, int] | None) -> None:
+        noted.entry = entry
+        if noted.in_file:
+            self._trace.touch(noted.path)
+        if not self._aside:
+            self._trace.lookups.append(noted)
+
+    def begin_scan(self, position: int) -> None:
+        """Note where."""
+        if not self._aside:
+            self._trace.note_scan(position)
+
+    def pass_batch(self, position: int) -> None:
+        """Count the header."""
+        if not self._aside:
+            self._trace.note_batch(position)
+
+    def find(self, found: LocatedBatch) -> None:
+        """Note the batch."""
+        self._trace.note_found(found.position, found.header)
+
+    def look_at(self, index: SparseIndex) -> None:
+        """Note the file."""
+        if index.count:
+            self._trace.touch(index.path)
+
+    def begin_proof(self) -> None:
+        """Only files and bytes count from now on."""
+        self._aside += 1
+
+    def end_proof(self) -> None:
+        """Everything counts again."""
+        self._aside -= 1
+
+    def rebuild(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        """Note it, with both files."""
+        self._trace.rebuilt_indexes = True
+        self._trace.touch(offset_index.path)
+        self._trace.touch(time_index.path)
+
+
+class _CountedFloor:
+    """A floor search that counts the entries it reads, and records whether any of them is in the file."""
+
+    def __init__(self, floor: FloorSearch, unpack: files.Unpack, noted: IndexLookup) -> None:
+        self.has_found = False
+        self._floor = floor
+        self._unpack = unpack
+        self._noted = noted
+
+    def __call__(self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0) -> int:
+        self._noted.in_file |= not isinstance(data, bytearray)
+        number = self._floor(data, count, wanted, low=low, unpack=self._probe)
+        self.has_found = number >= 0
+        return number
+
+    def _probe(self, data: files.Buffer, position: int) -> tuple[Any, ...]:
+        self._noted.probes += 1
+        return self._unpack(data, position)
