@@ -17,8 +17,8 @@ from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
-from seglog_broker.listeners import acceptor, acks, transport
-from seglog_broker.listeners.native import fetches, wire
+from seglog_broker.listeners import acceptor, acks, hangup
+from seglog_broker.listeners.native import fetches, hello
 from seglog_broker.runtime import request_memory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -134,9 +134,9 @@ def test_every_code_named_in_the_text_exists() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     actual = {
-        "time to say `hello`": f"{wire.HELLO_SECONDS} s",
-        "tries to say `hello`": f"{wire.HELLO_TRIES_MAX}",
-        "frame before `hello` is answered": f"{wire.HELLO_BYTES_MAX:,} bytes",
+        "time to say `hello`": f"{hello.SECONDS} s",
+        "tries to say `hello`": f"{hello.TRIES_MAX}",
+        "frame before `hello` is answered": f"{hello.BYTES_MAX:,} bytes",
         "frame": f"{config.socket_request_max_bytes:,} bytes",
         "header": f"{frames.HEADER_BYTES_MAX:,} bytes",
         "items of one list or map of a request": f"{messages.ITEMS_MAX:,}",
@@ -156,7 +156,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",
         "connections": f"{config.seglog_connections_max:,}",
         "requests under way when the broker stops": f"{acceptor.DRAIN_SECONDS} s",
-        "what the broker still reads and discards after its last frame": f"{transport.CLOSE_SECONDS_MAX} s",
+        "what the broker still reads and discards after its last frame": f"{hangup.CLOSE_SECONDS_MAX} s",
     }
     assert {row[0]: row[1] for row in TABLES["Limits"]} == actual
     assert DESCRIBED_MAX == SEGMENTS_SHOWN_MAX

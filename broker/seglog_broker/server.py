@@ -13,6 +13,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.acceptor import addresses_of, open_all_listeners
 from seglog_broker.listeners.kafka.listener import kafka_addresses, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
@@ -174,7 +175,8 @@ async def serve(
         kafka_listeners = [listener for opened in others for listener in opened]
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
-        ready, serving = ReadySockets(lambda: broker.offload.is_awaited), trio.CancelScope(shield=True)
+        ready = ReadySockets(lambda: broker.offload.is_awaited or broker.transfers.waiting > 0)
+        serving = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
             try:
                 nursery.start_soon(_run_tasks, broker, tasks, running)
@@ -218,7 +220,7 @@ async def serve(
 async def _run_ready(ready: ReadySockets, scope: trio.CancelScope) -> None:
     """Serve the connections until ``scope`` is cancelled: to their end, also where a background task has failed."""
     with scope:
-        await ready.run()
+        await socket_loop.run(ready)
 
 
 async def _end_waits(broker: Broker) -> None:

@@ -1,6 +1,6 @@
 """Appends in progress: they are checked and written in the order of their requests, and wait for their ack."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -196,10 +196,10 @@ class Acknowledged:
         """Call ``listener`` when the replies should be complete. False if no round will do that: then call ``wait``."""
         raise NotImplementedError
 
-    async def wait(self) -> list[AppendReply | SeglogError]:
-        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay.
+    def wait(self) -> Awaitable[object]:
+        """To be awaited: until every partition has reached the requested ack, or failed. ``replies`` has them then.
 
-        Any number of tasks may wait.
+        Any number of tasks may wait. If cancelled, the batches stay.
         """
         raise NotImplementedError
 

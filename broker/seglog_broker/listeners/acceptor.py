@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig, split_address
+from seglog_broker.listeners import connection_task, hangup
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
 from seglog_broker.runtime.descriptors import connections_max
@@ -177,7 +178,7 @@ class Acceptor:
 
     async def _serve(self, connection: Connection) -> None:
         try:
-            await connection.run()
+            await connection_task.run(connection)
         finally:
             self._connections.discard(connection)
             self._metrics.connections_open -= 1
@@ -193,7 +194,7 @@ class Acceptor:
         self._metrics.request_errors[error.code] += 1
         try:
             transport.send(self._encode_refusal(error))
-            await transport.finish()
+            await hangup.finish(transport)
         except OSError:
             pass  # the peer has closed
         finally:

@@ -1,17 +1,18 @@
 """Replies to the appends of one connection, in order of arrival, each sent when its ack is reached.
 
 The task that ends a round of the group commit sends the replies of all connections in a row, as long as none has to
-wait: waking one task for each connection took longer than the sending.
+wait: waking one task for each connection took longer than the sending. What has to wait is left to a task of the
+connection, ``ack_task``.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import trio
 
 from seglog_broker.api.pending_appends import Acknowledged
-from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
@@ -28,12 +29,15 @@ REPLIES_A_TURN: Final = budget.items_of(cost=30)
 """Replies sent in a row before other tasks run, or those to appends that were served together."""
 
 
-class _Waiting(NamedTuple):
+class Unanswered:
     """Appends that were served together; ``size`` is that of their payloads in bytes."""
 
-    request_ids: Sequence[Any]
-    outcome: Acknowledged | list[AppendOutcome]
-    size: int
+    __slots__ = ("outcome", "request_ids", "size")
+
+    def __init__(self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
+        self.request_ids = request_ids
+        self.outcome = outcome
+        self.size = size
 
     @property
     def replies(self) -> list[AppendOutcome] | None:
@@ -42,7 +46,7 @@ class _Waiting(NamedTuple):
 
 
 class AckQueue:
-    """Filled by the task that reads the connection, emptied by the one that runs ``run``.
+    """Filled as the connection's appends are served, and emptied as their acks are reached, or by ``ack_task``.
 
     While the queue is empty, an append that need not wait is answered without it. Behind a waiting append it queues,
     and so does one whose reply is long: that is encoded in parts, and others run in between. ``wire`` encodes.
@@ -51,16 +55,19 @@ class AckQueue:
     def __init__(self, sender: Sender, wire: Wire) -> None:
         self.appends_max = APPENDS_IN_FLIGHT_MAX
         self.bytes_max = APPEND_BYTES_IN_FLIGHT_MAX
-        self._sender = sender
-        self._wire = wire
-        self._queue: deque[_Waiting] = deque()
+        self.sender = sender
+        self.wire = wire
+        self.unanswered: deque[Unanswered] = deque()
+        """In their order."""
         self._count = 0
         self._bytes = 0
-        self._finished = False
-        self._is_listening = False  # for the first in the queue; else ``run`` answers it, or is about to
-        self._answered = 0
-        self._filled = trio.Event()
-        self._shortened = trio.Event()
+        self.is_finished = False
+        self.is_listening = False
+        """For the ack of the first; else the task answers it, or is about to."""
+        self.filled = trio.Event()
+        """Wakes the task."""
+        self.shortened = trio.Event()
+        """Set when some were answered."""
 
     def __len__(self) -> int:
         return self._count
@@ -77,92 +84,48 @@ class AckQueue:
 
     def add(self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
         """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
-        self._queue.append(_Waiting(request_ids, outcome, size))
+        self.unanswered.append(Unanswered(request_ids, outcome, size))
         self._count += len(request_ids)
         self._bytes += size
-        if not self._is_listening and (len(self._queue) > 1 or not self._listen()):
-            self._filled.set()
+        if not self.is_listening and (len(self.unanswered) > 1 or not self.listen()):
+            self.filled.set()
 
-    def _listen(self) -> bool:
-        """Listen for the ack of the first appends in the queue; False when ``run`` has to wait for it instead."""
-        outcome = self._queue[0].outcome
-        self._is_listening = not isinstance(outcome, list) and outcome.listen(self._reached)
-        return self._is_listening
+    def listen(self) -> bool:
+        """Listen for the ack of the first appends in the queue; False when the task has to wait for it instead."""
+        outcome = self.unanswered[0].outcome
+        self.is_listening = not isinstance(outcome, list) and outcome.listen(self._reached)
+        return self.is_listening
 
     def finish(self) -> None:
-        """End the queue: nothing is added any more, and ``run`` returns when all is answered."""
-        self._finished = True
-        self._filled.set()
-
-    async def wait_shortened(self) -> None:
-        """Return when the queue is not full."""
-        while self.is_full:
-            self._shortened = trio.Event()
-            await self._shortened.wait()
-
-    async def wait_empty(self) -> None:
-        """Return when all is answered."""
-        while self._queue:
-            self._shortened = trio.Event()
-            await self._shortened.wait()
-
-    async def run(self) -> None:
-        """Send the replies until ``finish``. Raises OSError when the peer cannot be reached."""
-        while True:
-            self._filled = trio.Event()  # first, so that an append added during a wait below is seen
-            self._is_listening = False
-            while self._queue and (self._finished or self._queue[0].replies is not None or not self._listen()):
-                await self._answer_first()
-            await self._sender.flush()
-            if self._finished and not self._queue:
-                return
-            await self._filled.wait()
+        """End the queue: nothing is added any more, and the task ends when all is answered."""
+        self.is_finished = True
+        self.filled.set()
 
     def _reached(self) -> None:
-        """Send the replies that are known, without waiting; ``run`` does the rest."""
-        if not self._is_listening:
+        """Send the replies that are known, without waiting; the task does the rest."""
+        if not self.is_listening:
             return
-        self._is_listening = False
+        self.is_listening = False
         answered = 0
         takes_turns = False
-        while self._queue and answered < REPLIES_A_TURN and (replies := self._queue[0].replies) is not None:
-            frames = self._wire.encode_appended(self._queue[0].request_ids, replies)
+        while self.unanswered and answered < REPLIES_A_TURN and (replies := self.unanswered[0].replies) is not None:
+            frames = self.wire.encode_appended(self.unanswered[0].request_ids, replies)
             if frames is None:
                 takes_turns = True
                 break
-            answered += self._reply_to_first(frames)
-        is_done = self._sender.flush_now() and not takes_turns
-        if self._queue:  # where listening gave no reply, ``run`` waits for it, which raises the error
-            is_done = is_done and 0 < answered < REPLIES_A_TURN and self._listen()
+            answered += self.reply_to_first(frames)
+        is_done = self.sender.flush_now() and not takes_turns
+        if self.unanswered:  # where listening gave no reply, the task waits for it, which raises the error
+            is_done = is_done and 0 < answered < REPLIES_A_TURN and self.listen()
         if not is_done:
-            self._filled.set()
+            self.filled.set()
 
-    async def _answer_first(self) -> None:
-        self._is_listening = False  # else it would be answered twice
-        first = self._queue[0]
-        replies = first.replies  # one fsync reaches many, and their replies go out together
-        if replies is None:
-            await self._sender.flush()
-            assert not isinstance(first.outcome, list)
-            try:
-                replies = await first.outcome.wait()
-            except Exception as error:  # noqa: BLE001 - answered and, unless the client is at fault, logged
-                replies = [as_seglog_error(error, "append")] * len(first.request_ids)
-        frames = self._wire.encode_appended(first.request_ids, replies)
-        if frames is None:
-            frames = await self._wire.encode_long_appended(first.request_ids, replies)
-        # They stay in the queue until here, so that no later append is answered before them.
-        self._answered += self._reply_to_first(frames)
-        if self._answered >= REPLIES_A_TURN:
-            self._answered = 0
-            await self._sender.flush()
-            await trio.lowlevel.checkpoint()
-
-    def _reply_to_first(self, frames: Buffer) -> int:
+    def reply_to_first(self, frames: Buffer) -> int:
         """Send ``frames``, the replies to the first in the queue; their number."""
-        request_ids, _, size = self._queue.popleft()
-        self._sender.queue(frames)
-        self._count -= len(request_ids)
-        self._bytes -= size
-        self._shortened.set()
-        return len(request_ids)
+        first = self.unanswered.popleft()
+        self.sender.queue(frames)
+        count = len(first.request_ids)
+        self._count -= count
+        self._bytes -= first.size
+        self.shortened.set()
+        return count

@@ -64,8 +64,8 @@ class _Part(Acknowledged):
     def listen(self, listener: Callable[[], None]) -> bool:
         return self._whole.listen(listener)
 
-    async def wait(self) -> list[AppendOutcome]:
-        return (await self._whole.wait())[self._begin : self._end]
+    def wait(self) -> Awaitable[object]:
+        return self._whole.wait()
 
 
 class AppendRun(Together):

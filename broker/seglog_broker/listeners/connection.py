@@ -1,8 +1,8 @@
 """One connection, whatever protocol it speaks: from its first bytes to its last.
 
 Requests are served in turns by plain functions (``ReadySockets``). What has to wait is left to the connection's own
-task, as a job that is done before the next turn, or to tasks in its nursery. A failure of any of them ends the
-connection and nothing else. The protocol is the ``Wire``'s.
+task (``connection_task``), as a job that is done before the next turn, or to tasks in its nursery. A failure of any of
+them ends the connection and nothing else. The protocol is the ``Wire``'s.
 
 ========== ======== ================ ================== ============================================================
 state      receives serves what came answers what waits then
@@ -23,32 +23,29 @@ the peer does not take.
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import Acknowledged, PendingAppends
+from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun, Producing
 from seglog_broker.listeners.intake import Intake
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error, count_errors
-from seglog_broker.listeners.sender import FileShrankError, Sender
-from seglog_broker.listeners.transport import CLOSE_SECONDS_MAX, Transport
+from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import InconsistentTopicIdError, RemoteProtocolError, SeglogError
-from seglog_protocol.frame_receiver import RECEIVE_BYTES, Buffer, has_own_buffer
+from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.messages import Ack, AppendRequest
 
 GATHERED_COST: Final = 8
 """Microseconds for an append of one batch that is written together with others."""
-
-ResultT = TypeVar("ResultT")
 
 log = structlog.get_logger()
 
@@ -61,6 +58,26 @@ class State(Enum):
     FINISHED = "the peer has finished sending"
     ENDING = "it ends"
 
+
+class Wait(Enum):
+    """What the connection's task may have to wait for before the next turn."""
+
+    MEMORY = "memory for the next part of a large request"
+    ACKS = "the acks of all appends, because responses have the order of requests"
+    RELEASE = "the end of a request that waits without a task: more has come, which is not to be received yet"
+
+
+class UnfinishedAppend(NamedTuple):
+    """An append whose rest takes several turns of the loop, or a worker process; the connection's task writes it."""
+
+    request_ids: Sequence[Any]
+    ack: Ack
+    frame: memoryview
+    pending: PendingAppends
+
+
+Job = Wait | UnfinishedAppend | Callable[[], Awaitable[None]]
+"""What the connection's task has to do before the next turn."""
 
 _FINISHED: Final = State.FINISHED
 _ENDING: Final = State.ENDING
@@ -86,16 +103,15 @@ class Connection(Producing):
         self.sender = Sender(transport, broker.offload, broker.transfers, stall_seconds)
         self.log = log.bind(peer=transport.peer, **logged)
         self.state = State.OPEN
-        self.job: Callable[[], Awaitable[None]] | None = None
-        """What the connection's task has to do before the next turn."""
+        self.job: Job | None = None
         self.is_held = False
         """Whether nothing is served because a request waits without a task."""
         self.spent = 0.0
         """What the turn has cost so far, in microseconds (``budget``)."""
-        self._ready = ready
-        self._wire = make_wire(self)
-        self.intake = Intake(transport, self._wire.reader, broker.request_memory)
-        self._acks = AckQueue(self.sender, self._wire)
+        self.ready = ready
+        self.wire = make_wire(self)
+        self.intake = Intake(transport, self.wire.reader, broker.request_memory)
+        self.acks = AckQueue(self.sender, self.wire)
         self._acks_running = False
         self._nursery: trio.Nursery | None = None
         self._has_frames = True  # perhaps: true until the wire finds no whole one
@@ -104,38 +120,14 @@ class Connection(Producing):
         self.waiting_request: Any = None
         """To be served before any other frame; ``take_waiting`` takes it."""
         self._waiting_bytes = 0  # of it, in memory that is in no share
-        self._failure: BaseException | None = None  # for its task
-        self._while_held: trio.CancelScope | None = None  # the wait of its task until ``release``
-        self._until_stop: trio.CancelScope | None = None  # of a request that a stop ends
-        self._last_frame: Buffer = b""  # sent before closing: why the connection ends
-
-    async def run(self) -> None:
-        """Serve until the peer leaves, breaks the protocol, or ``stop`` is called. Raises nothing but Cancelled."""
-        try:
-            if await self._wire.greet():
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    try:
-                        await self._serve_requests()
-                    finally:
-                        self._wire.drop()
-                    self._acks.finish()
-            await self._close()
-        except* OSError as lost:
-            self.log.debug("connection_lost", error=str(lost.exceptions[0]))
-        except* CutError as cut:
-            self.broker.metrics.connections_cut += 1
-            self.log.warning("connection_cut", reason=str(cut.exceptions[0]))
-        except* FileShrankError as shrank:
-            self.log.error("fetch_cut_short", error=str(shrank.exceptions[0]))  # noqa: TRY400 - a file, not a bug
-        except* Exception:
-            self.log.exception("connection_crashed")
-        finally:
-            # Both refer to this connection: cycles, which only the collector would find.
-            self._wire.detach()
-            self._failure = None
-            self.intake.end()
-            self.transport.close()
+        self.failure: BaseException | None = None
+        """For its task."""
+        self.while_held: trio.CancelScope | None = None
+        """The wait of its task until ``release``."""
+        self.until_stop: trio.CancelScope | None = None
+        """Of a request that a stop ends."""
+        self.last_frame: Buffer = b""
+        """Sent before closing: why the connection ends."""
 
     def stop(self, reason: str = "the broker is stopping") -> None:
         """Begin to end the connection: read nothing more, answer what waits at once, finish other requests.
@@ -144,9 +136,9 @@ class Connection(Producing):
         """
         if self.state is State.OPEN:
             self.state = State.STOPPING
-        self._wire.stop(reason)
-        if self._until_stop is not None:
-            self._until_stop.cancel()
+        self.wire.stop(reason)
+        if self.until_stop is not None:
+            self.until_stop.cancel()
         self.intake.stop()
         self.transport.stop_receiving()
 
@@ -163,58 +155,29 @@ class Connection(Producing):
             self.broker.metrics.connections_cut += 1
             self.log.warning("connection_cut", reason=reason)
             self.stop(f"this connection is closed: {reason}")
-        elif self.intake.quiet_seconds >= idle_seconds and not (self._wire.is_waiting or len(self._acks)):
+        elif self.intake.quiet_seconds >= idle_seconds and not (self.wire.is_waiting or len(self.acks)):
             self.broker.metrics.connections_idle += 1
             seconds = round(self.intake.quiet_seconds)
             self.log.info("connection_idle", seconds=seconds)
             self.stop(f"this connection is closed: it was idle for {seconds} s")
 
-    async def receive_first(self) -> memoryview | None:
-        """Receive outside of a turn: a view of the new bytes, empty at the end of the connection; None if none came."""
-        self.settle()
-        self.intake.quiet_since = trio.current_time()
-        await self.transport.wait_readable()
-        self.intake.quiet_since = math.inf
-        return memoryview(b"") if self.state is State.STOPPING else self.intake.receive()
-
     def settle(self) -> None:
         """Keep what is left of what was received outside of a turn."""
-        self._wire.reader.settle()
+        self.wire.reader.settle()
         self.run_of_appends.buffer.clear()
 
     # --- Turns --------------------------------------------------------------------------------------------------------
-
-    async def _serve_requests(self) -> None:
-        """Serve requests in order of arrival; return when the peer sends no more."""
-        try:
-            while not self.is_over:
-                has_work = self._has_work
-                self.intake.quiet_since = math.inf if has_work else trio.current_time()
-                begin = Next.TURN if has_work else Next.READABLE
-                await self._ready.serve(self.transport, self, self.run_of_appends, begin=begin)
-                self.intake.quiet_since = math.inf
-                if self._failure is not None:
-                    raise self._failure
-                while self.job is not None:
-                    job, self.job = self.job, None
-                    await job()
-                self._free_unused()
-                await self.sender.flush()
-                if self._acks.is_full:
-                    await self._acks.wait_shortened()
-        except (MemoryError, RemoteProtocolError) as error:
-            self.end_by(error)
 
     def begin_turn(self) -> None:
         """Receive once and serve what came, or go on with what the last turn left: a bounded amount of work.
 
         Appends are gathered, to be written together with those of other connections.
         """
-        if self._has_work or self._receive_more():
+        if self.has_work or self._receive_more():
             self._serve_frames()
 
     @property
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is something to be done before more is received."""
         return self._has_frames and not self.is_held
 
@@ -223,16 +186,17 @@ class Connection(Producing):
         self._gathered = self._gathered_bytes = 0
         try:
             if self.job is None and not self.intake.keep_large_part():
-                self.job = self._wait_for_memory
+                self.job = Wait.MEMORY
         finally:
             self.intake.settle(self._waiting_bytes)
         is_sent = self.sender.flush_now()
-        if self.job is not None or self.is_over or not is_sent or self._acks.is_full or self._failure is not None:
+        if self.job is not None or self.is_over or not is_sent or self.acks.is_full or self.failure is not None:
             return Next.TASK
-        self._free_unused()
-        if self._has_work:
+        if self.waiting_request is None:
+            self.intake.free_unused()
+        if self.has_work:
             return Next.TURN
-        self.intake.quiet_since = self._ready.now
+        self.intake.quiet_since = self.ready.now
         return Next.READABLE
 
     def _receive_more(self) -> bool:
@@ -240,8 +204,8 @@ class Connection(Producing):
         if self.state is State.STOPPING:
             self.state = State.ENDING
             return False
-        if self._wire.reader.wanted and not self.intake.take_memory():  # only now: it costs none until its bytes come
-            self.job = self._wait_for_memory
+        if self.wire.reader.wanted and not self.intake.take_memory():  # only now: it costs none until its bytes come
+            self.job = Wait.MEMORY
             return False
         received = self.intake.receive()
         if received is None:
@@ -252,15 +216,15 @@ class Connection(Producing):
             return False
         self._has_frames = True
         if self.is_held:
-            self.job = self._wait_while_held
+            self.job = Wait.RELEASE
             return False
         return True
 
     def _serve_frames(self) -> None:
         """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
         self.spent = 0.0
-        room, room_bytes = self._acks.room
-        wire = self._wire
+        room, room_bytes = self.acks.room
+        wire = self.wire
         try:
             while (
                 self.spent < budget.TURN
@@ -284,7 +248,7 @@ class Connection(Producing):
     def is_blocked(self) -> bool:
         """Whether no other request may be served in this turn."""
         state = self.state
-        return self.job is not None or self.is_held or state is _FINISHED or state is _ENDING or self._acks.is_full
+        return self.job is not None or self.is_held or state is _FINISHED or state is _ENDING or self.acks.is_full
 
     def may_serve(self) -> bool:
         """Write the appends that were gathered, which come first; whether a request behind them may be served now.
@@ -292,9 +256,9 @@ class Connection(Producing):
         If not, pass it to ``serve_later``.
         """
         self.write_gathered()
-        if self._wire.is_ordered and len(self._acks) and self.job is None:
-            self.job = self._wait_for_acks
-        return not self.is_blocked and self._failure is None
+        if self.wire.is_ordered and len(self.acks) and self.job is None:
+            self.job = Wait.ACKS
+        return not self.is_blocked and self.failure is None
 
     def serve_later(self, request: Any, payload: memoryview, size: int) -> None:
         """Keep a request, to be served before all others: ``take_waiting`` returns it then.
@@ -309,62 +273,20 @@ class Connection(Producing):
         request, self.waiting_request, self._waiting_bytes = self.waiting_request, None, 0
         return request
 
-    async def _wait_for_acks(self) -> None:
-        """Wait until all appends are answered: responses have the order of requests."""
-        await self.sender.flush()
-        await self._acks.wait_empty()
-
     # --- Requests that wait -------------------------------------------------------------------------------------------
 
     def hold(self) -> None:
         """Serve nothing before ``release``: a request waits, without a task, and holds up those behind it."""
         self.is_held = True
-        if not self._wire.reader.is_idle:
-            self.job = self._wait_while_held
+        if not self.wire.reader.is_idle:
+            self.job = Wait.RELEASE
 
     def release(self) -> None:
         """Serve requests again."""
         self.is_held = False
-        if self._while_held is not None:
-            self._while_held.cancel()
-            self._while_held = None
-
-    async def _wait_while_held(self) -> None:
-        """Wait for ``release`` in the task, because more has come that is not to be received yet."""
-        if self.is_held and not self.is_over:
-            with trio.CancelScope() as self._while_held:
-                await self.transport.wait_until_left()
-                # ``stop`` shuts our side, which looks the same from here; the wire ends the wait then.
-                if self.state is not State.STOPPING:
-                    self.state = State.FINISHED
-                    return
-                await trio.sleep_forever()
-
-    async def wait_for(self, serve: Callable[[], Awaitable[ResultT]], *, until_stop: bool = False) -> ResultT | None:
-        """What ``serve`` returns, which may take minutes. None if the peer leaves first.
-
-        With ``until_stop`` also if the broker stops first. Nothing else is read meanwhile.
-        """
-        if until_stop and self.state is not State.OPEN:
-            return None
-        waiting, watching = trio.CancelScope(), trio.CancelScope()
-        self.start_soon(partial(self._watch_peer, waiting, watching))
-        self._until_stop = waiting if until_stop else None
-        try:
-            with waiting:
-                return await serve()
-        finally:
-            self._until_stop = None
-            watching.cancel()
-        return None
-
-    async def _watch_peer(self, waiting: trio.CancelScope, watching: trio.CancelScope) -> None:
-        """Cancel ``waiting`` when the peer leaves, until ``watching`` is cancelled."""
-        with watching:
-            await self.transport.wait_until_left()
-            if self.state is not State.STOPPING:  # a stop looks the same from here
-                self.state = State.FINISHED
-                waiting.cancel()
+        if self.while_held is not None:
+            self.while_held.cancel()
+            self.while_held = None
 
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a task that the connection's end waits for."""
@@ -376,21 +298,9 @@ class Connection(Producing):
         assert self._nursery is not None
         return self._nursery
 
-    # --- Memory -------------------------------------------------------------------------------------------------------
-
-    async def _wait_for_memory(self) -> None:
-        await self.sender.flush()
-        await self.intake.wait_for_memory()
-
-    async def take_memory_for(self, frame: memoryview) -> None:
-        """Wait for memory for a frame that is kept while others are served, unless it is small or has some."""
-        if not self.intake.has_share and len(frame) > RECEIVE_BYTES:
-            await self.intake.take(len(frame))
-
-    def _free_unused(self) -> None:
-        """Give the memory back, if no request needs it any more."""
-        if self.waiting_request is None:
-            self.intake.free_unused()
+    @nursery.setter
+    def nursery(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
 
     # --- Appends ------------------------------------------------------------------------------------------------------
 
@@ -431,26 +341,9 @@ class Connection(Producing):
             if not pending.is_written:
                 if self.run_of_appends.buffer.has(frame):
                     pending.keep_payloads()
-                self.job = partial(self._finish_append, request_ids, ack, frame, pending)
+                self.job = UnfinishedAppend(request_ids, ack, frame, pending)
                 return
             self.answer_appends(request_ids, ack, pending, len(frame))
-        self.intake.give_back(frame)
-
-    async def _finish_append(
-        self, request_ids: Sequence[Any], ack: Ack, frame: memoryview, pending: PendingAppends
-    ) -> None:
-        """Write the rest of appends that take several turns of the loop, or a worker process.
-
-        Nothing else is read meanwhile, so that appends keep their order.
-        """
-        await self.take_memory_for(frame)
-        await self.sender.flush()
-        outcome: Acknowledged | list[AppendOutcome] = pending
-        try:
-            await pending.write_rest()
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            outcome = [as_seglog_error(error, AppendRequest.api)] * len(request_ids)
-        self.answer_appends(request_ids, ack, outcome, len(frame))
         self.intake.give_back(frame)
 
     def answer_appends(
@@ -462,15 +355,15 @@ class Connection(Producing):
             assert replies is not None, "an ack that is not sent is not waited for"
             self._note_unanswered(replies)
             return
-        if replies is not None and not len(self._acks):
-            frames = self._wire.encode_appended(request_ids, replies)
+        if replies is not None and not len(self.acks):
+            frames = self.wire.encode_appended(request_ids, replies)
             if frames is not None:
                 self.sender.queue(frames)
                 return
         if not self._acks_running:
             self._acks_running = True
-            self.start_soon(self._acks.run)
-        self._acks.add(request_ids, outcome if replies is None else replies, size)
+            self.nursery.start_soon(ack_task.run, self.acks)
+        self.acks.add(request_ids, outcome if replies is None else replies, size)
 
     def _note_unanswered(self, replies: Sequence[AppendOutcome]) -> None:
         """End the connection if appends with ack ``none`` failed: their sender can only be informed by that."""
@@ -479,19 +372,27 @@ class Connection(Producing):
             self.broker.metrics.request_errors.update(error.code for error in errors)
             self.log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
             another = next((error for error in errors if isinstance(error, InconsistentTopicIdError)), None)
-            self.end(b"" if another is None else self._wire.last_frame(another))  # else it reconnects and fails again
+            self.end(b"" if another is None else self.wire.last_frame(another))  # else it reconnects and fails again
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
+    def detach(self) -> None:
+        """The connection has ended: give everything back, and close."""
+        # Both refer to this connection: cycles, which only the collector would find.
+        self.wire.detach()
+        self.failure = None
+        self.intake.end()
+        self.transport.close()
+
     def fail(self, error: BaseException) -> None:
         """Raise ``error`` in the connection's task."""
-        self._failure = error
+        self.failure = error
 
     def end(self, last_frame: Buffer = b"") -> None:
         """Read and serve nothing more, and close when what was served is answered, with ``last_frame`` behind it."""
         if self.state is not State.FINISHED:
             self.state = State.ENDING
-        self._last_frame = self._last_frame or last_frame
+        self.last_frame = self.last_frame or last_frame
 
     def end_by(self, error: MemoryError | RemoteProtocolError) -> None:
         """End because of bytes that are not of the protocol, or that have no room."""
@@ -501,15 +402,4 @@ class Connection(Producing):
             count_errors(self.broker.metrics.request_errors, error)
         else:
             failure = as_seglog_error(error, "receive")
-        self.end(self._wire.last_frame(failure))
-
-    async def _close(self) -> None:
-        """Send what is left and the last frame, and close so that they arrive."""
-        if self._last_frame:
-            self.sender.queue(self._last_frame)
-            with trio.move_on_after(CLOSE_SECONDS_MAX):
-                await self.sender.flush()
-        else:
-            await self.sender.flush()
-        if self.state is not State.FINISHED:
-            await self.transport.finish()
+        self.end(self.wire.last_frame(failure))

@@ -17,24 +17,25 @@ class Intake:
 
     def __init__(self, transport: Transport, reader: FrameReceiver, memory: RequestMemory) -> None:
         self._transport = transport
-        self._reader = reader
+        self.reader = reader
         self._memory = memory
         self._share: Share | None = None  # of the memory, for the large request being received or served
-        self._admission: trio.CancelScope | None = None  # while it waits for memory
+        self.admission: trio.CancelScope | None = None
+        """While it waits for memory."""
         self._held_beyond = 0  # bytes held beyond RECEIVE_BYTES that are in no share
-        self._is_stopped = False
+        self.is_stopped = False
         self.quiet_since = math.inf
         """When the connection began to wait for bytes, by trio's clock; inf while it does not wait."""
 
     def receive(self) -> memoryview | None:
         """Receive once. Returns a view of the new bytes, empty at the end of the connection; None if there are none."""
-        buffer = self._reader.get_buffer()[: self._memory.receive_bytes_max]
+        buffer = self.reader.get_buffer()[: self._memory.receive_bytes_max]
         try:
             size = self._transport.receive_into(buffer)
         except BlockingIOError:
-            self._reader.received(0)
+            self.reader.received(0)
             return None
-        self._reader.received(size)
+        self.reader.received(size)
         return buffer[:size]
 
     @property
@@ -43,53 +44,43 @@ class Intake:
         return self._share is not None
 
     def take_memory(self) -> bool:
-        """Take memory for the next part of a large frame. False: call ``wait_for_memory``."""
-        reader = self._reader
+        """Take memory for the next part of a large frame. False: ``admission.wait_for_memory`` must follow."""
+        reader = self.reader
         if self._share is None:
-            self._share = self._memory.begin()
-            spare = self._share.take_spare(reader.announced)
+            spare = self.begin_share().take_spare(reader.announced)
             if spare is not None:
                 reader.grant_spare(spare)
                 return True
         size = reader.wanted
-        if self._share.take_now(size):
+        if self.begin_share().take_now(size):
             reader.grant(size)
             return True
         return False
 
-    async def wait_for_memory(self) -> None:
-        """Wait for memory for the next part of a large frame; nothing is to be received meanwhile."""
-        size = self._reader.wanted
-        if await self.take(size):
-            self._reader.grant(size)
-
-    async def take(self, size: int) -> bool:
-        """Wait for ``size`` bytes of memory. False if ``stop`` comes first."""
+    def begin_share(self) -> Share:
+        """The share of the large request that is received; without memory at first."""
         if self._share is None:
             self._share = self._memory.begin()
-        with trio.CancelScope() as self._admission:
-            if self._is_stopped:
-                self._admission.cancel()
-            await self._share.take(size)
-        is_granted = not self._admission.cancelled_caught
-        self._admission = None
-        return is_granted
+        return self._share
 
     def keep_large_part(self) -> bool:
-        """Keep the received part of a large frame in memory that is accounted for. False: call ``wait_for_memory``."""
-        return not (self._reader.held > RECEIVE_BYTES and self._reader.wanted) or self.take_memory()
+        """Keep the received part of a large frame in memory that is accounted for.
+
+        False: ``admission.wait_for_memory`` must follow.
+        """
+        return not (self.reader.held > RECEIVE_BYTES and self.reader.wanted) or self.take_memory()
 
     def settle(self, kept: int) -> None:
         """Keep what is left of what was received; report it, with ``kept`` bytes elsewhere that are in no share."""
-        self._reader.settle()
-        beyond = max(0, self._reader.held + kept - RECEIVE_BYTES)
+        self.reader.settle()
+        beyond = max(0, self.reader.held + kept - RECEIVE_BYTES)
         if beyond != self._held_beyond:
             self._memory.note_held(beyond - self._held_beyond)
             self._held_beyond = beyond
 
     def free_unused(self) -> None:
         """Give the memory back, unless a large frame is being received."""
-        if self._share is not None and not self._reader.has_large:
+        if self._share is not None and not self.reader.has_large:
             self._free()
 
     def give_back(self, view: memoryview) -> None:
@@ -100,9 +91,9 @@ class Intake:
 
     def stop(self) -> None:
         """Wait for no more memory."""
-        self._is_stopped = True
-        if self._admission is not None:
-            self._admission.cancel()
+        self.is_stopped = True
+        if self.admission is not None:
+            self.admission.cancel()
 
     def end(self) -> None:
         """Give everything back."""
@@ -122,9 +113,9 @@ class Intake:
         for its memory.
         """
         quiet = self.quiet_seconds
-        if quiet >= stall_seconds and not self._reader.is_idle:
+        if quiet >= stall_seconds and not self.reader.is_idle:
             return f"it sent half a request and then nothing for {quiet:.0f} s"
-        if self._share is not None and quiet >= 0 and self._share.is_too_slow(self._reader.large_size):
+        if self._share is not None and quiet >= 0 and self._share.is_too_slow(self.reader.large_size):
             return "others wait for the memory of a request that comes too slowly"
         return None
 

@@ -2,18 +2,18 @@
 
 A task switch and two system calls for each request of each connection cost more than most requests do. Here they are
 paid once for all sockets that are readable together; and what these have received can be worked on together, between
-the two halves of their turns. A connection's own task waits in ``serve`` meanwhile, and takes over when something has
-to wait.
+the two halves of their turns. A connection's own task waits meanwhile, and takes over when something has to wait:
+``socket_loop`` has the waiting, of these tasks and of the one that serves all.
 """
 
-import os
+import contextlib
 import select
 import selectors
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -36,6 +36,9 @@ POLL_HITS_MIN: Final = 8
 POLL_PAUSE_FACTOR: Final = 50
 """After a poll that found nothing, with fewer than POLL_HITS_MIN hits since the last such one, polling pauses for so
 many times as long: it takes 2 % of a processor where it is of no use."""
+
+
+_READABLE: Final = getattr(select, "EPOLLIN", 0)
 
 
 class Next(Enum):
@@ -75,143 +78,150 @@ class Together:
         raise NotImplementedError
 
 
-class _Entry:
-    """A connection in ``serve``; ``task`` is None when it has left."""
+class Entry:
+    """A connection that takes turns; ``task`` is its own, which waits meanwhile, and None when it has left."""
 
-    __slots__ = ("error", "is_queued", "served", "task", "together", "transport")
+    __slots__ = ("descriptor", "error", "is_queued", "served", "task", "together", "transport")
 
-    def __init__(self, transport: Transport, served: Served, together: Together) -> None:
+    def __init__(self, transport: Transport, served: Served, together: Together, task: trio.lowlevel.Task) -> None:
         self.transport = transport
+        self.descriptor = -1
         self.served = served
         self.together = together
-        self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-        self.error: BaseException | None = None  # for its task
-        self.is_queued = False  # for its next turn; never twice
-
-
-class _Runnable(trio.abc.Instrument):
-    """The tasks that are to run: trio's own statistics leave out those that run in the same pass of its loop."""
-
-    def __init__(self) -> None:
-        self.tasks: set[trio.lowlevel.Task] = set()
-
-    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-        self.tasks.add(task)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.tasks.discard(task)
+        self.task: trio.lowlevel.Task | None = task
+        self.error: BaseException | None = None
+        """For its task."""
+        self.is_queued = False
+        """For its next turn; never twice."""
 
 
 class ReadySockets:
-    """Gives connections a turn when their sockets are readable, while ``run`` runs.
+    """Gives connections a turn when their sockets are readable.
 
     Bytes that a connection leaves unread give it another turn.
     """
 
     def __init__(self, is_awaited: Callable[[], bool] = lambda: False) -> None:
-        """``is_awaited`` tells whether tasks wait for the end of something outside the loop, such as an fsync."""
+        """``is_awaited`` tells whether tasks wait for something outside the loop: an fsync, or a peer that reads."""
         self.turn_seconds = TURN_SECONDS
         self.ready_max = READY_MAX
         self.poll_seconds = POLL_SECONDS
         self.poll_pause_factor = POLL_PAUSE_FACTOR
-        self._is_awaited = is_awaited
-        self._may_poll_at = 0.0  # by time.perf_counter
-        self._poll_hits = 0  # since the last time that none came
-        self._runnable = _Runnable()
-        self._selector = selectors.DefaultSelector()
-        # The same under another descriptor, because a selector of the library always tells of all that are ready.
-        self._epoll = select.epoll.fromfd(os.dup(self._selector.fileno())) if hasattr(select, "epoll") else None
-        self._queued: deque[_Entry] = deque()
+        self.is_awaited = is_awaited
+        self.runnable: set[trio.lowlevel.Task] = set()
+        """The tasks that are to run: then nothing is polled."""
         self.now = 0.0
         """Trio's time at which the turns that are running began."""
-        self._is_closed = False
-        self._latest: _Entry | None = None  # the one that had the latest turn
+        self.is_closed = False
+        self._may_poll_at = 0.0  # by time.perf_counter
+        self._poll_hits = 0  # since the last time that none came
+        self._entries: dict[int, Entry] = {}  # by descriptor
+        # A selector of the library always tells of all that are ready, which may be thousands.
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._selector = selectors.DefaultSelector() if self._epoll is None else None
+        self._queued: deque[Entry] = deque()
+        self._latest: Entry | None = None  # the one that had the latest turn
         self._latest_since = 0.0  # since when no other had one
-
-    async def serve(
-        self, transport: Transport, served: Served, together: Together, *, begin: Next = Next.READABLE
-    ) -> None:
-        """Give ``served`` a turn when ``transport`` is readable, or it wants another; return when it wants its task.
-
-        ``together`` is that of its listener. Raises what the turn raises, and OSError once ``run`` has ended. May be
-        cancelled.
-        """
-        entry = _Entry(transport, served, together)
-        while begin is Next.TURN:
-            await trio.lowlevel.checkpoint()
-            self.now = trio.current_time()
-            self._begin_turn(entry)
-            [begin] = self._end_turns([entry])
-            self._latest = None  # not kept alive
-        if begin is Next.READABLE:
-            if self._is_closed:
-                raise _closed()
-            self._selector.register(transport, selectors.EVENT_READ, entry)
-
-            def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-                self._remove(entry)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
-        error, entry.error = entry.error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # its traceback holds this frame: a cycle
 
     @property
     def is_alone(self) -> bool:
         """Whether no other connection than that of the current turn has had one for ALONE_SECONDS."""
         return self.now - self._latest_since >= ALONE_SECONDS
 
-    async def run(self) -> None:
-        """Serve until cancelled."""
+    @property
+    def has_queued(self) -> bool:
+        """Whether a connection waits for a turn that it may have at once."""
+        return bool(self._queued)
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when a connection is."""
+        if self._epoll is not None:
+            return self._epoll.fileno()
+        assert self._selector is not None
+        selector: Any = self._selector  # each that the system may give has one
+        descriptor: int = selector.fileno()
+        return descriptor
+
+    def add(self, entry: Entry) -> None:
+        """Give a connection turns from now on. Raises OSError once this is closed."""
+        if self.is_closed:
+            raise _closed()
+        entry.descriptor = entry.transport.fileno()
+        if self._epoll is not None:
+            self._epoll.register(entry.descriptor, _READABLE)
+        elif self._selector is not None:
+            self._selector.register(entry.descriptor, selectors.EVENT_READ)
+        self._entries[entry.descriptor] = entry
+
+    def remove(self, entry: Entry) -> trio.lowlevel.Task:
+        """Give a connection no more turns. Returns its task, which is to run again."""
+        if entry is self._latest:
+            self._latest = None  # and not kept alive
+        task = entry.task
+        entry.task = None
+        assert task is not None
+        del self._entries[entry.descriptor]
+        if self._epoll is not None:
+            with contextlib.suppress(OSError):  # it is closed
+                self._epoll.unregister(entry.descriptor)
+        elif self._selector is not None:
+            self._selector.unregister(entry.descriptor)
+        return task
+
+    def take_turn(self, entry: Entry) -> Next:
+        """Give a connection that was not added a turn."""
+        self.now = trio.current_time()
+        self._begin_turn(entry)
+        [wanted] = self._end_turns([entry])
+        self._latest = None  # not kept alive
+        return wanted
+
+    def serve(self) -> None:
+        """Give turns to all whose sockets are readable, and to those that come soon, for ``turn_seconds`` at most."""
+        self.now = trio.current_time()
+        ends = time.perf_counter() + self.turn_seconds
         queued = self._queued
-        trio.lowlevel.add_instrument(self._runnable)
-        try:
-            while True:
-                if queued:
-                    await trio.lowlevel.checkpoint()
-                else:
-                    await trio.lowlevel.wait_readable(self._selector)
-                self.now = trio.current_time()
-                ends = time.perf_counter() + self.turn_seconds
-                while (ready := self._ready()) or queued or (ready := self._poll()):
-                    for entry in ready:
-                        self._queue(entry)
-                    self._serve_some(len(queued), ends)
-                    if time.perf_counter() >= ends:
-                        break
-        finally:
-            trio.lowlevel.remove_instrument(self._runnable)
-            self._is_closed = True
-            for key in list(self._selector.get_map().values()):
-                key.data.error = _closed()
-                trio.lowlevel.reschedule(self._remove(key.data))
+        while True:
+            ready = self._ready()
+            if not ready and not queued:
+                ready = self._poll()
+                if not ready:
+                    return
+            for entry in ready:
+                self._queue(entry)
+            self._serve_some(len(queued), ends)
+            if time.perf_counter() >= ends:
+                return
+
+    def close(self) -> None:
+        """End: the tasks of all connections get an OSError."""
+        self.is_closed = True
+        for entry in list(self._entries.values()):
+            entry.error = _closed()
+            trio.lowlevel.reschedule(self.remove(entry))
+        if self._epoll is not None:
+            self._epoll.close()
+        elif self._selector is not None:
             self._selector.close()
-            if self._epoll is not None:
-                self._epoll.close()
 
-    def _ready(self) -> list[_Entry]:
+    def _ready(self) -> list[Entry]:
         """The connections whose sockets are readable; READY_MAX at most, where the system can be asked for so many."""
-        if self._epoll is None:
-            return [key.data for key, _ in self._selector.select(0)]
-        registered = self._selector.get_map()
-        return [registered[descriptor].data for descriptor, _ in self._epoll.poll(0, self.ready_max)]
+        entries = self._entries
+        if self._epoll is not None:
+            return [entries[descriptor] for descriptor, _ in self._epoll.poll(0, self.ready_max)]
+        assert self._selector is not None
+        return [entries[key.fd] for key, _ in self._selector.select(0)]
 
-    def _poll(self) -> list[_Entry]:
+    def _poll(self) -> list[Entry]:
         """The next sockets that are readable, if that is soon and nothing else is to be done; else none."""
         now = time.perf_counter()
-        if self._runnable.tasks or now < self._may_poll_at or self._is_awaited():
-            return []
-        # Only of epoll is it known whether a task waits to write; elsewhere nothing was measured.
-        waiting = trio.lowlevel.current_statistics().io_statistics
-        if getattr(waiting, "tasks_waiting_write", None) != 0:
+        # Only epoll was measured.
+        if self._epoll is None or self.runnable or now < self._may_poll_at or self.is_awaited():
             return []
         ends = now + self.poll_seconds
         while now < ends:
-            if ready := self._ready():
+            ready = self._ready()
+            if ready:
                 self._poll_hits += 1
                 return ready
             now = time.perf_counter()
@@ -224,7 +234,7 @@ class ReadySockets:
         """Give a turn to the first ``count`` in the queue; to fewer, but one, if that takes too long."""
         queued = self._queued
         while count:
-            entries: list[_Entry] = []
+            entries: list[Entry] = []
             together: Together | None = None
             while count and (together is None or (queued[0].together is together and together.has_room)):
                 count -= 1
@@ -238,18 +248,18 @@ class ReadySockets:
                     break
             for entry, wanted in zip(entries, self._end_turns(entries), strict=True):
                 if wanted is Next.TASK:
-                    trio.lowlevel.reschedule(self._remove(entry))
+                    trio.lowlevel.reschedule(self.remove(entry))
                 elif wanted is Next.TURN:
                     self._queue(entry)
             if time.perf_counter() >= ends:
                 return
 
-    def _queue(self, entry: _Entry) -> None:
+    def _queue(self, entry: Entry) -> None:
         if not entry.is_queued:
             entry.is_queued = True
             self._queued.append(entry)
 
-    def _begin_turn(self, entry: _Entry) -> None:
+    def _begin_turn(self, entry: Entry) -> None:
         if entry is not self._latest:
             self._latest, self._latest_since = entry, self.now
         try:
@@ -258,7 +268,7 @@ class ReadySockets:
             entry.error = error
 
     @staticmethod
-    def _end_turns(entries: list[_Entry]) -> list[Next]:
+    def _end_turns(entries: list[Entry]) -> list[Next]:
         """End turns that were begun, all with the same ``together``."""
         if not entries:
             return []
@@ -278,14 +288,6 @@ class ReadySockets:
             wanted.append(following if entry.error is None else Next.TASK)
         together.clear()
         return wanted
-
-    def _remove(self, entry: _Entry) -> trio.lowlevel.Task:
-        if entry is self._latest:
-            self._latest = None  # and not kept alive
-        task, entry.task = entry.task, None
-        assert task is not None
-        self._selector.unregister(entry.transport)
-        return task
 
 
 def _closed() -> OSError:

@@ -11,20 +11,13 @@ import select
 import socket
 import struct
 import sys
+from collections.abc import Awaitable
 from typing import Final
 
 import trio
 
 from seglog_broker.config import join_address
 from seglog_broker.storage.io.filesystem import Buffer, File
-
-CLOSE_SECONDS_MAX: Final = 1
-CLOSE_BYTES_MAX: Final = 256 * 1024
-"""Time, and bytes, that the peer may go on sending while its connection is closed; the bytes are discarded."""
-
-CHECK_SECONDS: Final = 1
-"""The pause between two looks at a peer whose next requests wait to be read: these keep its socket readable, so that
-readiness does not tell whether it has left."""
 
 _READ_HANGUP: Final = getattr(select, "POLLRDHUP", 0)
 """On Linux it is reported when no more will come, whatever waits to be read. Elsewhere only a reset is noticed."""
@@ -96,19 +89,12 @@ class Transport:
         """Receive into ``buffer``; the number of bytes, 0 when the peer has finished sending."""
         return self._sock.recv_into(buffer)
 
-    async def wait_readable(self) -> None:
-        """Return when there are bytes to receive, or the peer has finished sending."""
-        await trio.lowlevel.wait_readable(self._sock)
+    def wait_readable(self) -> Awaitable[None]:
+        """To be awaited: until there are bytes to receive, or the peer has finished sending."""
+        return trio.lowlevel.wait_readable(self._sock)  # noqa: ASYNC105 - by the caller
 
-    async def wait_until_left(self) -> None:
-        """Return when the peer has finished sending, or is lost. Receives nothing."""
-        while True:
-            await trio.lowlevel.wait_readable(self._sock)
-            if self._has_left():
-                return
-            await trio.sleep(CHECK_SECONDS)
-
-    def _has_left(self) -> bool:
+    def has_left(self) -> bool:
+        """Whether the peer has finished sending, or is lost. Receives nothing."""
         events = select.poll()
         events.register(self._sock, _READ_HANGUP)
         if events.poll(0):
@@ -141,26 +127,15 @@ class Transport:
             return None
         return os.sendfile(self._sock.fileno(), descriptor, position, size) if file.is_cached(position, size) else None
 
-    async def wait_writable(self) -> None:
-        """Return when the socket takes more."""
-        await trio.lowlevel.wait_writable(self._sock)
+    def wait_writable(self) -> Awaitable[None]:
+        """To be awaited: until the socket takes more."""
+        return trio.lowlevel.wait_writable(self._sock)  # noqa: ASYNC105 - by the caller
+
+    def stop_sending(self) -> None:
+        """Send nothing more: the peer sees the end of the stream. Raises OSError if the connection is lost."""
+        self._sock.shutdown(socket.SHUT_WR)
 
     # --- Closing ------------------------------------------------------------------------------------------------------
-
-    async def finish(self) -> None:
-        """Send no more, and receive until the peer closes or a limit is reached, so that what was sent arrives.
-
-        Closing a socket that holds unread bytes resets the connection, and the last reply may be lost with it.
-        """
-        with trio.move_on_after(CLOSE_SECONDS_MAX), contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
-            taken = 0
-            while taken < CLOSE_BYTES_MAX:
-                await trio.lowlevel.wait_readable(self._sock)
-                size = len(self._sock.recv(64 * 1024))
-                if size == 0:
-                    return
-                taken += size
 
     def close(self) -> None:
         """Close the socket. A second call does nothing."""

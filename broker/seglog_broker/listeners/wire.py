@@ -1,6 +1,6 @@
 """What a wire protocol gives to the connections that speak it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from seglog_broker.listeners.request_errors import AppendOutcome
@@ -27,9 +27,12 @@ class Wire:
         """Whether a request waits without a task, so that the connection is not idle."""
         return False
 
-    async def greet(self) -> bool:
-        """Exchange what comes before all requests; False if the connection is to end instead."""
-        return True
+    def greet(self) -> Awaitable[bool] | None:
+        """To be awaited: the exchange that comes before all requests, False if the connection is to end instead.
+
+        None if the protocol has none.
+        """
+        return None
 
     def serve_next(self) -> bool:
         """Serve the next whole frame, or begin to; False if none has come. Raises RemoteProtocolError for bad bytes."""
@@ -42,8 +45,8 @@ class Wire:
         """
         raise NotImplementedError
 
-    async def encode_long_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer:
-        """As ``encode_appended``, for any length: other tasks run in between."""
+    def encode_long_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Awaitable[Buffer]:
+        """To be awaited: as ``encode_appended``, for any length; other tasks run in between."""
         raise NotImplementedError
 
     def last_frame(self, error: SeglogError) -> Buffer:

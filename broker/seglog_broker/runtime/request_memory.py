@@ -152,21 +152,18 @@ class Share:
         """Take ``size`` more bytes, if they are there and no other request must be served before; whether it did."""
         return self._memory.may_take(self) and self._memory.take_now(self, size)
 
-    async def take(self, size: int) -> None:
-        """Wait for ``size`` more bytes; a checkpoint only if it has to wait. May be cancelled."""
-        memory = self._memory
-        if self.take_now(size):
-            return
+    def begin_wait(self, size: int) -> None:
+        """Wait for ``size`` more bytes, until ``served`` is set or ``end_wait`` is called, which must follow."""
         self.wanted, self.served = size, trio.Event()
         self._waiting_since = trio.current_time()
-        memory.add_waiting(self)
-        try:
-            await self.served.wait()
-        finally:
-            self._waited_seconds += trio.current_time() - self._waiting_since
-            self._waiting_since = math.inf
-            if not self.served.is_set():
-                memory.forget_waiting(self)
+        self._memory.add_waiting(self)
+
+    def end_wait(self) -> None:
+        """Wait no more."""
+        self._waited_seconds += trio.current_time() - self._waiting_since
+        self._waiting_since = math.inf
+        if not self.served.is_set():
+            self._memory.forget_waiting(self)
 
     def take_spare(self, size: int) -> Memory | None:
         """A spare buffer for a whole request of ``size`` bytes, None if none is available now."""

@@ -41,6 +41,8 @@ class Transfers:
 
     def __init__(self) -> None:
         self._under_way: set[_Transfer] = set()
+        self.waiting = 0
+        """Tasks that wait for a peer to read."""
 
     def __len__(self) -> int:
         return len(self._under_way)

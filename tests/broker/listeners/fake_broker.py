@@ -10,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.acceptor import open_listeners
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.native.listener import serve_native
@@ -81,6 +82,7 @@ class FakePending:
         assert self.outcome is not None
         if isinstance(self.outcome, Exception):
             raise self.outcome
+        self.replies = self.outcome
         return self.outcome
 
 
@@ -363,7 +365,7 @@ class Listening(Served):
     async def connection_of(self, stream: trio.SocketStream) -> Connection:
         """The broker's side of a connection, when it waits for requests."""
         await wait_all_tasks_blocked()
-        served = [key.data.served for key in self.ready._selector.get_map().values()]
+        served = [entry.served for entry in self.ready._entries.values()]
         address = address_of(stream.socket.getsockname())
         [found] = [one for one in served if isinstance(one, Connection) and one.transport.peer == address]
         return found
@@ -375,7 +377,7 @@ async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_nat
     listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
     ready = ReadySockets()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ready.run)
+        nursery.start_soon(socket_loop.run, ready)
         scope = trio.CancelScope()
 
         async def run(task_status: trio.TaskStatus[Listening]) -> None:

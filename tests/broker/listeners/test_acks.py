@@ -1,9 +1,10 @@
 """Replies to appends: in their order, and together for those that one sync covers."""
 
+import socket
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 import trio
@@ -12,50 +13,47 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
-from seglog_broker.listeners.native.replies import (
-    RESULTS_A_TURN,
-    encode_append_replies,
-    encode_long_append_replies,
-)
+from seglog_broker.listeners.native.long_replies import encode_long_append_replies
+from seglog_broker.listeners.native.replies import RESULTS_A_TURN, encode_append_replies
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire
+from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import Fact, UnknownTopicError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import FrameReader
 from seglog_protocol.messages import AppendReply, AppendResult
 
 
-class Recorder:
-    """A sender that records the bytes of each send."""
+class Recorder(Transport):
+    """A transport that records the replies of each send; while it is full, a send has to wait."""
 
     def __init__(self) -> None:
+        super().__init__(socket.socket())
+        self.close()
         self.sends: list[list[int]] = []
         self.takes_at_once = True
-        self._queued: list[bytes] = []
+        self._is_writable = False
 
     @property
     def sent(self) -> list[int]:
         return [number for send in self.sends for number in send]
 
-    def flush_now(self) -> bool:
-        if self.takes_at_once:
-            self._send()
-        return not self._queued
+    def send(self, data: Buffer, *, more: bool = False) -> int:
+        assert not more
+        if not (self.takes_at_once or self._is_writable):
+            raise BlockingIOError
+        self._is_writable = False
+        self.sends.append(_request_ids(bytes(data)))
+        return len(data)
 
-    def queue(self, frame: bytes) -> None:
-        self._queued.append(frame)
-
-    async def flush(self) -> None:
-        if self._queued and not self.takes_at_once:
-            await trio.lowlevel.checkpoint()
-        self._send()
-
-    def _send(self) -> None:
-        if self._queued:
-            self.sends.append(_request_ids(b"".join(self._queued)))
-            self._queued.clear()
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._is_writable = True
 
 
 class NativeReplies(Wire):
@@ -68,8 +66,8 @@ class NativeReplies(Wire):
         return await encode_long_append_replies(request_ids, outcomes, Counter(), trio.lowlevel.checkpoint)
 
 
-def queue_of(sender: Recorder) -> AckQueue:
-    return AckQueue(cast("Sender", sender), NativeReplies())
+def queue_of(transport: Recorder) -> AckQueue:
+    return AckQueue(Sender(transport, InlineOffload(), Transfers(), 60), NativeReplies())
 
 
 def _request_ids(frames: bytes) -> list[int]:
@@ -130,7 +128,7 @@ async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(h
     disk.has_leader = has_leader
     acks = queue_of(sender)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(acks.run)
+        nursery.start_soon(ack_task.run, acks)
         for number in range(10):
             acks.add([number], Waiting(disk, number), 100)
         await wait_all_tasks_blocked()
@@ -159,7 +157,7 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
         acks.add([number], Waiting(disk, number), 100)
     acks.finish()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(acks.run)
+        nursery.start_soon(ack_task.run, acks)
         nursery.start_soon(work)
     assert [len(send) for send in sender.sends] == [REPLIES_A_TURN] * 5
     assert turns >= 4
@@ -197,7 +195,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool) -> None:
         outcomes: list[Waiting | list[AppendOutcome]] = [Waiting(disk, 0, 600), [refused], [too_long]]
         acks.add([number], outcomes[number % 3], 100)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(acks.run)
+        nursery.start_soon(ack_task.run, acks)
         await wait_all_tasks_blocked()
         disk.reach(1)
         nursery.start_soon(work)
@@ -213,7 +211,7 @@ async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
     disk.has_leader = True
     acks = queue_of(sender)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(acks.run)
+        nursery.start_soon(ack_task.run, acks)
         await wait_all_tasks_blocked()
         for number in range(2 * REPLIES_A_TURN):
             acks.add([number], Waiting(disk, number), 100)
@@ -248,7 +246,7 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
     async def drive() -> None:
         nonlocal added
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(acks.run)
+            nursery.start_soon(ack_task.run, acks)
             for step, count in steps:
                 match step:
                     case "add":
@@ -281,7 +279,7 @@ async def test_an_append_that_listens_when_the_queue_is_finished_is_answered_onc
     acks = queue_of(sender)
     acks.add(list(range(REPLIES_A_TURN)), Waiting(second, -1, requests=REPLIES_A_TURN), 100)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(acks.run)
+        nursery.start_soon(ack_task.run, acks)
         for _ in range(2):  # until the task lets others work, with an empty queue
             await trio.lowlevel.checkpoint()
             if not len(acks):

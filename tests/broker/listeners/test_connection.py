@@ -258,7 +258,7 @@ async def test_appends_that_wait_for_their_ack_are_bounded(kit: WireKit) -> None
     offload = HeldSyncs()
     async with serving_wire(kit, offload=offload) as served:
         peer = await served.connect()
-        (await served.connection_of(peer))._acks.appends_max = 5
+        (await served.connection_of(peer)).acks.appends_max = 5
         await peer.send(*[peer.append() for _ in range(12)])
         await wait_all_tasks_blocked()
         assert served.broker.partitions["plain", 0].log.log_end_offset == 5

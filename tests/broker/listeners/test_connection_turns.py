@@ -57,7 +57,7 @@ class ByHand:
         self.transport = PairTransport(sock)
         self.connection = Connection(broker, self.transport, partial(NativeWire, broker), ready, self.run)
         self.connection._has_frames = False
-        self.connection._wire.reader.frame_bytes_max = FRAME_BYTES_MAX
+        self.connection.wire.reader.frame_bytes_max = FRAME_BYTES_MAX
 
     def send(self, *requests: tuple[Request, bytes]) -> None:
         frames = (encode_frame(request_header(n, request), [data]) for n, (request, data) in enumerate(requests))

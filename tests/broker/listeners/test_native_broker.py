@@ -16,7 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.listeners.native.wire import HELLO_TRIES_MAX
+from seglog_broker.listeners.native.hello import TRIES_MAX
 from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -406,15 +406,15 @@ async def test_nothing_but_an_append_creates_a_topic() -> None:
 async def test_hello_may_be_corrected_only_so_often() -> None:
     async with real() as served:
         peer = await served.connect()
-        for number in range(HELLO_TRIES_MAX):
+        for number in range(TRIES_MAX):
             await peer.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
             header = (await peer.receive()).header
             assert (header["id"], code_of(header)) == (number, "UNSUPPORTED_VERSION")
         assert await peer.hung_up()
         errors = served.broker.metrics.request_errors
-        assert errors == {"UNSUPPORTED_VERSION": HELLO_TRIES_MAX}
+        assert errors == {"UNSUPPORTED_VERSION": TRIES_MAX}
         last = await served.connect()
-        for number in range(HELLO_TRIES_MAX - 1):
+        for number in range(TRIES_MAX - 1):
             await last.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
             await last.receive()
         await last.greet()

@@ -31,7 +31,8 @@ from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN
 from seglog_broker.listeners.ready_sockets import ReadySockets
-from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES, SLICES_A_STEP, Sender
+from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Sender
+from seglog_broker.listeners.sending import READ_AHEAD_BYTES
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
@@ -464,7 +465,7 @@ async def test_a_peer_with_too_many_appends_in_flight_waits() -> None:
     broker = FakeBroker()
     async with serving(broker) as served:
         peer = await served.greeted()
-        (await served.connection_of(peer.stream))._acks.appends_max = 5
+        (await served.connection_of(peer.stream)).acks.appends_max = 5
         for number in range(9):
             await peer.send(number, append_of(100), BATCH)
             await wait_all_tasks_blocked()  # else they are served together
@@ -489,7 +490,7 @@ async def test_bytes_in_flight_are_limited_except_for_a_single_large_append() ->
     broker = FakeBroker()
     async with serving(broker) as served:
         peer = await served.greeted()
-        (await served.connection_of(peer.stream))._acks.bytes_max = 250
+        (await served.connection_of(peer.stream)).acks.bytes_max = 250
         await peer.send(0, append_of(1_000), bytes(1_000))
         await peer.send(1, append_of(100), BATCH)
         await wait_all_tasks_blocked()

@@ -1,20 +1,20 @@
 """Turns of connections: who gets one, in which order, and that nobody is left out."""
 
-import contextlib
 import select
 import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets, Served, Together
 from seglog_broker.listeners.transport import Transport
 
@@ -70,7 +70,7 @@ class Peer(Served):
         return self.wants
 
     async def serve(self, ready: ReadySockets, begin: Next = Next.READABLE) -> None:
-        await ready.serve(Transport(self.sock), self, self.shared, begin=begin)
+        await socket_loop.take_turns(ready, Transport(self.sock), self, self.shared, begin=begin)
         self.has_ended = True
 
     def close(self) -> None:
@@ -78,17 +78,22 @@ class Peer(Served):
         self.other.close()
 
 
-class Asked(ReadySockets):
-    """Notes how many sockets were found readable each time that they were looked at."""
+class Asked:
+    """Looks for readable sockets as the selector of ``ready`` does, and notes how many each look has found."""
 
-    def __init__(self, is_awaited: Callable[[], bool] = lambda: False) -> None:
-        super().__init__(is_awaited)
+    def __init__(self, ready: ReadySockets) -> None:
+        assert ready._epoll is not None
+        self._epoll = ready._epoll
         self._found: list[int] = []
+        ready._epoll = cast("select.epoll", self)
 
-    def _ready(self) -> list[Any]:
-        ready = super()._ready()
+    def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
+        ready = self._epoll.poll(timeout, most)
         self._found.append(len(ready))
         return ready
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
 
     def found(self) -> list[int]:
         """The sockets found by each look since the last call."""
@@ -100,7 +105,7 @@ class Asked(ReadySockets):
 async def running(*peers: Peer, ready: ReadySockets | None = None) -> AsyncIterator[tuple[ReadySockets, trio.Nursery]]:
     ready = ready or ReadySockets()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ready.run)
+        nursery.start_soon(socket_loop.run, ready)
         for peer in peers:
             nursery.start_soon(peer.serve, ready)
         await wait_all_tasks_blocked()
@@ -226,7 +231,7 @@ async def test_when_serving_has_ended_connections_end_with_an_error() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve, waiting)
         with trio.move_on_after(0.01):
-            await ready.run()
+            await socket_loop.run(ready)
         await wait_all_tasks_blocked()
         assert len(errors) == 1
         nursery.start_soon(serve, late)
@@ -278,10 +283,11 @@ class Steps(trio.abc.Instrument):
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="only epoll can be asked for some")
 async def test_of_very_many_sockets_that_are_readable_at_once_some_are_looked_up_at_a_time() -> None:
-    shared, asked = Shared(), Asked()
-    asked.ready_max = 3
+    shared, ready = Shared(), ReadySockets()
+    asked = Asked(ready)
+    ready.ready_max = 3
     peers = [Peer(str(number), shared) for number in range(20)]
-    async with running(*peers, ready=asked):
+    async with running(*peers, ready=ready):
         for peer in peers:
             peer.other.send(b"x")
         with trio.fail_after(60):
@@ -327,11 +333,12 @@ async def test_a_request_that_comes_soon_is_polled_for() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
 async def test_where_no_request_comes_soon_polling_pauses() -> None:
-    asked = Asked()
-    asked.poll_seconds = 0.01
-    asked.poll_pause_factor = 100_000
+    ready = ReadySockets()
+    asked = Asked(ready)
+    ready.poll_seconds = 0.01
+    ready.poll_pause_factor = 100_000
     peer = Peer("a", Shared())
-    async with running(peer, ready=asked):
+    async with running(peer, ready=ready):
         asked.found()
         peer.other.send(b"x")
         await wait_all_tasks_blocked()
@@ -342,42 +349,31 @@ async def test_where_no_request_comes_soon_polling_pauses() -> None:
     assert peer.turns == 2
 
 
-@pytest.mark.parametrize("what", ["something is awaited", "a task is runnable", "a task waits to write"])
+@pytest.mark.skipif(sys.platform != "linux", reason="polls on Linux only")
+@pytest.mark.parametrize("what", ["something is awaited", "a task is runnable"])
 async def test_nothing_else_waits_for_a_poll(what: str) -> None:
     peer = Peer("a", Shared())
-    ready = Asked(lambda: what == "something is awaited")
+    ready = ReadySockets(lambda: what == "something is awaited")
+    asked = Asked(ready)
     ready.poll_seconds = 0.2
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-
-    async def write() -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                ours.send(bytes(100_000))
-        await trio.lowlevel.wait_writable(ours)
 
     async def run(task: trio.Event) -> None:
         while not task.is_set():
             await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ready.run)
+        nursery.start_soon(socket_loop.run, ready)
         nursery.start_soon(peer.serve, ready)
         done = trio.Event()
         await wait_all_tasks_blocked()
-        if what == "a task waits to write":
-            nursery.start_soon(write)
-            await wait_all_tasks_blocked()
-        elif what == "a task is runnable":
+        if what == "a task is runnable":
             nursery.start_soon(run, done)
-        ready.found()
+        asked.found()
         peer.other.send(b"x")
         with trio.fail_after(30):
             while not peer.turns:
                 await trio.lowlevel.checkpoint()
-        assert len(ready.found()) <= 3
+        assert len(asked.found()) <= 3
         done.set()
         nursery.cancel_scope.cancel()
     peer.close()
-    ours.close()
-    theirs.close()

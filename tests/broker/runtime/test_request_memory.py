@@ -8,12 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from seglog_broker.listeners.admission import take_share
 from seglog_broker.runtime import request_memory
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 
 
 async def take(share: request_memory.Share, size: int, order: list[int]) -> None:
-    await share.take(size)
+    await take_share(share, size)
     order.append(size)
 
 
@@ -22,10 +23,10 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
     assert memory.request_bytes_max == 100, "half is kept for one request at a time"
     first, second, third = (memory.begin() for _ in range(3))
     order: list[int] = []
-    await first.take(60)
-    await second.take(30)
+    await take_share(first, 60)
+    await take_share(second, 30)
     assert (memory.used, memory.waits) == (90, 0)
-    await third.take(70)  # of what is kept
+    await take_share(third, 70)  # of what is kept
     assert (memory.used, memory.waits) == (160, 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take, second, 40, order)
@@ -33,7 +34,7 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
         nursery.start_soon(take, first, 39, order)
         await wait_all_tasks_blocked()
         assert (order, memory.waiting) == ([], 2), "until the third is done no other request gets any of that"
-        await third.take(30)
+        await take_share(third, 30)
         assert memory.used == 190
         third.close()
         await wait_all_tasks_blocked()
@@ -52,9 +53,9 @@ async def test_connections_receive_less_at_a_time_while_memory_is_short() -> Non
     assert memory.receive_bytes_max == RECEIVE_BYTES, "others hold much"
     memory.note_held(-1 - request_memory.HELD_BYTES_MAX)
     first, second = memory.begin(), memory.begin()
-    await first.take(90)
+    await take_share(first, 90)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(second.take, 120)
+        nursery.start_soon(take_share, second, 120)
         await wait_all_tasks_blocked()
         assert memory.receive_bytes_max == RECEIVE_BYTES, "another waits"
         first.close()
@@ -65,8 +66,8 @@ async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -
     memory = request_memory.RequestMemory(200)
     shares = [memory.begin() for _ in range(4)]
     order: list[int] = []
-    await shares[0].take(90)
-    await shares[1].take(90)  # may be finished
+    await take_share(shares[0], 90)
+    await take_share(shares[1], 90)  # may be finished
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take, shares[2], 50, order)
         await wait_all_tasks_blocked()
@@ -83,8 +84,8 @@ async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pas
     memory = request_memory.RequestMemory(200)
     holding, finishing, impatient, patient = (memory.begin() for _ in range(4))
     order: list[int] = []
-    await holding.take(90)
-    await finishing.take(20)  # of what is kept for one
+    await take_share(holding, 90)
+    await take_share(finishing, 20)  # of what is kept for one
     holding.close()
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
@@ -102,8 +103,8 @@ async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pas
 async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
     memory = request_memory.RequestMemory(200)
     holding, finishing, waiting = (memory.begin() for _ in range(3))
-    await holding.take(100)
-    await finishing.take(100)
+    await take_share(holding, 100)
+    await take_share(finishing, 100)
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take, waiting, 80, [])
@@ -119,9 +120,9 @@ async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> N
     memory = request_memory.RequestMemory(2_000_000)
     memory.pool.give_back(memoryview(bytearray(400_000)))
     share = memory.begin()
-    await share.take(500_000)
+    await take_share(share, 500_000)
     assert memory.pool.spare_bytes == 400_000
-    await share.take(400_000)
+    await take_share(share, 400_000)
     assert (memory.pool.spare_bytes, memory.used) == (0, 900_000)
 
 
@@ -139,8 +140,8 @@ async def test_a_spare_buffer_that_is_larger_than_needed_counts_in_full() -> Non
 async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(autojump_clock: MockClock) -> None:
     memory = request_memory.RequestMemory(200)
     slow, other = memory.begin(), memory.begin()
-    await slow.take(100)
-    await other.take(100)
+    await take_share(slow, 100)
+    await take_share(other, 100)
     await trio.sleep(1000)
     assert not slow.is_too_slow(60), "it disturbs no other connection"
     waiting = memory.begin()
@@ -200,7 +201,7 @@ async def test_whatever_peers_send_the_limit_holds_and_every_request_that_comes_
                 await trio.sleep(dice.random() / 100)
                 receiving.pop(number, None)
                 granted = min(size - received, max(1, min(step, received + 1)))
-                await share.take(granted)
+                await take_share(share, granted)
                 received += granted
                 assert memory.used <= LIMIT
             await trio.sleep(dice.random() / 10)  # it is worked on

@@ -14,6 +14,7 @@ from seglog_broker.listeners.kafka.handlers.fetch import PARTITIONS_MAX, Fetch
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_fetches import SlowFetches, fail, then
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
+from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
@@ -103,7 +104,9 @@ class Fetches:
         except BaseException:
             answer.close()
             raise
-        return self._connection.sender.begin_answer(answer, chunks)
+        sender = self._connection.sender
+        unsent = sender.begin_answer(answer, chunks)
+        return None if unsent is None else partial(end_answer, sender, unsent)
 
     def _retry(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """Answer a fetch that has waited, and go on with the requests behind it."""

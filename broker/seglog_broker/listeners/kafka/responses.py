@@ -9,6 +9,7 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sender import Chunk
+from seglog_broker.listeners.sending import send_frame
 from seglog_broker.runtime.response_memory import Room
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.kafka import RequestHeader, write_response, write_response_in_pieces
@@ -96,6 +97,6 @@ class Responses:
         """Send a response that may be large. Its peer is cut off if it takes it too slowly while others wait."""
         sender = self._connection.sender
         with self.room.sending(lambda: sender.taken) as scope:
-            await sender.send_frame(chunks)
+            await send_frame(sender, chunks)
         if scope.cancelled_caught:
             raise CutError("others wait for the memory of a response that it takes too slowly")

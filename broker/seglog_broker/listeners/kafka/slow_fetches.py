@@ -8,9 +8,11 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.connection_task import wait_for
 from seglog_broker.listeners.kafka.handlers.fetch import Fetch
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
+from seglog_broker.listeners.sending import flush
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_protocol.errors import RequestCancelledError
@@ -31,7 +33,7 @@ class SlowFetches:
 
     async def serve_in_turns(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """Serve a fetch from many partitions, some of them at a time."""
-        await self._connection.sender.flush()
+        await flush(self._connection.sender)
         await in_turns_of(asked.read(), self._broker.turn)
         if asked.has_only_errors:
             await self.send_errors(header, asked)
@@ -40,15 +42,15 @@ class SlowFetches:
 
     async def send_errors(self, header: RequestHeader, asked: Fetch) -> None:
         """Send a response of nothing but errors, a little later."""
-        await self._connection.sender.flush()
+        await flush(self._connection.sender)
         await self._hold_errors(asked)
         await self._responses.send(header, asked.response)
 
     async def serve(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """Wait for the answer to a fetch, and send it."""
-        await self._connection.sender.flush()
+        await flush(self._connection.sender)
         fetching = partial(self._broker.fetch, asked.request, waiter)
-        await self._answer(header, asked, partial(self._connection.wait_for, fetching))
+        await self._answer(header, asked, partial(wait_for, self._connection, fetching))
 
     async def serve_waiting(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """As ``serve``, for a fetch that has waited without a task."""

@@ -7,10 +7,12 @@ from typing import Final
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import Acknowledged
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError
 from seglog_protocol.kafka import RequestHeader, WireError, messages, read_request_in_pieces
@@ -35,8 +37,8 @@ class SlowRequests:
 
     async def _read_in_turns(self, header: RequestHeader, frame: memoryview) -> Request:
         """Read a request, some of it in a turn of the loop. Raises RemoteProtocolError if it is malformed."""
-        await self._connection.take_memory_for(frame)
-        await self._connection.sender.flush()
+        await take_memory_for(self._connection, frame)
+        await flush(self._connection.sender)
         reading = read_request_in_pieces(header, frame)
         while True:
             try:
@@ -94,7 +96,7 @@ class SlowRequests:
 
     async def handle(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
         """Serve a request whose handler waits for turns, for the disk, or for what it changes to be durable."""
-        await self._connection.sender.flush()
+        await flush(self._connection.sender)
         assert api.handle is not None
         try:
             response = await api.handle(context, request)
@@ -106,11 +108,11 @@ class SlowRequests:
 
     async def handle_waiting(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
-        await self._connection.sender.flush()
+        await flush(self._connection.sender)
         assert api.handle is not None
         assert api.refuse is not None
         try:
-            response = await self._connection.wait_for(partial(api.handle, context, request), until_stop=True)
+            response = await wait_for(self._connection, partial(api.handle, context, request), until_stop=True)
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
             self._responses.give_up(api.name, error)
             return

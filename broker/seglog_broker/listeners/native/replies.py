@@ -1,10 +1,11 @@
 """Replies of the native protocol as bytes."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.listeners.sender import Sender
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
@@ -15,7 +16,6 @@ from seglog_protocol.messages import (
     FetchReply,
     Message,
     pack_fields,
-    pack_long_fields,
     pack_reply,
     pack_reply_header,
     pack_reply_into,
@@ -32,6 +32,14 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
         return encode_packed_prefix(pack_reply(request_id, reply), len(payload)) + payload
     except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
         return encode_packed_prefix(pack_reply(request_id, as_seglog_error(error, type(reply).__name__)), 0)
+
+
+def queue_reply(
+    sender: Sender, error_counts: Counter[str], request_id: int, reply: Message | SeglogError, payload: bytes = b""
+) -> None:
+    """Send a reply with the next flush; its errors are added to ``error_counts``, by code."""
+    count_errors(error_counts, reply)
+    sender.queue(encode_reply(request_id, reply, payload))
 
 
 def encode_append_replies(
@@ -70,44 +78,6 @@ def is_long(reply: Message | SeglogError) -> bool:
         return False
     lists = (value for name in reply.__struct_fields__ if isinstance(value := getattr(reply, name), list))
     return any(len(items) > RESULTS_A_TURN for items in lists)
-
-
-async def encode_long_reply(
-    request_id: int, reply: Message, payload_size: int, turn: Callable[[], Awaitable[None]]
-) -> bytes | None:
-    """The frame of a long reply up to its payload, encoded with a ``turn`` between two parts; None for a short one.
-
-    Raises LocalProtocolError for a reply too long for a frame.
-    """
-    if not is_long(reply):
-        return None
-    packing = pack_long_fields(reply, RESULTS_A_TURN)
-    try:
-        while True:
-            next(packing)
-            await turn()
-    except StopIteration as done:
-        return encode_packed_prefix(pack_reply_header(request_id, done.value), payload_size)
-
-
-async def encode_long_append_replies(
-    request_ids: Sequence[int],
-    replies: Sequence[AppendOutcome],
-    error_counts: Counter[str],
-    turn: Callable[[], Awaitable[None]],
-) -> Buffer:
-    """As ``encode_append_replies``, for replies of which some are long."""
-    frames = []
-    for request_id, reply in zip(request_ids, replies, strict=False):
-        count_errors(error_counts, reply)
-        frame: bytes | None = None
-        if not isinstance(reply, SeglogError):
-            try:
-                frame = await encode_long_reply(request_id, reply, 0, turn)
-            except SeglogError as error:  # too long for a frame
-                frame = encode_reply(request_id, error)
-        frames.append(frame or encode_reply(request_id, reply))
-    return b"".join(frames)
 
 
 _latest_fields: tuple[FetchReply | None, bytes] = None, b""

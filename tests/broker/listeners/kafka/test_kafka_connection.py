@@ -64,7 +64,7 @@ async def is_alive(served: KafkaServed) -> None:
 
 
 async def wire_of(served: KafkaServed, peer: KafkaPeer) -> KafkaWire:
-    wire = (await served.connection_of(peer))._wire
+    wire = (await served.connection_of(peer)).wire
     assert isinstance(wire, KafkaWire)
     return wire
 
@@ -574,7 +574,7 @@ async def test_frames_are_not_kept_until_their_ack() -> None:
         served.broker.sync_now = lambda: None  # so that it waits for its ack
         peer = await served.connect()
         connection = await served.connection_of(peer)
-        connection._acks = Looking(connection.sender, connection._wire)
+        connection.acks = Looking(connection.sender, connection.wire)
         for size in (10, 300_000):
             await peer.send(produce(("plain", 0, batch(bytes(size)))), 9)
             assert results(await peer.receive(PRODUCED))[0][0] == 0

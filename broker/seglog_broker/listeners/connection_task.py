@@ -1,0 +1,169 @@
+"""The task of a connection, from its beginning to its end: it does what turns may not do, which is to wait."""
+
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.listeners import ack_task, admission, hangup, socket_loop
+from seglog_broker.listeners.connection import Connection, Job, State, UnfinishedAppend, Wait
+from seglog_broker.listeners.ready_sockets import Next
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.sending import FileShrankError, flush
+from seglog_broker.runtime.slow_readers import CutError
+from seglog_protocol.errors import RemoteProtocolError
+from seglog_protocol.frame_receiver import RECEIVE_BYTES
+from seglog_protocol.messages import AppendRequest
+
+ResultT = TypeVar("ResultT")
+
+
+async def run(connection: Connection) -> None:
+    """Serve until the peer leaves, breaks the protocol, or ``stop`` is called. Raises nothing but Cancelled."""
+    try:
+        greeting = connection.wire.greet()
+        if greeting is None or await greeting:
+            async with trio.open_nursery() as nursery:
+                connection.nursery = nursery
+                try:
+                    await _serve_requests(connection)
+                finally:
+                    connection.wire.drop()
+                connection.acks.finish()
+        await _close(connection)
+    except* OSError as lost:
+        connection.log.debug("connection_lost", error=str(lost.exceptions[0]))
+    except* CutError as cut:
+        connection.broker.metrics.connections_cut += 1
+        connection.log.warning("connection_cut", reason=str(cut.exceptions[0]))
+    except* FileShrankError as shrank:
+        connection.log.error("fetch_cut_short", error=str(shrank.exceptions[0]))  # noqa: TRY400 - a file, not a bug
+    except* Exception:
+        connection.log.exception("connection_crashed")
+    finally:
+        connection.detach()
+
+
+async def receive_first(connection: Connection) -> memoryview | None:
+    """Receive outside of a turn: a view of the new bytes, empty at the end of the connection; None if none came."""
+    connection.settle()
+    connection.intake.quiet_since = trio.current_time()
+    await connection.transport.wait_readable()
+    connection.intake.quiet_since = math.inf
+    return memoryview(b"") if connection.state is State.STOPPING else connection.intake.receive()
+
+
+async def take_memory_for(connection: Connection, frame: memoryview) -> None:
+    """Wait for memory for a frame that is kept while others are served, unless it is small or has some."""
+    if not connection.intake.has_share and len(frame) > RECEIVE_BYTES:
+        await admission.take(connection.intake, len(frame))
+
+
+async def wait_for(
+    connection: Connection, serve: Callable[[], Awaitable[ResultT]], *, until_stop: bool = False
+) -> ResultT | None:
+    """What ``serve`` returns, which may take minutes. None if the peer leaves first.
+
+    With ``until_stop`` also if the broker stops first. Nothing else is read meanwhile.
+    """
+    if until_stop and connection.state is not State.OPEN:
+        return None
+    waiting, watching = trio.CancelScope(), trio.CancelScope()
+    connection.start_soon(partial(_watch_peer, connection, waiting, watching))
+    connection.until_stop = waiting if until_stop else None
+    try:
+        with waiting:
+            return await serve()
+    finally:
+        connection.until_stop = None
+        watching.cancel()
+    return None
+
+
+async def _serve_requests(connection: Connection) -> None:
+    """Serve requests in order of arrival; return when the peer sends no more."""
+    try:
+        while not connection.is_over:
+            has_work = connection.has_work
+            connection.intake.quiet_since = math.inf if has_work else trio.current_time()
+            begin = Next.TURN if has_work else Next.READABLE
+            await socket_loop.take_turns(
+                connection.ready, connection.transport, connection, connection.run_of_appends, begin=begin
+            )
+            connection.intake.quiet_since = math.inf
+            if connection.failure is not None:
+                raise connection.failure
+            while connection.job is not None:
+                job, connection.job = connection.job, None
+                await _do(connection, job)
+            if connection.waiting_request is None:
+                connection.intake.free_unused()
+            await flush(connection.sender)
+            if connection.acks.is_full:
+                await ack_task.wait_shortened(connection.acks)
+    except (MemoryError, RemoteProtocolError) as error:
+        connection.end_by(error)
+
+
+async def _do(connection: Connection, job: Job) -> None:
+    if job is Wait.MEMORY:
+        await flush(connection.sender)
+        await admission.wait_for_memory(connection.intake)
+    elif job is Wait.ACKS:
+        await flush(connection.sender)
+        await ack_task.wait_empty(connection.acks)
+    elif job is Wait.RELEASE:
+        await _wait_while_held(connection)
+    elif isinstance(job, UnfinishedAppend):
+        await _finish_append(connection, job)
+    else:
+        await job()
+
+
+async def _wait_while_held(connection: Connection) -> None:
+    """Wait for ``release``."""
+    if connection.is_held and not connection.is_over:
+        with trio.CancelScope() as connection.while_held:
+            await hangup.wait_until_left(connection.transport)
+            # ``stop`` shuts our side, which looks the same from here; the wire ends the wait then.
+            if connection.state is not State.STOPPING:
+                connection.state = State.FINISHED
+                return
+            await trio.sleep_forever()
+
+
+async def _watch_peer(connection: Connection, waiting: trio.CancelScope, watching: trio.CancelScope) -> None:
+    """Cancel ``waiting`` when the peer leaves, until ``watching`` is cancelled."""
+    with watching:
+        await hangup.wait_until_left(connection.transport)
+        if connection.state is not State.STOPPING:  # a stop looks the same from here
+            connection.state = State.FINISHED
+            waiting.cancel()
+
+
+async def _finish_append(connection: Connection, append: UnfinishedAppend) -> None:
+    """Write the rest. Nothing else is read meanwhile, so that appends keep their order."""
+    await take_memory_for(connection, append.frame)
+    await flush(connection.sender)
+    outcome: Acknowledged | list[AppendOutcome] = append.pending
+    try:
+        await append.pending.write_rest()
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        outcome = [as_seglog_error(error, AppendRequest.api)] * len(append.request_ids)
+    connection.answer_appends(append.request_ids, append.ack, outcome, len(append.frame))
+    connection.intake.give_back(append.frame)
+
+
+async def _close(connection: Connection) -> None:
+    """Send what is left and the last frame, and close so that they arrive."""
+    if connection.last_frame:
+        connection.sender.queue(connection.last_frame)
+        with trio.move_on_after(hangup.CLOSE_SECONDS_MAX):
+            await flush(connection.sender)
+    else:
+        await flush(connection.sender)
+    if connection.state is not State.FINISHED:
+        await hangup.finish(connection.transport)

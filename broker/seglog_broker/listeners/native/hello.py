@@ -1,0 +1,100 @@
+"""The first exchange of a native connection: hello, and hints for peers that speak something else."""
+
+from typing import Final
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.native.first_bytes import hint_for
+from seglog_broker.listeners.native.replies import queue_reply
+from seglog_broker.listeners.request_errors import as_seglog_error
+from seglog_broker.listeners.sending import flush
+from seglog_protocol.errors import InvalidRequestError, RemoteProtocolError, SeglogError
+from seglog_protocol.frames import Frame, FrameReader
+from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest, OpenedRequest, Request, open_request
+
+SECONDS: Final = 10
+"""A connection without a valid hello after this time is closed."""
+
+BYTES_MAX: Final = 64 * 1024
+"""Largest frame before hello. A larger size most likely comes from another protocol, and closes the connection."""
+
+TRIES_MAX: Final = 10
+"""Hellos that may be refused before the connection is closed."""
+
+FIRST_BYTES: Final = 16
+"""First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
+
+
+async def greet(broker: Broker, connection: Connection, frames: FrameReader) -> bool:
+    """Read up to the first valid hello and answer it; False when the connection is to end instead."""
+    first = b""
+    try:
+        with trio.move_on_after(SECONDS):
+            for _ in range(TRIES_MAX):
+                while (frame := frames.next_frame()) is None:
+                    received = await receive_first(connection)
+                    if received is None:
+                        continue
+                    if not received:
+                        return False
+                    first += bytes(received[: FIRST_BYTES - len(first)])
+                frame = Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
+                connection.settle()
+                await broker.turn()  # the answer looks at every partition, and many may connect at once
+                good = _answer(broker, connection, frame)
+                if good:
+                    frames.frame_bytes_max = broker.request_memory.request_bytes_max
+                await flush(connection.sender)
+                if good is not None:
+                    return good
+            return False
+    except RemoteProtocolError:
+        pass
+    hint = hint_for(first)
+    reason = "not the seglog protocol" if first else f"it sent nothing for {SECONDS} s"
+    connection.log.info("connection_refused", reason=reason, kind=hint.kind, first=first.hex(" "))
+    connection.end(hint.answer)
+    return False
+
+
+def _answer(broker: Broker, connection: Connection, frame: Frame) -> bool | None:
+    """Answer what should be a hello. True: it is valid; False: end the connection; None: the peer may try again."""
+    opened = open_request(frame.packed)
+    reply: HelloReply | SeglogError
+    good: bool | None = True
+    try:
+        reply = reply_to(broker, _first_request(opened, frame))
+        broker.metrics.requests[HelloRequest.api] += 1
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        reply = as_seglog_error(error, HelloRequest.api)
+        good = False if getattr(error, "field", "") in {"api", "protocol"} else None
+    queue_reply(connection.sender, broker.metrics.request_errors, opened.request_id, reply)
+    return good
+
+
+def reply_to(broker: Broker, request: HelloRequest) -> HelloReply:
+    """The reply to a hello. Raises InvalidRequestError if it is not for us."""
+    if request.protocol != PROTOCOL_NAME:
+        raise InvalidRequestError(
+            f"this broker speaks the protocol {PROTOCOL_NAME!r}, not {request.protocol!r}", field="protocol"
+        )
+    return broker.hello()
+
+
+def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest:
+    if opened.api != HelloRequest.api:
+        raise InvalidRequestError(f"the first request of a connection must be hello, not {opened.api!r}", field="api")
+    request = without_payload(opened, frame)
+    assert isinstance(request, HelloRequest)
+    return request
+
+
+def without_payload(opened: OpenedRequest, frame: Frame) -> Request:
+    """The request of a frame that may have no payload. Raises InvalidRequestError."""
+    request = opened.accepted()
+    if len(frame.payload):
+        raise InvalidRequestError(f"a request to {request.api} carries no payload", field="")
+    return request

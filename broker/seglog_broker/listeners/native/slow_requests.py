@@ -1,0 +1,77 @@
+"""Native requests that take several turns of the loop, or wait: jobs of the connection's task."""
+
+from functools import partial
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.connection_task import take_memory_for, wait_for
+from seglog_broker.listeners.native.long_replies import encode_long_reply
+from seglog_broker.listeners.native.replies import queue_reply
+from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
+from seglog_broker.listeners.sending import flush
+from seglog_protocol.errors import RequestCancelledError
+from seglog_protocol.frames import Frame
+from seglog_protocol.messages import (
+    AppendRequest,
+    JoinGroupRequest,
+    Message,
+    OpenedRequest,
+    Request,
+    SyncGroupRequest,
+    open_request,
+)
+
+
+def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
+    """Keep a request, to be served before all others."""
+    connection.serve_later((opened, frame), frame.payload, len(frame.packed) + len(frame.payload))
+
+
+async def open_slowly(broker: Broker, connection: Connection, frame: Frame) -> None:
+    """Decode a large header, in a turn of its own."""
+    await flush(connection.sender)
+    await broker.turn()
+    serve_later(connection, open_request(frame.packed), frame)
+
+
+async def append_creating(
+    broker: Broker, connection: Connection, request_id: int, request: AppendRequest, frame: Frame
+) -> None:
+    """Serve an append for which topics have to be created first."""
+    await take_memory_for(connection, frame.payload)
+    await flush(connection.sender)
+    try:
+        refused = await broker.create_missing(request)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        refused = dict.fromkeys(broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
+    connection.append([request_id], [request], [frame.payload], frame.payload, refused)
+
+
+async def serve_slowly(
+    broker: Broker, connection: Connection, client_host: str, request_id: int, request: Request
+) -> None:
+    """Serve a request whose reply waits for something, or is long."""
+    error_counts = broker.metrics.request_errors
+    await flush(connection.sender)
+    try:
+        reply, payload = await _answer(broker, connection, client_host, request)
+        long = await encode_long_reply(request_id, reply, len(payload), broker.turn)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        queue_reply(connection.sender, error_counts, request_id, as_seglog_error(error, request.api))
+        return
+    if long is None:
+        queue_reply(connection.sender, error_counts, request_id, reply, payload)
+    else:
+        count_errors(error_counts, reply)
+        connection.sender.queue(long + payload)
+
+
+async def _answer(broker: Broker, connection: Connection, client_host: str, request: Request) -> tuple[Message, bytes]:
+    """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
+    answering = partial(broker.answer, request, client_host)
+    if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
+        return await answering()
+    answered = await wait_for(connection, answering)
+    if answered is None:
+        raise RequestCancelledError("the peer has left")
+    return answered
