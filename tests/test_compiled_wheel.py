@@ -25,10 +25,8 @@ TESTS: Final = (
     "tests/clients",
     "tests/broker/api",
     "tests/broker/listeners",
-    "tests/broker/storage/compaction",
-    "tests/broker/storage/log",
-    "tests/broker/storage/producers",
-    "tests/broker/storage/segment",
+    "tests/broker/storage",
+    "tests/simulation",
     "tests/test_client_document.py",
 )
 """The tests of compiled modules, and of what stands on them."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -235,7 +235,7 @@ async def test_the_size_rule_reports_the_missing_bytes() -> None:
 
 
 @dataclass
-class Piece(Segment):
+class Piece:
     base_offset: int
     size: int = 0
     largest_timestamp: int = -1
@@ -248,7 +248,7 @@ def judged(sizes: Sequence[int], limit: int) -> list[Verdict]:
     ends = [*range(1, len(sizes)), None]
     last_write = LastWrite(NOW, AgeSource.LAST_APPEND)
     return [
-        judge.judge(Piece(base, size), lambda: last_write, next_base=end)
+        judge.judge(cast(Segment, Piece(base, size)), lambda: last_write, next_base=end)
         for base, (size, end) in enumerate(zip(sizes, ends, strict=True))
     ]
 

@@ -24,7 +24,6 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.partitions.waiting_fetches import run_purgatory
-from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
@@ -302,28 +301,32 @@ async def test_appends_that_are_there_together_are_written_together(connections:
         await served.close_peers()
 
 
-class Broken(SegmentLog):
-    """A file that cannot be written, by a bug."""
+class Broken(ForgetfulFileSystem):
+    """A disk that cannot be written, by a bug."""
 
-    def write(self, buffers: Sequence[Buffer]) -> int:
-        raise ZeroDivisionError
+    is_broken = False
+
+    def begin(self, name: str, path: str, *detail: int | str) -> int | None:
+        if self.is_broken:
+            raise ZeroDivisionError
+        return super().begin(name, path, *detail)
 
 
 @pytest.mark.trio
 async def test_an_unexpected_error_while_writing_ends_no_connection() -> None:
-    async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
+    fs = Broken()
+    async with broker_on(fs) as broker, serving(broker) as served:
         peers = [await served.greeted() for _ in range(3)]
         data = encode_batch([(NOW, b"key", b"value", ())])
         request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
         frame = encode_frame(request_header(1, request), [data])
-        segment = broker.partitions["wide", 1].log.segments.active
-        log, segment.log = segment.log, Broken(broker.fs, broker.directory.handles, segment.log_path, 0, [])
+        fs.is_broken = True
         for peer in peers:
             os.write(peer.stream.socket.fileno(), frame)
         for peer in peers:
             [result] = (await peer.receive()).header["partitions"]
             assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
-        segment.log = log
+        fs.is_broken = False
         for peer in peers:
             await peer.send(2, request, data)
             assert (await peer.receive()).header["partitions"][0]["ack"] == "os"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ KEEP = -1
 
 
 @dataclass
-class Part(Segment):
+class Part:
     """A segment as retention sees it; ``asked`` counts the reads of its last write."""
 
     base_offset: int
@@ -42,7 +43,10 @@ def judged(
     total = sum(part.size for part in parts)
     judge = retention.RetentionJudge(limits, log_start_offset=log_start, total_size=total, now_ms=now)
     next_bases = [*(part.base_offset for part in parts[1:]), None][: len(parts)]
-    return [judge.judge(part, part.last_write, next_base=base) for part, base in zip(parts, next_bases, strict=True)]
+    return [
+        judge.judge(cast(Segment, part), part.last_write, next_base=base)
+        for part, base in zip(parts, next_bases, strict=True)
+    ]
 
 
 def rules(parts: Sequence[Part], limits: TopicConfig, *, log_start: int = 0, now: int = NOW) -> list[str | None]:

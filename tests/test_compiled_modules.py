@@ -1,0 +1,67 @@
+"""What a compiled module may not have, so that the wheel of compiled modules does what the sources do.
+
+mypyc mixes up coroutines that are awaited from interpreted ones, does not close a generator that is left alone, so that
+what it holds open stays open, and compiles no ``except*``. See docs/decisions/0018.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.support import REPOSITORY
+
+_NOTHING_OPEN: Final = "it holds nothing open, and is used by the client's record loop"
+
+GENERATORS: Final = {
+    "protocol/seglog_protocol/record_batch.py": {"iter_batches": _NOTHING_OPEN},
+    "protocol/seglog_protocol/records.py": {"iter_records": _NOTHING_OPEN},
+}
+"""Generator functions that are compiled all the same, and why."""
+
+
+def compiled() -> list[str]:
+    """The paths of the modules that pyproject.toml has compiled."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    paths: list[str] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]
+    return paths
+
+
+def test_the_modules_are_in_order() -> None:
+    """One a line, so that two changes of the list seldom meet."""
+    assert compiled() == sorted(compiled())
+
+
+@pytest.mark.parametrize("path", compiled())
+def test_a_compiled_module_has_nothing_that_differs_when_compiled(path: str) -> None:
+    tree = ast.parse((REPOSITORY / path).read_text())
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith), (
+            f"{path}, line {node.lineno}: what is async stays interpreted"
+        )
+        assert not isinstance(node, ast.TryStar), f"{path}, line {node.lineno}: except* cannot be compiled"
+    assert {function.name for function in generators(tree)} == GENERATORS.get(path, {}).keys()
+
+
+def generators(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own(node)):
+            yield node
+
+
+def own(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions in it."""
+    left: list[ast.AST] = [*function.body]
+    while left:
+        node = left.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            left += ast.iter_child_nodes(node)
+
+
+def test_every_exception_is_needed() -> None:
+    for path, names in GENERATORS.items():
+        assert path in compiled()
+        assert names.keys() <= {function.name for function in generators(ast.parse((REPOSITORY / path).read_text()))}
