@@ -1,6 +1,6 @@
 """One append to a broker in this process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from seglog_protocol.errors import SeglogError
@@ -18,11 +18,11 @@ class Appends(Protocol):
 
     def keep_payloads(self) -> int: ...
 
-    async def write_rest(self) -> None: ...
+    def write_rest(self) -> Awaitable[None]: ...
 
     def listen(self, listener: Callable[[], None], /) -> bool: ...
 
-    async def wait(self) -> Sequence[AppendReply | SeglogError]: ...
+    def wait(self) -> Awaitable[Sequence[AppendReply | SeglogError]]: ...
 
 
 class TakesAppends(Protocol):

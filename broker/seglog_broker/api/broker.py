@@ -7,22 +7,27 @@ and borrow its replies; storage below is synchronous. This module puts the servi
 import itertools
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from seglog_broker.api.append import AppendService
+from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
+from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
+from seglog_broker.api.long_offsets import LongOffsets
 from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
+from seglog_broker.api.waiting_fetch import WaitingFetches
 from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
@@ -129,16 +134,12 @@ class Broker:
             self.partitions,
             directory,
             clock,
-            self.scheduler,
-            offload,
+            AppendTurns(self.scheduler, self.idle_writers, offload).write_rest,
             self.flush_wanted,
-            self.idle_writers,
             self.metrics,
         )
-        appends = AppendService(context, topics, self.live_config)
-        self._fetches = FetchService(
-            self.partitions, directory, self.live_config, self.scheduler, self.purgatory, self.metrics
-        )
+        appends = AppendService(context)
+        self._fetches = FetchService(self.partitions, directory, self.live_config, self.purgatory, self.metrics)
         self._explain = ExplainContext(
             self.live_config,
             clock,
@@ -155,14 +156,14 @@ class Broker:
         self.is_plain = appends.is_plain
         self.sync_now = commits.run_now
         self.sync_soon = commits.begin_soon
-        self.missing_topics = appends.missing_topics
-        self.create_missing = appends.create_missing
-        self.flush = appends.flush
+        self.missing_topics = topics.missing_topics
+        self.create_missing = topics.create_missing
+        self.flush = partial(flush, self.partitions, self.scheduler)
         self.fetch_now = self._fetches.fetch_now
         self.wait_for = self._fetches.wait_for
-        self.fetch = self._fetches.fetch
-        offsets = ListOffsetsService(self.partitions, directory.handles, self.scheduler)
-        self.offsets = offsets.offsets
+        self.fetch = WaitingFetches(self._fetches, self.scheduler).fetch
+        offsets = ListOffsetsService(self.partitions, directory.handles)
+        self.offsets = LongOffsets(offsets, self.scheduler).offsets
         self._offsets_now = offsets.offsets_now
         self.topics = topics.describe
         self.create_topic = topics.create

@@ -7,12 +7,11 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.turns import LOOKUPS_A_TURN, bring_in_times, lookup_cost
+from seglog_broker.api.turns import LOOKUPS_A_TURN, SegmentTimes, lookup_cost
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read
+from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import RequestSteps, Scheduler
-from seglog_broker.partitions.waiting_fetches import wait_woken
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -23,8 +22,6 @@ from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidRequestError,
-    OutOfResourcesError,
-    RequestCancelledError,
     SeglogError,
     without_frames,
 )
@@ -57,25 +54,24 @@ _CONSUMER_OF_ANOTHER: Final = (
 class FetchService:
     """Answers fetches: at once, or when there are enough bytes, or when ``max_wait_ms`` are over."""
 
-    _table: PartitionTable
+    table: PartitionTable
     _directory: LogDirectory
-    _config: LiveConfig
-    _scheduler: Scheduler
+    config: LiveConfig
     _purgatory: FetchPurgatory
-    _metrics: Metrics
+    metrics: Metrics
 
     def __post_init__(self) -> None:
         self.watched_max = WATCHED_MAX
         self.watched_a_turn = WATCHED_A_TURN
         self.aborted_max = _ABORTED_MAX
         self.bytes_with_aborted_max = _BYTES_WITH_ABORTED_MAX
-        self._watching = Watching()
-        self._waiters: set[Waiter] = set()  # of all partitions
+        self.watching = Watching()
+        self.waiters: set[Waiter] = set()  # of all partitions
 
     @property
     def waiting(self) -> int:
         """The number of waiting fetches."""
-        return len(self._waiters)
+        return len(self.waiters)
 
     def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer | None:
         """The response if it need not wait for records or the disk; else None. ``waiter`` has waited already."""
@@ -83,7 +79,7 @@ class FetchService:
         if len(request.partitions) > LOOKUPS_A_TURN or (not is_over and self._is_at_the_end(request)):
             return None
         answer = self._collect_warm(request)
-        if answer is None or is_over or self._is_complete(request, answer):
+        if answer is None or is_over or self.is_complete(request, answer):
             return answer
         answer.close()
         return None
@@ -91,112 +87,61 @@ class FetchService:
     def wait_for(self, request: FetchRequest, waiter: Waiter) -> bool:
         """Park ``waiter``, to be retried when there may be a response, or when ``max_wait_ms`` are over.
 
-        Returns False, and does nothing, if the fetch needs a task: then call ``fetch``.
+        Returns False, and does nothing, if the fetch needs a task: then call ``WaitingFetches.fetch``.
         """
-        if len(request.partitions) > self.watched_a_turn or not self._has_room(request):
+        if len(request.partitions) > self.watched_a_turn or not self.has_room(request):
             return False
         if not (self._purgatory.is_open and self._is_at_the_end(request)):
             return False
-        self._metrics.fetches_waited += 1
-        waiter.deadline = self._deadline(request)
+        self.metrics.fetches_waited += 1
+        waiter.deadline = self.deadline_of(request)
         waiter.bytes_wanted = request.min_bytes
-        waiter.watch([self._waiters, *self._watch_lists(request.partitions)], self._watching)
+        waiter.watch([self.waiters, *self.watch_lists(request.partitions)], self.watching)
         self._purgatory.park(waiter)
         return True
 
-    async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
-        """The response, when it has ``min_bytes``, an error or a gap, or when ``max_wait_ms`` are over.
+    def deadline_of(self, request: FetchRequest) -> float:
+        """When a fetch that comes now has waited long enough, on trio's clock."""
+        return trio.current_time() + min(request.max_wait_ms, self.config.current.seglog_fetch_max_wait_ms_max) / 1000
 
-        With ``waiter`` the caller can end the waiting: then RequestCancelledError is raised. Time that ``waiter`` has
-        waited before counts. Raises OutOfResourcesError where too many partitions are waited for already.
-        """
-        waiter = waiter or Waiter()
-        waiter.deadline = min(waiter.deadline, self._deadline(request))
-        while True:
-            # It watches before it looks: records may come while other tasks have their turn.
-            waiter.bytes_wanted = request.min_bytes
-            try:
-                await self._watch(request, waiter)
-                if not await self._is_at_the_end_in_turns(request) or trio.current_time() >= waiter.deadline:
-                    answer = await self._scheduler.in_turns(self._collect(request))
-                    if self._is_complete(request, answer) or trio.current_time() >= waiter.deadline:
-                        return answer
-                    waiter.bytes_wanted -= answer.size
-                    answer.close()
-                self._metrics.fetches_waited += 1
-                with trio.CancelScope(deadline=waiter.deadline):
-                    await wait_woken(waiter)
-                if len(request.partitions) > self.watched_a_turn:
-                    await self._scheduler.turn()  # one append may have woken many of them
-            finally:
-                waiter.unwatch()
-            if waiter.is_ended:
-                raise RequestCancelledError("the fetch was cancelled by its client")
+    def has_room(self, request: FetchRequest) -> bool:
+        """Whether its partitions may be watched as well."""
+        return self.watching.count + len(request.partitions) <= self.watched_max
 
-    def _deadline(self, request: FetchRequest) -> float:
-        return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
-
-    async def _watch(self, request: FetchRequest, waiter: Waiter) -> None:
-        """Wake ``waiter`` by changes to the partitions of a request. Raises OutOfResourcesError."""
-        if not self._has_room(request):
-            raise OutOfResourcesError(
-                f"fetches wait for {self._watching.count} partitions, with this one they would be above the limit of "
-                f"{self.watched_max}; ask again later"
-            )
-        waiter.watch([self._waiters], self._watching)
-        for begin in range(0, len(request.partitions), self.watched_a_turn):
-            if len(request.partitions) > self.watched_a_turn:
-                await self._scheduler.turn()
-            waiter.watch(self._watch_lists(request.partitions[begin : begin + self.watched_a_turn]), self._watching)
-
-    def _has_room(self, request: FetchRequest) -> bool:
-        return self._watching.count + len(request.partitions) <= self.watched_max
-
-    def _watch_lists(self, items: Sequence[FetchPartition]) -> list[set[Waiter]]:
-        partitions = (self._table.find_readable(item.topic, item.partition) for item in items)
+    def watch_lists(self, items: Sequence[FetchPartition]) -> list[set[Waiter]]:
+        """Those of the partitions that can be read."""
+        partitions = (self.table.find_readable(item.topic, item.partition) for item in items)
         return [partition.waiters for partition in partitions if partition is not None]
 
     def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
         """The response now, for a small request; None if it would wait for the disk."""
-        collecting = self._collect(request)
+        collection = Collection(self, request)
         try:
             with self._directory.handles.only_warm:
-                next(collecting)
-        except StopIteration as done:
-            answer: FetchAnswer = done.value
-            return answer
-        collecting.close()
-        return None
+                return collection.go_on()
+        except (ColdReadError, RecordsWantedError, TurnWantedError):
+            return None
+        finally:
+            collection.close()
 
     def _is_at_the_end(self, request: FetchRequest) -> bool:
         """Whether the fetch certainly waits for records: decided by offsets alone, as for nearly all that wait."""
-        return self._may_wait(request) and self._have_nothing(request.partitions, request.isolation)
+        return self.may_wait(request) and self.have_nothing(request.partitions, request.isolation)
 
-    async def _is_at_the_end_in_turns(self, request: FetchRequest) -> bool:
-        """``_is_at_the_end``, where there may be many partitions."""
-        if not self._may_wait(request):
-            return False
-        for begin in range(0, len(request.partitions), self.watched_a_turn):
-            if len(request.partitions) > self.watched_a_turn:
-                await self._scheduler.turn()
-            if not self._have_nothing(request.partitions[begin : begin + self.watched_a_turn], request.isolation):
-                return False
-        return True
-
-    def _may_wait(self, request: FetchRequest) -> bool:
+    def may_wait(self, request: FetchRequest) -> bool:
         """Whether the fetch waits if none of its partitions has anything for it."""
         if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             return False
         topic_ids = request.topic_ids or {}
-        if any(self._table.is_recreated(topic_ids, name) for name in topic_ids):
+        if any(self.table.is_recreated(topic_ids, name) for name in topic_ids):
             return False
-        return self._table.counts_differing(request.partition_counts) is None
+        return self.table.counts_differing(request.partition_counts) is None
 
-    def _have_nothing(self, items: Sequence[FetchPartition], isolation: str | None) -> bool:
+    def have_nothing(self, items: Sequence[FetchPartition], isolation: str | None) -> bool:
         """Whether each of these is at the end of its partition."""
         is_committed = isolation == READ_COMMITTED
         for item in items:
-            partition = self._table.find_readable(item.topic, item.partition)
+            partition = self.table.find_readable(item.topic, item.partition)
             if partition is None or item.offset is None or item.timestamp is not None:
                 return False
             end = partition.log.log_end_offset
@@ -205,7 +150,8 @@ class FetchService:
         return True
 
     @staticmethod
-    def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
+    def is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
+        """Whether it need not wait for more."""
         if answer.reply.partition_counts is not None:
             return True
         return answer.size >= min(request.min_bytes, request.max_bytes) or any(
@@ -213,73 +159,22 @@ class FetchService:
             for result in answer.reply.partitions
         )
 
-    def _collect(self, request: FetchRequest) -> RequestSteps[FetchAnswer]:
-        """The steps of the response now: at most ``max_bytes``, but at least one batch if there is any.
+    def read(
+        self, item: FetchPartition, bytes_max: int, *, min_one: bool, is_committed: bool, is_another: bool
+    ) -> tuple[FetchResult, LogSlice | None]:
+        """The batches of one partition, or the error as its result. Raises what makes a look-up pause.
 
-        Yields None to let other tasks run, and the error of a read that would wait for the disk: then that partition is
-        tried again.
+        ``is_another``: the request means the former topic of that name.
         """
-        self._table.suggestions.renew()
-        if len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
-            raise InvalidRequestError(
-                f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
-            )
-        topic_ids = request.topic_ids or {}
-        made_again = {name for name in topic_ids if self._table.is_recreated(topic_ids, name)}
-        counts = self._table.counts_differing(request.partition_counts)
-        alone = None
-        if len(request.partitions) == 1 and not made_again and counts is None:
-            item = request.partitions[0]
-            alone = self._table.find(item.topic, item.partition)
-            again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
-            if again is not None:
-                return again
-        left = min(request.max_bytes, self._config.current.fetch_max_bytes)
-        is_committed = request.isolation == READ_COMMITTED
-        aborted = 0
-        results: list[FetchResult] = []
-        slices: list[LogSlice] = []
-        spent = 0.0
         try:
-            for number, item in enumerate(request.partitions):
-                cost = lookup_cost(self._table.find_readable(item.topic, item.partition), item.timestamp)
-                if number and (spent + cost > budget.TURN or item.verify):
-                    spent = 0.0
-                    yield None
-                spent += cost
-                if item.timestamp is not None:
-                    yield from bring_in_times(self._table.find_readable(item.topic, item.partition))
-                result: FetchResult | None = None
-                found: LogSlice | None = None
-                while result is None:
-                    try:
-                        if item.topic in made_again:
-                            raise self._table.another_topic(item.topic, item.partition, _CONSUMER_OF_ANOTHER)
-                        result, found = self._read_one(
-                            item, min(left, item.max_bytes), min_one=not slices, is_committed=is_committed
-                        )
-                    except (ColdReadError, RecordsWantedError) as wanted:
-                        yield wanted
-                    except TurnWantedError:
-                        yield None
-                    except SeglogError as error:
-                        result = self._not_read(item, error)
-                results.append(result)
-                if found is not None:
-                    slices.append(found)
-                    aborted += len(result.aborted or ())
-                    left = 0 if aborted > self.aborted_max else max(0, left - found.size)
-        except BaseException:
-            for slice_ in slices:
-                slice_.release()
-            raise
-        answer = FetchAnswer(FetchReply(results, counts), slices)
-        if alone is not None:
-            alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
-        return answer
+            if is_another:
+                raise self.table.another_topic(item.topic, item.partition, _CONSUMER_OF_ANOTHER)
+            return self._read_one(item, bytes_max, min_one=min_one, is_committed=is_committed)
+        except SeglogError as error:
+            return self._not_read(item, error), None
 
     def _not_read(self, item: FetchPartition, error: SeglogError) -> FetchResult:
-        partition = self._table.find(item.topic, item.partition)
+        partition = self.table.find(item.topic, item.partition)
         placed = partition.with_partition(error) if partition is not None else error
         if isinstance(error, CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
@@ -288,7 +183,7 @@ class FetchService:
     def _read_one(
         self, item: FetchPartition, bytes_max: int, *, min_one: bool, is_committed: bool
     ) -> tuple[FetchResult, LogSlice | None]:
-        partition = self._table.readable(item.topic, item.partition)
+        partition = self.table.readable(item.topic, item.partition)
         partition_log = partition.log
         if (item.offset is None) == (item.timestamp is None):
             raise InvalidRequestError("a fetch starts either at an offset or at a timestamp", field="offset")
@@ -326,6 +221,98 @@ class FetchService:
             aborted=aborted,
         )
         return result, found
+
+
+class Collection:
+    """The response to a fetch while it is collected: at most ``max_bytes``, but at least one batch if there is any.
+
+    It holds leases. ``close`` gives back those that no answer has.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_alone",
+        "_counts",
+        "_is_committed",
+        "_left",
+        "_made_again",
+        "_request",
+        "_results",
+        "_service",
+        "_slices",
+        "_times",
+        "_turn_before",
+    )
+
+    def __init__(self, service: FetchService, request: FetchRequest) -> None:
+        """Raises InvalidRequestError for too many partitions."""
+        table = service.table
+        table.suggestions.renew()
+        items, topic_ids = request.partitions, request.topic_ids
+        if len(items) > _PARTITIONS_PER_FETCH_MAX:
+            raise InvalidRequestError(
+                f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
+            )
+        self._service = service
+        self._request = request
+        self._made_again: set[str] = set()
+        if topic_ids is not None:
+            self._made_again = {name for name in topic_ids if table.is_recreated(topic_ids, name)}
+        self._counts = table.counts_differing(request.partition_counts)
+        self._alone: Partition | None = None
+        if len(items) == 1 and not self._made_again and self._counts is None:
+            self._alone = table.find(items[0].topic, items[0].partition)
+        self._left = min(request.max_bytes, service.config.current.fetch_max_bytes)
+        self._is_committed = request.isolation == READ_COMMITTED
+        self._aborted = 0
+        self._results: list[FetchResult] = []
+        self._slices: list[LogSlice] = []
+        self._times: SegmentTimes | None = None  # of the next partition
+        self._turn_before = 0  # the number of the partition before which other tasks have run
+
+    def go_on(self) -> FetchAnswer:
+        """Collect what is missing. Raises what makes a look-up pause: called again, it goes on there."""
+        service, request, alone = self._service, self._request, self._alone
+        if alone is not None and alone.recent_answer is not None and not self._results:
+            again = alone.recent_answer.again(request)
+            if again is not None:
+                return again
+        items, table, spent = request.partitions, service.table, 0.0
+        for number in range(len(self._results), len(items)):
+            item = items[number]
+            partition = table.find_readable(item.topic, item.partition)
+            cost = lookup_cost(partition, item.timestamp)
+            if (spent + cost > budget.TURN or item.verify) and number > self._turn_before:
+                self._turn_before = number
+                raise TurnWantedError
+            spent += cost
+            if item.timestamp is not None and partition is not None:
+                self._times = self._times or SegmentTimes(partition)
+                self._times.load()
+            result, found = service.read(
+                item,
+                min(self._left, item.max_bytes),
+                min_one=not self._slices,
+                is_committed=self._is_committed,
+                is_another=item.topic in self._made_again,
+            )
+            self._results.append(result)
+            self._times = None
+            if found is not None:
+                self._slices.append(found)
+                self._aborted += len(result.aborted or ())
+                self._left = 0 if self._aborted > service.aborted_max else max(0, self._left - found.size)
+        answer = FetchAnswer(FetchReply(self._results, self._counts), self._slices)
+        if alone is not None:
+            alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
+        self._slices = []
+        return answer
+
+    def close(self) -> None:
+        """Release the leases that no answer has."""
+        for slice_ in self._slices:
+            slice_.release()
+        self._slices = []
 
 
 def _read_batches(

@@ -1,21 +1,18 @@
 """Appends in progress: they are checked and written in the order of their requests, and wait for their ack."""
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import structlog
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.commit_round import Round
-from seglog_broker.partitions.durability import wait_durable
+from seglog_broker.partitions.durability import when_durable
 from seglog_broker.partitions.group_commit import FlushSignal
-from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.batch_checks import (
@@ -67,29 +64,54 @@ SUGGESTION_COST: Final = 500
 """To look for the topic that an unknown name was perhaps meant to be."""
 
 
-class RecordWork(NamedTuple):
-    """A batch whose records take too long for the loop: they are to be checked, recompressed, or both."""
+class RecordWork:
+    """A batch whose records take too long for the loop: they are to be checked, recompressed, or both.
 
-    batch: memoryview
-    rules: RecordRules | None
-    wanted: Recompression | None
+    With ``error`` they are looked at only to be named in it.
+    """
+
+    __slots__ = ("batch", "config", "error", "outcome", "partition", "rules", "wanted")
+
+    def __init__(
+        self,
+        batch: memoryview,
+        rules: RecordRules | None,
+        wanted: Recompression | None,
+        partition: Partition,
+        config: TopicConfig,
+        error: InvalidTimestampError | None = None,
+    ) -> None:
+        """``config`` is that of ``partition`` by which the batch was judged so far."""
+        self.batch = batch
+        self.rules = rules
+        self.wanted = wanted
+        self.partition = partition
+        self.config = config
+        self.error = error
+        self.outcome: Outcome = None
 
 
 Outcome = SeglogError | bytearray | None
 """What became of a ``RecordWork``: its error, the recompressed batch, or None where the batch stays as it is."""
 
 
-class FilesWanted(NamedTuple):
+class FilesWanted:
     """The next partition needs a file to be opened, and others have to be closed first."""
 
 
 FILES: Final = FilesWanted()
 
 Wanted = RecordWork | FilesWanted | None
+"""What an append waits for: work on records, FILES, or None where other tasks are to run."""
 
-Writing = Generator[Wanted, Outcome, None]
-"""The steps of an append. They yield None to let other tasks run, FILES, or work on records, whose outcome is then sent
-in."""
+
+class _Paused(Exception):  # noqa: N818 - no error
+    """The writing stops here for what is ``wanted``; all that was gathered before is written."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__()
+        self.wanted = wanted
+
 
 _PRODUCER_OF_ANOTHER: Final = "the records were meant for the former topic; to send to this one make a new producer"
 
@@ -116,8 +138,8 @@ class _Gathered:
 
     config: TopicConfig
 
-    def __init__(self, now: int) -> None:
-        self.now = now
+    def __init__(self) -> None:
+        self.now = 0
         self.partition: Partition | None = None
         self.rules: RecordRules | None = None
         self.wanted: Recompression | None = None
@@ -139,6 +161,8 @@ class _Gathered:
     def leave(self, now: int) -> None:
         """Gather for no partition, at the time ``now``."""
         self.partition, self.now = None, now
+        if self.headers:
+            self.clear()  # a bug ended the request that had them
 
     def add(self, batch: memoryview, header: BatchHeader, results: list[AppendResult]) -> None:
         """Add a batch, whose result is to be the next of ``results``."""
@@ -165,21 +189,28 @@ def _records_cost(header: BatchHeader) -> float:
     return budget.BATCH + min(budget.TURN, header.size * budget.TURN / RECORDS_IN_LINE_BYTES)
 
 
-def _failed(item: AppendPartition, error: SeglogError) -> AppendResult:
-    return AppendResult(item.topic, item.partition, error=without_frames(error))
-
-
-class AppendContext(NamedTuple):
+class AppendContext:
     """The parts of the broker that appends use."""
 
-    table: PartitionTable
-    directory: LogDirectory
-    clock: Clock
-    scheduler: Scheduler
-    offload: Offload
-    flush_wanted: FlushSignal
-    idle_writers: IdleWriters
-    metrics: Metrics
+    __slots__ = ("clock", "directory", "flush_wanted", "gathered", "metrics", "table", "write_rest")
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        directory: LogDirectory,
+        clock: Clock,
+        write_rest: "Callable[[PendingAppends], Awaitable[None]]",
+        flush_wanted: FlushSignal,
+        metrics: Metrics,
+    ) -> None:
+        """``write_rest`` is that of ``AppendTurns``."""
+        self.table = table
+        self.directory = directory
+        self.clock = clock
+        self.write_rest = write_rest
+        self.flush_wanted = flush_wanted
+        self.metrics = metrics
+        self.gathered = _Gathered()  # for all, because it is empty whenever an append pauses
 
 
 class Acknowledged:
@@ -212,22 +243,24 @@ class PendingAppends(Acknowledged):
     """
 
     __slots__ = (
+        "_at_once",
         "_context",
         "_counts",
         "_ends",
-        "_gathered",
-        "_may_wait_for_files",
         "_payloads",
         "_refused",
+        "_refused_topics",
         "_replies",
+        "_requests",
         "_results",
         "_round",
-        "_stopped_for",
         "_waits",
-        "_writing",
         "ack",
+        "for_broker",
         "is_written",
+        "may_wait_for_files",
         "spent",
+        "stopped_for",
     )
 
     def __init__(
@@ -235,7 +268,7 @@ class PendingAppends(Acknowledged):
         context: AppendContext,
         requests: Sequence[AppendRequest],
         payloads: Sequence[memoryview],
-        refused: Mapping[str, SeglogError],
+        refused: Mapping[str, SeglogError] | None,
         *,
         for_broker: bool,
         at_once: bool,
@@ -244,10 +277,14 @@ class PendingAppends(Acknowledged):
         self.ack: Ack = requests[0].ack
         self.is_written = False
         self.spent = 0.0  # on writing, in microseconds (``budget``)
+        self.stopped_for: Wanted = None  # unless it is written
+        self.may_wait_for_files = not at_once  # until that was in vain
+        self.for_broker = for_broker
         self._context = context
-        self._may_wait_for_files = not at_once  # until that was in vain
+        self._at_once = at_once
+        self._requests = requests
         self._payloads = list(payloads)
-        self._gathered = _Gathered(context.clock.now_ms())
+        self._refused_topics = refused
         self._round: Round | None = None  # of group commit, which syncs all of these partitions
         self._results: list[list[AppendResult]] = []  # of each request
         self._counts: dict[int, dict[str, int]] = {}  # by request: numbers of partitions, if the client has another one
@@ -255,9 +292,8 @@ class PendingAppends(Acknowledged):
         self._ends: dict[Partition, int] = {}  # the offset up to which each must be durable
         self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
         self._replies: list[AppendReply | SeglogError] | None = None  # once they are known
-        self._writing: Writing = self._write(requests, refused, for_broker=for_broker, at_once=at_once)
-        self._stopped_for: Wanted = None
-        self._go_on(None)
+        context.table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
+        self.go_on(None)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -267,73 +303,54 @@ class PendingAppends(Acknowledged):
         for number in range(max(0, len(self._results) - 1), len(self._payloads)):
             self._payloads[number] = memoryview(bytearray(self._payloads[number]))
             copied += len(self._payloads[number])
-        if isinstance(self._stopped_for, RecordWork):
-            self._stopped_for = self._stopped_for._replace(batch=memoryview(bytes(self._stopped_for.batch)))
+        if isinstance(self.stopped_for, RecordWork):
+            self.stopped_for.batch = memoryview(bytes(self.stopped_for.batch))
         return copied
 
-    async def write_rest(self) -> None:
+    def write_rest(self) -> Awaitable[None]:
         """Write the rest, and let other tasks run in between. If cancelled, batches that are written stay."""
-        while not self.is_written:
-            outcome: Outcome = None
-            work = self._stopped_for
-            if work is None:
-                await self._context.scheduler.turn()
-            elif isinstance(work, FilesWanted):
-                self._may_wait_for_files = await self._context.idle_writers.wait_for_room()
-            else:
-                try:
-                    outcome = await self._done(work)
-                except SeglogError as error:
-                    outcome = error
-            self._go_on(outcome)
+        return self._context.write_rest(self)
 
-    async def _done(self, work: RecordWork) -> bytearray | None:
-        if work.wanted is not None:
-            return await self._context.offload.recompress(work.batch, work.wanted, work.rules)
-        if work.rules is not None:
-            await self._context.offload.check_records(work.batch, work.rules)
-        return None
-
-    def _go_on(self, outcome: Outcome) -> None:
+    def go_on(self, outcome: Outcome) -> None:
+        """Write as much as is possible without letting other tasks run; ``outcome`` is that of a RecordWork."""
+        work = self.stopped_for
+        self._context.gathered.leave(self._context.clock.now_ms())
+        looked_at: RecordWork | None = None
+        if isinstance(work, RecordWork):
+            looked_at = self._judged(work, outcome)
         try:
-            self._stopped_for = self._writing.send(outcome)
-        except StopIteration:
+            self._write(looked_at)
+        except _Paused as paused:
+            self.stopped_for = paused.wanted
+        else:
+            self.stopped_for = None
             self.is_written = True
             self._payloads.clear()  # their buffers may be large, and an ack takes its time
 
-    def _write(
-        self,
-        requests: Sequence[AppendRequest],
-        refused: Mapping[str, SeglogError],
-        *,
-        for_broker: bool,
-        at_once: bool,
-    ) -> Writing:
-        gathered, payloads = self._gathered, self._payloads
-        table, directory, clock = self._context.table, self._context.directory, self._context.clock
-        spent_before = 0.0  # in earlier turns
-        table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
-        for number, request in enumerate(requests):
-            counts = request.partition_counts
-            results: list[AppendResult] = []
-            self._results.append(results)
-            if counts is not None and (differing := table.counts_differing(counts)) is not None:
-                self._counts[number] = differing
+    def _write(self, looked_at: RecordWork | None) -> None:
+        """Write what is not written yet; ``looked_at`` is the work on the next batch that was done. Raises _Paused.
+
+        Each batch has one result, so that their number says where to go on.
+        """
+        context, payloads, all_results = self._context, self._payloads, self._results
+        gathered, table, directory = context.gathered, context.table, context.directory
+        may_pause, spent_before = not self._at_once, self.spent
+        for number in range(max(0, len(all_results) - 1), len(payloads)):
+            request, payload = self._requests[number], payloads[number]
             items = request.partitions
-            asked = items[0].size if len(items) == 1 else sum([item.size for item in items])
-            if asked != len(payloads[number]):
-                self._refused[number] = InvalidRequestError(
-                    f"the batches have {asked} bytes by the request, the payload has {len(payloads[number])}",
-                    field="partitions",
-                )
-                continue
-            position = 0
-            for item in items:
-                if self.spent - spent_before >= budget.TURN and not at_once:
-                    spent_before = self.spent
+            if number == len(all_results):
+                results: list[AppendResult] = []
+                all_results.append(results)
+                if not self._begin(number, request, len(payload)):
+                    continue
+                rest, position = items, 0
+            else:
+                results = all_results[number]
+                rest, position = items[len(results) :], sum([item.size for item in items[: len(results)]])
+            for item in rest:
+                if may_pause and self.spent - spent_before >= budget.TURN:
                     self._append_gathered()
-                    yield None
-                    gathered.leave(clock.now_ms())
+                    raise _Paused(None)
                 end = position + item.size
                 try:
                     if request.topic_ids is not None and table.is_recreated(request.topic_ids, item.topic):
@@ -343,106 +360,125 @@ class PendingAppends(Acknowledged):
                         if gathered.headers:
                             self._append_gathered()
                         gathered.partition = None
-                        if is_internal(item.topic) and not for_broker:
+                        if is_internal(item.topic) and not self.for_broker:
                             raise InvalidTopicError(
                                 f"topic {item.topic} is the broker's own: it alone writes to it", topic=item.topic
                             )
                         partition = table.partition(item.topic, item.partition)
                         if (
-                            directory.handles.is_scarce
-                            and self._may_wait_for_files
+                            self.may_wait_for_files
+                            and looked_at is None
+                            and directory.handles.is_scarce
                             and not partition.log.active.log.holds_writer
                         ):
-                            yield FILES
-                            gathered.leave(clock.now_ms())
-                            partition = table.partition(item.topic, item.partition)  # it may have been deleted
+                            raise _Paused(FILES)
                         gathered.begin(partition)
                         self.spent += budget.BATCH
                     else:
                         self.spent += NEXT_COST
                     self.spent += item.size // COSTED_BYTES * budget.BATCH
-                    batch = payloads[number][position:end]
+                    batch = payload if len(items) == 1 else payload[position:end]
                     try:
                         header = check_batch(batch, gathered.config, gathered.now)
                     except InvalidTimestampError as error:
-                        if error.records or at_once:
-                            raise
-                        raise (yield from self._with_records(error, batch)) from None
+                        if may_pause and not error.records:
+                            self._look_for_early(partition, error, batch)
+                        raise
                     if gathered.looks_at_records:
-                        header, batch = yield from self._look_at_records(header, number, position, end)
+                        header, batch = self._look_at_records(partition, header, batch, looked_at)
                     if gathered.is_stamped:
                         header = stamp(batch, gathered.now)
                     directory.space.check(header.batch_length + LOG_OVERHEAD)
-                except UnknownTopicError as error:
-                    self.spent += SUGGESTION_COST
-                    results.append(_failed(item, refused.get(item.topic, error)))
                 except SeglogError as error:
-                    self.spent += budget.BATCH
-                    if getattr(error, "records", ()):
-                        self.spent += budget.TURN  # its records were looked at
-                    partition = gathered.partition
-                    results.append(_failed(item, error if partition is None else partition.with_partition(error)))
+                    results.append(self._failed(item, error, gathered.partition))
                 else:
                     gathered.add(batch, header, results)
-                position = end
+                position, looked_at = end, None
         self._append_gathered()
 
-    def _with_records(self, error: InvalidTimestampError, batch: memoryview) -> Generator[Wanted, Outcome, SeglogError]:
-        """The error of a batch with a time in the future, naming the records that have one."""
-        gathered = self._gathered
-        partition = gathered.partition
-        assert partition is not None
+    def _begin(self, number: int, request: AppendRequest, size: int) -> bool:
+        """Begin a request with a payload of ``size`` bytes. False if it is refused as a whole."""
+        counts, items = request.partition_counts, request.partitions
+        if counts is not None and (differing := self._context.table.counts_differing(counts)) is not None:
+            self._counts[number] = differing
+        asked = items[0].size if len(items) == 1 else sum([item.size for item in items])
+        if asked == size:
+            return True
+        self._refused[number] = InvalidRequestError(
+            f"the batches have {asked} bytes by the request, the payload has {size}", field="partitions"
+        )
+        return False
+
+    def _failed(self, item: AppendPartition, error: SeglogError, partition: Partition | None) -> AppendResult:
+        """The result of a batch that is not to be written."""
+        if isinstance(error, UnknownTopicError):
+            self.spent += SUGGESTION_COST
+            if self._refused_topics is not None:
+                error = self._refused_topics.get(item.topic, error)
+        else:
+            self.spent += budget.BATCH
+            if getattr(error, "records", ()):
+                self.spent += budget.TURN  # its records were looked at
+            if partition is not None:
+                error = partition.with_partition(error)
+        return AppendResult(item.topic, item.partition, error=without_frames(error))
+
+    def _judged(self, work: RecordWork, outcome: Outcome) -> RecordWork | None:
+        """``work`` with its outcome, if its batch is not refused; else the batch has its result, and None."""
+        error: SeglogError | None = work.error
+        if error is not None:
+            if isinstance(outcome, InvalidTimestampError) and outcome.records:
+                named = {"record": outcome.record, "records": outcome.records}
+                error = InvalidTimestampError(error.message, **{**error.facts, **named})
+        elif isinstance(outcome, SeglogError):
+            error = outcome
+        elif work.partition.is_deleted:
+            error = UnknownTopicError(f"topic {work.partition.topic} was deleted", topic=work.partition.topic)
+        else:
+            work.outcome = outcome
+            return work
+        results = self._results[-1]
+        item = self._requests[len(self._results) - 1].partitions[len(results)]
+        results.append(self._failed(item, error, work.partition))
+        return None
+
+    def _look_for_early(self, partition: Partition, error: InvalidTimestampError, batch: memoryview) -> None:
+        """Have the records named that have a time in the future, if a batch was refused for one by its header."""
+        gathered = self._context.gathered
         was_looked_at = len(batch) <= RECORDS_IN_LINE_BYTES and not parse_header(batch).codec_id
         if was_looked_at or not may_be_early(batch, 0, gathered.config, gathered.now):
-            return error
+            return
         self._append_gathered()
-        outcome = yield RecordWork(batch, early_rules(gathered.config, gathered.now), None)
-        gathered.leave(self._context.clock.now_ms())
-        if isinstance(outcome, InvalidTimestampError) and outcome.records:
-            named = {"record": outcome.record, "records": outcome.records}
-            error = InvalidTimestampError(error.message, **{**error.facts, **named})
-        return partition.with_partition(error)
+        rules = early_rules(gathered.config, gathered.now)
+        raise _Paused(RecordWork(batch, rules, None, partition, gathered.config, error))
 
     def _look_at_records(
-        self, header: BatchHeader, number: int, position: int, end: int
-    ) -> Generator[Wanted, Outcome, tuple[BatchHeader, memoryview]]:
+        self, partition: Partition, header: BatchHeader, batch: memoryview, looked_at: RecordWork | None
+    ) -> tuple[BatchHeader, memoryview]:
         """Check the records of a checked batch and recompress it, as the topic wants it; what it is then.
 
-        Where that takes long, the rules in force afterwards decide. Raises the error of the batch.
+        Raises the error of the batch, or _Paused where that takes long. The rules in force afterwards decide.
         """
-        gathered, payloads = self._gathered, self._payloads
-        partition = gathered.partition
-        assert partition is not None
-        while True:
-            batch = payloads[number][position:end]
-            rules, wanted = gathered.rules, gathered.wanted
-            if wanted is not None and (header.codec_id == wanted.codec or self._is_repeated(partition, header)):
-                wanted = None
-            if rules is not None:
-                self.spent += _records_cost(header)
-                if check_small_records(header, batch, rules):
-                    rules = None
-            if rules is None:
-                if wanted is None:
-                    return header, batch
-                self.spent += RECOMPRESSION_COST
-                small = recompress_small(header, batch, wanted)
-                if small is not None:
-                    return parse_header(small), memoryview(small)
-            self._append_gathered()
-            config = gathered.config
-            outcome = yield RecordWork(batch, rules, wanted)
-            gathered.leave(self._context.clock.now_ms())
-            if isinstance(outcome, SeglogError):
-                raise partition.with_partition(outcome)
-            if partition.is_deleted:
-                raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-            gathered.begin(partition)
-            if gathered.config is config:
-                if outcome is not None:
-                    return parse_header(outcome), memoryview(outcome)
-                return header, payloads[number][position:end]  # where it lies now
-            header = check_batch(payloads[number][position:end], gathered.config, gathered.now)
+        gathered = self._context.gathered
+        if looked_at is not None and looked_at.config is gathered.config:
+            outcome = looked_at.outcome
+            return (parse_header(outcome), memoryview(outcome)) if isinstance(outcome, bytearray) else (header, batch)
+        rules, wanted = gathered.rules, gathered.wanted
+        if wanted is not None and (header.codec_id == wanted.codec or self._is_repeated(partition, header)):
+            wanted = None
+        if rules is not None:
+            self.spent += _records_cost(header)
+            if check_small_records(header, batch, rules):
+                rules = None
+        if rules is None:
+            if wanted is None:
+                return header, batch
+            self.spent += RECOMPRESSION_COST
+            small = recompress_small(header, batch, wanted)
+            if small is not None:
+                return parse_header(small), memoryview(small)
+        self._append_gathered()
+        raise _Paused(RecordWork(batch, rules, wanted, partition, gathered.config))
 
     def _is_repeated(self, partition: Partition, header: BatchHeader) -> bool:
         """Whether the log has the batch of an idempotent producer, so that it is not written again.
@@ -456,7 +492,7 @@ class PendingAppends(Acknowledged):
 
     def _append_gathered(self) -> None:
         """Write what is gathered, and put the results where they belong."""
-        gathered, metrics = self._gathered, self._context.metrics
+        gathered, metrics = self._context.gathered, self._context.metrics
         partition = gathered.partition
         if partition is None or not gathered.headers:
             return
@@ -532,34 +568,32 @@ class PendingAppends(Acknowledged):
             for partition, offset in self._ends.items():
                 if partition.log.durable_end_offset < offset:
                     return None
-            self._replies = self._all_replies()
+            return self._all_replies()
         return self._replies
 
     def listen(self, listener: Callable[[], None]) -> bool:
         """See ``Acknowledged.listen``."""
         return self._round is not None and self._round.listen(listener)
 
-    async def wait(self) -> list[AppendReply | SeglogError]:
+    def wait(self) -> Awaitable[list[AppendReply | SeglogError]]:
         """See ``Acknowledged.wait``."""
-        while self._ends:
-            partition, offset = next(iter(self._ends.items()))
-            try:
-                await wait_durable(partition, offset)
-            except SeglogError as error:
-                failed = AppendResult(partition.topic, partition.number, error=without_frames(error))
-                durable = partition.log.durable_end_offset
-                for waiting, end_offset, results, number in self._waits:
-                    if waiting is partition and end_offset > durable:
-                        results[number] = failed
-            self._ends.pop(partition, None)
-        self._replies = self._all_replies()
-        return self._replies
+        return when_durable(self._ends, self._fail, self._all_replies)
+
+    def _fail(self, partition: Partition, error: SeglogError) -> None:
+        """The records of ``partition`` that are not durable will not be."""
+        failed = AppendResult(partition.topic, partition.number, error=without_frames(error))
+        durable = partition.log.durable_end_offset
+        for waiting, end_offset, results, number in self._waits:
+            if waiting is partition and end_offset > durable:
+                results[number] = failed
 
     def _all_replies(self) -> list[AppendReply | SeglogError]:
         counts, refused = self._counts, self._refused
         if not counts and not refused:
-            return [AppendReply(results) for results in self._results]
-        return [
-            refused[number] if number in refused else AppendReply(results, counts.get(number))
-            for number, results in enumerate(self._results)
-        ]
+            self._replies = [AppendReply(results) for results in self._results]
+        else:
+            self._replies = [
+                refused[number] if number in refused else AppendReply(results, counts.get(number))
+                for number, results in enumerate(self._results)
+            ]
+        return self._replies

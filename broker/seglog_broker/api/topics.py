@@ -28,6 +28,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.topic_creation import TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_files import empty_directory, inodes_of
@@ -210,6 +211,25 @@ class TopicService:
                 await self._scheduler.turn()
             outcomes.append(failed.get(request.topic) or self._created(*planned[request.topic]))
         return outcomes
+
+    def missing_topics(self, request: messages.AppendRequest) -> list[str]:
+        """Topics of an append that do not exist and that it may create; none if creation is disabled."""
+        known = self._directory.registry.topics
+        if not request.create or not self._config.current.auto_create_topics_enable:
+            return []
+        return [item.topic for item in request.partitions if item.topic not in known]
+
+    async def create_missing(self, request: messages.AppendRequest) -> dict[str, errors.SeglogError]:
+        """Create topics with the broker's defaults. Returns topic -> error for those that failed, for ``append``."""
+        refused: dict[str, errors.SeglogError] = {}
+        missing = list(dict.fromkeys(self.missing_topics(request)))
+        outcomes = await self.create_all([messages.CreateTopicRequest(name) for name in missing])
+        for name, outcome in zip(missing, outcomes, strict=True):
+            # A topic that exists by now was made for another connection.
+            if isinstance(outcome, errors.SeglogError) and not isinstance(outcome, errors.TopicExistsError):
+                log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=outcome.message)
+                refused[name] = outcome
+        return refused
 
     def _created(self, planned: Topic, warnings: list[str]) -> messages.CreateTopicReply:
         """The reply to a request whose topic was created, and what follows from that."""

@@ -3,9 +3,8 @@
 from typing import Final
 
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.scheduler import RequestSteps
 from seglog_broker.runtime import budget
-from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
+from seglog_broker.storage.io.pauses import TurnWantedError
 from seglog_protocol.errors import SeglogError
 
 LOOKUPS_A_TURN: Final = budget.items_of(budget.BATCH)
@@ -25,21 +24,26 @@ def lookup_cost(partition: Partition | None, timestamp: int | None) -> float:
     return budget.BATCH + len(partition.log.segments) * SKIPPED_SEGMENT_COST
 
 
-def bring_in_times(partition: Partition | None) -> RequestSteps[None]:
-    """Load the largest timestamps of all segments, which a look-up needs, some of them in a turn of the loop."""
-    if partition is None:
-        return
-    segments = partition.log.segments
-    for done, base in enumerate(segments.bases_of_unknown_time, start=1):
-        if done % LOOKUPS_A_TURN == 0:
-            yield None
-        segment = segments.at(base)
-        while segment is not None and not segment.is_time_known:  # else it was deleted meanwhile, or is known
-            try:
-                segment.indexes.find_max_timestamp()
-            except ColdReadError as cold:
-                yield cold
-            except TurnWantedError:
-                yield None
-            except (OSError, SeglogError):
-                return  # the look-up gets the same error; or the segment was deleted
+class SegmentTimes:
+    """Loads the largest timestamps of all segments of a partition, which a look-up by timestamp needs."""
+
+    __slots__ = ("_bases", "_done", "_segments")
+
+    def __init__(self, partition: Partition) -> None:
+        self._segments = partition.log.segments
+        self._bases = self._segments.bases_of_unknown_time
+        self._done = 0  # of these
+
+    def load(self) -> None:
+        """Load them. Raises ColdReadError and TurnWantedError: called again, it continues."""
+        while self._done < len(self._bases):
+            segment = self._segments.at(self._bases[self._done])
+            while segment is not None and not segment.is_time_known:  # else it was deleted meanwhile, or is known
+                try:
+                    segment.indexes.find_max_timestamp()
+                except (OSError, SeglogError):
+                    self._bases = []  # the look-up gets the same error; or the segment was deleted
+                    return
+            self._done += 1
+            if self._done % LOOKUPS_A_TURN == 0:
+                raise TurnWantedError

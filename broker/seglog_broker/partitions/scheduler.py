@@ -4,7 +4,7 @@ Bytes that a request needs from the disk are first read in a thread; records of 
 and other tasks run between two steps. So no request blocks the loop, however large it is.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -18,6 +18,7 @@ from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, T
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.segment_list import sizes_of
 from seglog_protocol.errors import OutOfResourcesError
+from seglog_protocol.steps import Steps, in_turns_of
 
 COLD_READS_MAX: Final = 1_000
 """Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
@@ -32,9 +33,6 @@ SIZES_AT_A_TIME: Final = 500
 """Files whose sizes are read at a time, in a thread."""
 
 AnswerT = TypeVar("AnswerT")
-
-RequestSteps = Generator[ColdReadError | RecordsWantedError | None, None, AnswerT]
-"""The steps of a request, which return its answer. They yield None to let other tasks run, or what they wait for."""
 
 
 @dataclass(eq=False)
@@ -56,42 +54,42 @@ class Scheduler:
         async with self._turns:
             await trio.lowlevel.checkpoint()
 
-    async def in_turns(self, steps: RequestSteps[AnswerT]) -> AnswerT:
-        """Run ``steps`` to their end and return their answer; read bytes that they need from the disk in a thread."""
-        only_warm = self._handles.only_warm
-        last: tuple[str, int] | None = None
-        reads = searches = 0
-        may_wait = False
+    async def in_turns(self, steps: Steps[AnswerT]) -> AnswerT:
+        """Run ``steps`` to their end and return their answer; other tasks run in between."""
         try:
-            while True:
-                with only_warm.waiting() if may_wait else only_warm:
-                    cold = next(steps)
-                may_wait = False
-                if cold is None:
-                    await self.turn()
-                elif isinstance(cold, RecordsWantedError):
-                    searches += 1
-                    await self._find_record(cold, searches)
-                elif (cold.path, cold.position) == last or reads == COLD_READS_MAX:
-                    may_wait = True  # the system cannot say what is in memory, or evicts it at once
-                else:
-                    last = (cold.path, cold.position)
-                    reads += 1
-                    self._metrics.cold_reads += 1
-                    await self._read_in(cold)
-        except StopIteration as done:
-            answer: AnswerT = done.value
-            return answer
+            return await in_turns_of(steps, self.turn)
         finally:
             steps.close()
 
     async def retry_after_cold_read(self, call: Callable[[], AnswerT]) -> AnswerT:
         """Return ``call()``. While it raises ColdReadError, do the read in a thread and call again.
 
-        Likewise after RecordsWantedError and TurnWantedError. ``call`` must change nothing before it raises one of
-        them.
+        Likewise after RecordsWantedError and TurnWantedError. ``call`` changes nothing before it raises one of them, or
+        goes on where it was.
         """
-        return await self.in_turns(_retrying(call))
+        only_warm = self._handles.only_warm
+        last: tuple[str, int] | None = None
+        reads = searches = 0
+        may_wait = False
+        while True:
+            try:
+                with only_warm.waiting() if may_wait else only_warm:
+                    return call()
+            except (ColdReadError, RecordsWantedError, TurnWantedError) as error:
+                wanted = error.with_traceback(None)  # else it would hold what this holds, in a circle
+            may_wait = False
+            if isinstance(wanted, TurnWantedError):
+                await self.turn()
+            elif isinstance(wanted, RecordsWantedError):
+                searches += 1
+                await self._find_record(wanted, searches)
+            elif (wanted.path, wanted.position) == last or reads == COLD_READS_MAX:
+                may_wait = True  # the system cannot say what is in memory, or evicts it at once
+            else:
+                last = (wanted.path, wanted.position)
+                reads += 1
+                self._metrics.cold_reads += 1
+                await self._read_in(wanted)
 
     async def _find_record(self, wanted: RecordsWantedError, searches: int) -> None:
         """Have a process search the records of a large batch for a look-up by timestamp.
@@ -133,14 +131,3 @@ class Scheduler:
                 partition_log.segments.note_sizes(sizes)
                 if len(sizes) < len(paths):
                     return  # likewise
-
-
-def _retrying(call: Callable[[], AnswerT]) -> RequestSteps[AnswerT]:
-    """``call()``, called again after each error that it raised has been yielded."""
-    while True:
-        try:
-            return call()
-        except TurnWantedError:
-            yield None
-        except (ColdReadError, RecordsWantedError) as wanted:
-            yield wanted

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from seglog_broker.api import append
+from seglog_broker.api import flush
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.fetch import WATCHED_A_TURN
@@ -100,7 +100,7 @@ async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkey
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "unknown_topic")
-    counter.count(append, "wait_durable")
+    counter.count(flush, "wait_durable")
     await counter.during(lambda: broker.answer(requests(topic)[number]))
     assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all >= MANY // 2 or topic == "unknown"

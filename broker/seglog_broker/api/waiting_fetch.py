@@ -1,0 +1,87 @@
+"""Fetches that need a task: they wait for the disk, have many partitions, or wait where the purgatory takes none."""
+
+from dataclasses import dataclass
+
+import trio
+
+from seglog_broker.api.fetch import Collection, FetchService
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.fetch_response import FetchAnswer
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.waiting_fetches import wait_woken
+from seglog_protocol.errors import OutOfResourcesError, RequestCancelledError
+from seglog_protocol.messages import FetchRequest
+
+
+@dataclass(eq=False)
+class WaitingFetches:
+    """Waits for what ``FetchService`` does not wait for."""
+
+    _fetches: FetchService
+    _scheduler: Scheduler
+
+    async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
+        """The response, when it has ``min_bytes``, an error or a gap, or when ``max_wait_ms`` are over.
+
+        With ``waiter`` the caller can end the waiting: then RequestCancelledError is raised. Time that ``waiter`` has
+        waited before counts. Raises OutOfResourcesError where too many partitions are waited for already.
+        """
+        waiter = waiter or Waiter()
+        waiter.deadline = min(waiter.deadline, self._fetches.deadline_of(request))
+        while True:
+            # It watches before it looks: records may come while other tasks have their turn.
+            waiter.bytes_wanted = request.min_bytes
+            try:
+                await self._watch(request, waiter)
+                if not await self._is_at_the_end_in_turns(request) or trio.current_time() >= waiter.deadline:
+                    answer = await self._collect(request)
+                    if self._fetches.is_complete(request, answer) or trio.current_time() >= waiter.deadline:
+                        return answer
+                    waiter.bytes_wanted -= answer.size
+                    answer.close()
+                self._fetches.metrics.fetches_waited += 1
+                with trio.CancelScope(deadline=waiter.deadline):
+                    await wait_woken(waiter)
+                if len(request.partitions) > self._fetches.watched_a_turn:
+                    await self._scheduler.turn()  # one append may have woken many of them
+            finally:
+                waiter.unwatch()
+            if waiter.is_ended:
+                raise RequestCancelledError("the fetch was cancelled by its client")
+
+    async def _collect(self, request: FetchRequest) -> FetchAnswer:
+        """The response now. If it is cancelled, no lease stays."""
+        collection = Collection(self._fetches, request)
+        try:
+            return await self._scheduler.retry_after_cold_read(collection.go_on)
+        finally:
+            collection.close()
+
+    async def _watch(self, request: FetchRequest, waiter: Waiter) -> None:
+        """Wake ``waiter`` by changes to the partitions of a request. Raises OutOfResourcesError."""
+        fetches = self._fetches
+        if not fetches.has_room(request):
+            raise OutOfResourcesError(
+                f"fetches wait for {fetches.watching.count} partitions, with this one they would be above the limit of "
+                f"{fetches.watched_max}; ask again later"
+            )
+        waiter.watch([fetches.waiters], fetches.watching)
+        for begin in range(0, len(request.partitions), fetches.watched_a_turn):
+            if len(request.partitions) > fetches.watched_a_turn:
+                await self._scheduler.turn()
+            waiter.watch(
+                fetches.watch_lists(request.partitions[begin : begin + fetches.watched_a_turn]),
+                fetches.watching,
+            )
+
+    async def _is_at_the_end_in_turns(self, request: FetchRequest) -> bool:
+        """``_is_at_the_end``, where there may be many partitions."""
+        fetches = self._fetches
+        if not fetches.may_wait(request):
+            return False
+        for begin in range(0, len(request.partitions), fetches.watched_a_turn):
+            if len(request.partitions) > fetches.watched_a_turn:
+                await self._scheduler.turn()
+            if not fetches.have_nothing(request.partitions[begin : begin + fetches.watched_a_turn], request.isolation):
+                return False
+        return True
