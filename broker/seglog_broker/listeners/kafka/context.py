@@ -79,6 +79,24 @@ class RequestContext:
             )
 
 
+class Repeats(NamedTuple):
+    """How requests of an api repeat, and their responses: which numbers vary (``templates``).
+
+    Structs are named by the arrays that they stand in, one in the other; without any, it is the message itself.
+    """
+
+    asked: tuple[str, ...] = ()
+    asked_number: str | None = None
+    """The field of each of these structs of a request that varies."""
+    answered: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ("error_code",)
+    """The fields of each of these structs of a response that vary: they stand one after the other."""
+    has_records: bool = False
+    """Whether ``records`` follow in each of these."""
+    fixed: str | None = None
+    """A field of these that varies seldom."""
+
+
 class Api(NamedTuple):
     """One api: its key and name, the versions that are accepted, and its handlers."""
 
@@ -92,3 +110,5 @@ class Api(NamedTuple):
     refuse: Callable[[RequestContext, Any, SeglogError], Response] | None = None
     """Makes an error response. Given where ``handle`` may wait for minutes: it is cancelled when the client disconnects
     or the broker stops, which is answered by this."""
+    repeats: Repeats | None = None
+    """Given where clients send the same again and again."""

@@ -19,7 +19,7 @@ from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import RemoteProtocolError
-from seglog_protocol.kafka import RequestHeader, messages, write_response
+from seglog_protocol.kafka import RequestHeader, messages
 from seglog_protocol.steps import finished
 
 
@@ -100,7 +100,7 @@ class Fetches:
             if asked.has_only_errors:
                 answer.close()
                 return partial(self._slow.send_errors, header, asked)
-            chunks = write_response(header.correlation_id, asked.response, header.version)
+            chunks = self._responses.write(header, asked.response)
         except BaseException:
             answer.close()
             raise

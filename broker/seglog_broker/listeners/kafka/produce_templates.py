@@ -21,6 +21,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     read_size,
     why_no_batch,
 )
+from seglog_broker.listeners.kafka.templates import AFTER_IDS, SHARED_BYTES_MAX, Template
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
@@ -29,20 +30,8 @@ from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_re
 from seglog_protocol.kafka.varints import Refused
 from seglog_protocol.messages import AppendPartition, AppendRequest
 
-TEMPLATES_MAX: Final = 8
-"""Templates of one connection: each is for one topic, client id and version."""
-
-PREFIX_BYTES_MAX: Final = 1024
-"""The bytes that requests of one template share, at most: client id, transactional id, the name of the topic."""
-
-MISSES_A_TEMPLATE: Final = 64
-"""Requests without a template before one is replaced: to make one takes as long as to serve a request or two."""
-
 PARTITIONS_MAX: Final = min(64, budget.items_of(budget.BATCH))
 """Partitions of a request that is served by a template. Their number takes one byte where it is a varint."""
-
-_AFTER_IDS: Final = 8
-"""Where a request goes on behind api key, version and correlation id."""
 
 _INT32: Final = struct.Struct(">i")
 _SIZE_AND_ID: Final = struct.Struct(">ii")
@@ -56,44 +45,19 @@ _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
 
 
-class ProduceTemplates:
-    """The templates of one connection, the one used last first."""
-
-    def __init__(self) -> None:
-        self._templates: list[ProduceTemplate] = []
-        self._misses = 0  # since the last template was made
-
-    def appends_of(self, frame: memoryview) -> list[Append] | None:
-        """The appends of a request that has a template; None if it is to be served in the ordinary way."""
-        for number, template in enumerate(self._templates):
-            if template.begins(frame):
-                if number:
-                    self._templates.insert(0, self._templates.pop(number))
-                return template.appends_of(frame)
+def template_of(
+    context: RequestContext, header: RequestHeader, frame: memoryview, request: messages.ProduceRequest
+) -> "ProduceTemplate | None":
+    """A template of a request that was served in the ordinary way; None where that is not possible."""
+    if len(request.topic_data) != 1 or request.acks not in (1, -1):
         return None
-
-    def add(
-        self, context: RequestContext, header: RequestHeader, frame: memoryview, request: messages.ProduceRequest
-    ) -> None:
-        """Make a template of a request that was served in the ordinary way, where that is possible."""
-        self._misses += 1
-        is_full = len(self._templates) >= TEMPLATES_MAX
-        if (
-            (is_full and self._misses < MISSES_A_TEMPLATE)
-            or len(request.topic_data) != 1
-            or request.acks not in (1, -1)
-        ):
-            return
-        begin = begin_of_partitions(header, frame)
-        if begin > _AFTER_IDS + PREFIX_BYTES_MAX or any(template.begins(frame) for template in self._templates):
-            return
-        self._misses = 0
-        if is_full:
-            self._templates.pop()
-        self._templates.insert(0, ProduceTemplate(context, frame[:begin], request))
+    begin = begin_of_partitions(header, frame)
+    if begin > AFTER_IDS + SHARED_BYTES_MAX:
+        return None
+    return ProduceTemplate(context, frame[:begin], request)
 
 
-class ProduceTemplate:
+class ProduceTemplate(Template):
     """What the Produce requests of one producer to one topic share, and the responses to them."""
 
     def __init__(self, context: RequestContext, beginning: memoryview, request: messages.ProduceRequest) -> None:
@@ -111,7 +75,7 @@ class ProduceTemplate:
         self._is_flexible = is_flexible(request.API_KEY, context.version)
         self._begin = len(beginning)
         self._ids = bytes(beginning[:4])
-        self._prefix = bytes(beginning[_AFTER_IDS:])
+        self._prefix = bytes(beginning[AFTER_IDS:])
         self._end = b"\0\0" if self._is_flexible else b""  # no tagged fields, of the topic and of the request
         self._has_log_start = context.version >= _LOG_START_VERSION_MIN
         response = self._response_of([0])
@@ -126,7 +90,7 @@ class ProduceTemplate:
 
     def begins(self, frame: memoryview) -> bool:
         """Whether a request begins as those of this template do."""
-        return frame[_AFTER_IDS : self._begin] == self._prefix and frame[:4] == self._ids
+        return frame[AFTER_IDS : self._begin] == self._prefix and frame[:4] == self._ids
 
     def appends_of(self, frame: memoryview) -> list[Append] | None:
         """The appends of a request that begins so; None if it is to be served in the ordinary way."""

@@ -7,13 +7,15 @@ from typing import Final
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.kafka.context import Api
+from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated, Templates
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sender import Chunk
 from seglog_broker.listeners.sending import send_frame
 from seglog_broker.runtime.response_memory import Room
 from seglog_broker.runtime.slow_readers import CutError
-from seglog_protocol.kafka import RequestHeader, write_response, write_response_in_pieces
-from seglog_protocol.kafka.structs import Response
+from seglog_protocol.kafka import Chunks, RequestHeader, write_response, write_response_in_pieces
+from seglog_protocol.kafka.structs import Request, Response
 
 APART_BYTES: Final = 1024 * 1024
 """Of a response that are freed before other tasks run."""
@@ -24,10 +26,18 @@ class Responses:
 
     def __init__(self, broker: Broker, connection: Connection, room: Room) -> None:
         self.room = room
+        self.templates = Templates()
         self.stop_reason: str | None = None
         """Why requests wait for nothing any more; None while they do."""
+        self._api: Api | None = None  # of the request that is being served, of which there is one at a time
+        self._request: Request | None = None
+        self._template: Repeated | None = None
         self._broker = broker
         self._connection = connection
+
+    def begin(self, api: Api, request: Request, template: Repeated | None) -> None:
+        """A request is being served, which has this ``template``."""
+        self._api, self._request, self._template = api, request, template
 
     def give_up(self, api: str, error: Exception) -> None:
         """End the connection when those before it are answered: there is no response to a request that failed so."""
@@ -38,6 +48,11 @@ class Responses:
 
     def queue(self, header: RequestHeader, response: Response) -> None:
         """Send a response with the next flush, or, if it is large, by a job."""
+        repeated = self._write_again(header, response)
+        if repeated is not None:
+            self._connection.sender.queue(b"".join(repeated))
+            self.room.close()
+            return
         writing = write_response_in_pieces(header.correlation_id, response, header.version)
         next(writing)
         try:
@@ -45,12 +60,45 @@ class Responses:
         except StopIteration as done:
             self._connection.sender.queue(b"".join(done.value))
             self.room.close()
+            self._learn(header, response, done.value)
         else:
             self._connection.job = partial(self.send, header, response)
+
+    def write(self, header: RequestHeader, response: Response) -> Chunks:
+        """The frame of a response that is not large but for its records."""
+        chunks = self._write_again(header, response)
+        if chunks is None:
+            chunks = write_response(header.correlation_id, response, header.version)
+            self._learn(header, response, chunks)
+        return chunks
+
+    def _write_again(self, header: RequestHeader, response: Response) -> Chunks | None:
+        """The frame of a response, by its template; None if it has to be written in the ordinary way."""
+        if self._template is None:
+            return None
+        chunks = self._template.write(header.correlation_id, response)
+        if chunks is None:
+            self.templates.remove(self._template)
+        return chunks
+
+    def _learn(self, header: RequestHeader, response: Response, chunks: Sequence[Chunk]) -> None:
+        """Make a template of the request that is being served, whose ``response`` is written and needed no more."""
+        api, request = self._api, self._request
+        if api is None or request is None or api.repeats is None or not self.templates.is_due():
+            return
+        if sum([len(chunk) for chunk in chunks if isinstance(chunk, bytearray)]) > SHARED_BYTES_MAX:
+            return
+        template = Repeated(api, header, request, response)
+        if template.is_small:
+            self.templates.add(template)
 
     async def send(self, header: RequestHeader, response: Response) -> None:
         """Write a response in turns and send it. One that is too large becomes an error."""
         try:
+            repeated = self._write_again(header, response)
+            if repeated is not None:
+                await self._send_large(repeated)
+                return
             try:
                 chunks = await self._written(write_response_in_pieces(header.correlation_id, response, header.version))
             except Exception as error:  # noqa: BLE001 - logged; those before it are answered
@@ -59,6 +107,8 @@ class Responses:
             if chunks is None:
                 self._broker.metrics.request_errors["INVALID_REQUEST"] += 1
                 chunks = write_response(header.correlation_id, apis.too_large(response, header.version), header.version)
+            if len(chunks) == 1:
+                self._learn(header, response, chunks)
             await self._take_apart(response)
             await self._send_large(chunks)
         finally:

@@ -23,9 +23,10 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     encode_responses,
     partitions_of,
 )
-from seglog_broker.listeners.kafka.produce_templates import ProduceTemplates
+from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, template_of
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
+from seglog_broker.listeners.kafka.templates import Repeated
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
@@ -68,13 +69,13 @@ class KafkaWire(Wire):
         )
         self.reader = self._frames
         self._headers = RequestHeaderReader()
-        self.templates = ProduceTemplates()
         host = connection.transport.host
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
         self._client_address = shown_host(host)
         self._latest_context: RequestContext | None = None
         self._responses = Responses(broker, connection, self._room)
+        self.templates = self._responses.templates
         self._fetches = Fetches(broker, connection, self._responses)
         self._slow = SlowRequests(broker, connection, self._responses)
 
@@ -117,12 +118,18 @@ class KafkaWire(Wire):
                 frame = self._frames.next_frame()
             if frame is None:
                 return False
-            repeated = self.templates.appends_of(frame)
-            if repeated is not None and self._gather(repeated, frame):
+            template = self.templates.find(frame)
+            if isinstance(template, ProduceTemplate):
+                repeated = template.appends_of(frame)
+                if repeated is not None and self._gather(repeated, frame):
+                    return True
+            elif isinstance(template, Repeated):
+                if self._may_serve(frame):
+                    self._serve_request(template.api, template.header_of(frame), template.request_of(frame), template)
                 return True
             header = self._headers.read(frame)
             if header.api_key == PRODUCE:
-                self._produce(header, frame)
+                self._produce(header, frame, is_new=template is None)
             elif self._may_serve(frame):
                 self._serve(header, frame)
         except UnsupportedVersion as error:
@@ -161,7 +168,8 @@ class KafkaWire(Wire):
 
     # --- Produce ------------------------------------------------------------------------------------------------------
 
-    def _produce(self, header: RequestHeader, frame: memoryview) -> None:
+    def _produce(self, header: RequestHeader, frame: memoryview, *, is_new: bool) -> None:
+        """Serve a Produce request in the ordinary way; ``is_new`` if it has no template."""
         connection = self._connection
         if len(frame) > READ_AT_ONCE_BYTES and (count := partitions_of(header, frame)) > APPENDS_AT_ONCE:
             if count > PARTITIONS_MAX:
@@ -179,7 +187,10 @@ class KafkaWire(Wire):
             produce.add(topic.partition_data)
         appends = produce.take_appends()
         if appends and self._gather(appends, frame):
-            self.templates.add(self._context(header), header, frame, request)
+            if is_new and self.templates.is_due():
+                template = template_of(self._context(header), header, frame, request)
+                if template is not None:
+                    self.templates.add(template)
             return
         connection.write_gathered()
         self._slow.note_refused(produce)
@@ -220,8 +231,11 @@ class KafkaWire(Wire):
             return
         self._serve_request(api, header, read_request(header, frame))
 
-    def _serve_request(self, api: Api, header: RequestHeader, request: Request) -> None:
+    def _serve_request(
+        self, api: Api, header: RequestHeader, request: Request, template: Repeated | None = None
+    ) -> None:
         connection = self._connection
+        self._responses.begin(api, request, template)
         self._broker.metrics.requests[apis.counter_name(api.name)] += 1
         connection.spent += REQUEST_COST
         if isinstance(request, messages.FetchRequest):

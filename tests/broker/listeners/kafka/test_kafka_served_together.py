@@ -47,6 +47,7 @@ STEPS: Final = st.one_of(
     st.tuples(st.just("row"), ITEMS, st.sampled_from([-1, 1]), st.integers(1, 12), SEEDS),
     st.tuples(st.just("append"), st.lists(ITEMS, min_size=1, max_size=4), st.sampled_from([-1, 1, 7]), SEEDS),
     st.tuples(st.just("very many"), ITEMS, st.sampled_from([-1, 1]), SEEDS),
+    st.tuples(st.sampled_from(["polls", "moments", "heartbeats"]), ITEMS, st.integers(2, 8), SEEDS),
     st.tuples(
         st.sampled_from(
             [
@@ -64,6 +65,9 @@ STEPS: Final = st.one_of(
         SEEDS,
     ),
 )
+
+MOMENTS: Final = [-1, NOW, -2, NOW + 3, 0, -3, NOW - 100, -4, -5, -6, -7, NOW + 1_000_000]
+"""Timestamps, and the ends of a log, that offsets are asked for."""
 
 TOPIC_IDS: Final = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 """What stands in a script for the ids of topics, which each broker draws."""
@@ -91,6 +95,19 @@ class KafkaScript(Script):
             item.topic_id = TOPIC_IDS[item.name]
         self.ask(request, 3 + seed % 11)
 
+    def poll(self, topic: str, offsets: Sequence[int], seed: int) -> None:
+        places = [(topic, number, offset) for number, offset in enumerate(offsets)]
+        request = fetch(*places, isolation_level=seed // 15 % 2)
+        for item in request.topics:
+            item.topic_id = TOPIC_IDS[item.topic]
+        self.ask(request, 4 + seed % 15)
+
+    def look_up(self, topic: str, moments: Sequence[int], seed: int) -> None:
+        request = latest(topic, *[number % 3 for number in range(len(moments))])
+        for place, moment in zip(request.topics[0].partitions, moments, strict=True):
+            place.timestamp = moment
+        self.ask(request, 1 + seed % 11)
+
     def make_again(self, topic: str) -> None:
         self.ask(messages.DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)
         made = messages.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
@@ -115,6 +132,25 @@ def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool, repeats: bo
                     script.produce(items, acks, (seed + number) * 11 + seed % 11)  # all of one version
             case ("append", items, acks, seed):
                 script.produce(items, acks, seed)
+            case ("polls", (topic, partition, kind), count, seed):  # with records, and once a new topic, in between
+                for number in range(count):
+                    script.poll(topic, [number // 2, *[0] * (seed % 3)], seed)
+                    if number % 3 == 2:
+                        script.produce([(topic, partition, kind)], 1, seed * 11 + seed % 11)
+                    if number == 3 and seed % 4 == 0:
+                        script.make_again(topic)
+            case ("moments", (topic, partition, kind), count, seed):
+                for number in range(count):
+                    moments = [MOMENTS[(seed + number) % len(MOMENTS)], *[-1] * (seed // 7 % 4)]
+                    script.look_up(topic, moments, seed)
+                    if number % 3 == 2:
+                        script.produce([(topic, partition, kind)], 1, seed * 11 + seed % 11)
+                    if number == 3 and seed % 4 == 0:
+                        script.make_again(topic)
+            case ("heartbeats", (group, generation, _), count, seed):
+                beat = messages.HeartbeatRequest(group_id=group, generation_id=generation, member_id="member")
+                for _ in range(count):
+                    script.ask(beat, seed % 5)
             case ("very many", (topic, _, kind), acks, seed):
                 wanted = [(topic, number % 4, kind if number == seed % 70 else USUAL[0]) for number in range(70)]
                 script.produce(wanted, acks, seed)
@@ -220,6 +256,9 @@ def row(topic: str, kind: str, seed: int) -> tuple[Any, ...]:
 @example([ROW_OF_IDS, ("topic made again", 1), ROW_OF_IDS, ROW, ("topic made again", 0), ROW, ROW], [400], False)
 @example([row("plain", "next", 9), ("records deleted", 0), row("plain", "next", 9)], [], False)
 @example([row("stamped", "corrupt", 9), row("plain", "cut", 9)], [], False)
+@example([ROW, *[("polls", ("plain", 0, "next"), 8, seed) for seed in range(0, 45, 4)]], [300], True)
+@example([ROW_OF_IDS, *[("moments", ("wide", 1, "next"), 8, seed) for seed in range(0, 44, 4)]], [300], False)
+@example([("polls", ("stamped", 0, "next"), 8, 13), ("heartbeats", ("plain", 1, ""), 8, 3)], [], False)
 @example([row("plain", "packed", seed) for seed in range(0, 66, 11)], [], False)  # zstd is too new for version 3
 @example([row("plain", "next", version - 3) for version in range(3, 14)], [], False)
 @settings(max_examples=examples(150), deadline=None)

@@ -9,13 +9,9 @@ from typing import Final
 import pytest
 
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
-from seglog_broker.listeners.kafka.produce_templates import (
-    MISSES_A_TEMPLATE,
-    PARTITIONS_MAX,
-    PREFIX_BYTES_MAX,
-    TEMPLATES_MAX,
-    ProduceTemplates,
-)
+from seglog_broker.listeners.kafka.handlers.produce import Append
+from seglog_broker.listeners.kafka.produce_templates import PARTITIONS_MAX, ProduceTemplate, template_of
+from seglog_broker.listeners.kafka.templates import MISSES_A_TEMPLATE, SHARED_BYTES_MAX, TEMPLATES_MAX, Templates
 from seglog_protocol.kafka import RequestHeaderReader, messages, read_request, write_request
 from tests.broker.listeners.kafka.kafka_peer import KafkaServed, produce
 from tests.logs import batch
@@ -28,7 +24,7 @@ class Connection:
 
     def __init__(self, served: KafkaServed) -> None:
         self.broker = served.broker
-        self.templates = ProduceTemplates()
+        self.templates = Templates()
 
     def serve(self, frame: memoryview) -> None:
         header = RequestHeaderReader().read(frame)
@@ -37,11 +33,22 @@ class Connection:
         context = RequestContext(self.broker, endpoint, header.version, header.client_id, "/127.0.0.1", room)
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        self.templates.add(context, header, frame, request)
+        if self.templates.find(frame) is None and self.templates.is_due():
+            template = template_of(context, header, frame, request)
+            if template is not None:
+                self.templates.add(template)
+
+    def appends_of(self, frame: memoryview) -> list[Append] | None:
+        """The appends of a request that has a template."""
+        template = self.templates.find(frame)
+        if template is None:
+            return None
+        assert isinstance(template, ProduceTemplate)
+        return template.appends_of(frame)
 
     def places(self, frame: memoryview) -> list[tuple[str, int, bytes]] | None:
         """Topic, partition and records of the appends of a request that has a template."""
-        appends = self.templates.appends_of(frame)
+        appends = self.appends_of(frame)
         if appends is None:
             return None
         return [
@@ -82,7 +89,7 @@ async def test_a_template_serves_all_partitions_of_its_topic(connection: Connect
 )
 async def test_a_request_that_differs_in_more_has_none(connection: Connection, frame: memoryview) -> None:
     connection.serve(frame_of(produce(("plain", 0, RECORDS))))
-    assert connection.templates.appends_of(frame) is None
+    assert connection.appends_of(frame) is None
 
 
 def with_tag_of_partition(frame: bytes) -> bytes:
@@ -97,15 +104,15 @@ def with_tag_of_request(frame: bytes) -> bytes:
 async def test_a_request_with_tagged_fields_has_none(connection: Connection, change: Callable[[bytes], bytes]) -> None:
     frame = frame_of(produce(("plain", 0, RECORDS)))
     connection.serve(frame)
-    assert connection.templates.appends_of(memoryview(change(bytes(frame)))) is None
+    assert connection.appends_of(memoryview(change(bytes(frame)))) is None
 
 
 @pytest.mark.parametrize("version", [3, 12])
 async def test_a_request_cut_short_anywhere_has_none(connection: Connection, version: int) -> None:
     frame = frame_of(produce(("plain", 0, RECORDS)), version)
     connection.serve(frame)
-    assert connection.templates.appends_of(frame) is not None
-    assert all(connection.templates.appends_of(frame[:end]) is None for end in range(len(frame)))
+    assert connection.appends_of(frame) is not None
+    assert all(connection.appends_of(frame[:end]) is None for end in range(len(frame)))
 
 
 @pytest.mark.parametrize(
@@ -113,13 +120,13 @@ async def test_a_request_cut_short_anywhere_has_none(connection: Connection, ver
     [
         frame_of(produce(("plain", 0, RECORDS), acks=0)),
         frame_of(produce(("plain", 0, RECORDS), ("keyed", 0, RECORDS))),
-        frame_of(produce(("plain", 0, RECORDS)), client_id="x" * PREFIX_BYTES_MAX),
+        frame_of(produce(("plain", 0, RECORDS)), client_id="x" * SHARED_BYTES_MAX),
     ],
     ids=["no ack", "two topics", "long"],
 )
 async def test_no_template_is_made(connection: Connection, frame: memoryview) -> None:
     connection.serve(frame)
-    assert connection.templates.appends_of(frame) is None
+    assert connection.appends_of(frame) is None
 
 
 async def test_a_connection_keeps_few_templates_and_replaces_them_seldom(connection: Connection) -> None:
@@ -127,12 +134,12 @@ async def test_a_connection_keeps_few_templates_and_replaces_them_seldom(connect
     for frame in frames:
         connection.serve(frame)
     *kept, late = frames
-    assert all(connection.templates.appends_of(frame) for frame in kept)
+    assert all(connection.appends_of(frame) for frame in kept)
     for _ in range(MISSES_A_TEMPLATE - 1):
-        assert connection.templates.appends_of(late) is None
+        assert connection.appends_of(late) is None
         connection.serve(late)
-    assert connection.templates.appends_of(late)
-    found = [connection.templates.appends_of(frame) is not None for frame in frames]
+    assert connection.appends_of(late)
+    found = [connection.appends_of(frame) is not None for frame in frames]
     assert found.count(False) == 1
     assert found[0] is False  # the one that was used longest ago
 
@@ -144,4 +151,4 @@ async def test_a_request_that_its_template_does_not_fit_makes_no_second_one(conn
     many = frame_of(produce(*[("plain", number, RECORDS) for number in range(PARTITIONS_MAX + 1)]))
     for _ in range(2 * MISSES_A_TEMPLATE):
         connection.serve(many)
-    assert all(connection.templates.appends_of(frame) for frame in others)
+    assert all(connection.appends_of(frame) for frame in others)

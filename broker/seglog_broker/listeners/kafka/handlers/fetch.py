@@ -19,7 +19,7 @@ Fetch
 
 from typing import Final
 
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
@@ -186,4 +186,13 @@ class Fetch:
             ]
 
 
-APIS: Final = (Api(1, "Fetch", range(4, 19)),)
+_REPEATS: Final = Repeats(
+    ("topics", "partitions"),
+    "fetch_offset",
+    ("responses", "partitions"),
+    ("error_code", "high_watermark", "last_stable_offset", "log_start_offset"),
+    has_records=True,
+    fixed="aborted_transactions",
+)
+
+APIS: Final = (Api(1, "Fetch", range(4, 19), repeats=_REPEATS),)

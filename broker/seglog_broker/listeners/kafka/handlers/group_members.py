@@ -49,7 +49,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
@@ -290,7 +290,7 @@ def _unknown(error: UnknownGroupError | UnknownMemberError) -> UnknownMemberErro
 APIS: Final = (
     Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
     Api(11, "JoinGroup", range(10), handle=join_group, refuse=join_refused),
-    Api(12, "Heartbeat", range(5), heartbeat),
+    Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats()),
     Api(13, "LeaveGroup", range(6), handle=leave_group),
     Api(14, "SyncGroup", range(6), handle=sync_group, refuse=sync_refused),
 )

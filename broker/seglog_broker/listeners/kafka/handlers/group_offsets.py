@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
@@ -339,8 +339,10 @@ async def offset_delete(
     return response
 
 
+_COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
+
 APIS: Final = (
-    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit),
+    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, repeats=_COMMIT_REPEATS),
     Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
     Api(47, "OffsetDelete", range(1), handle=offset_delete),
 )

@@ -1,16 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved.
-
-ListOffsets
-  1   one offset, and the timestamp of its record
-  2   isolation level, throttle time
-  4   leader epochs
-  5   OFFSET_NOT_AVAILABLE
-  6   flexible
-  7   the largest timestamp (-3)
-  8   the earliest local offset (-4)
-  9   the latest tiered offset (-5)
-  10  a timeout of tiered storage
-  11  the earliest offset that waits for its upload (-6)
+"""OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved; and ListOffsets that waits.
 
 DeleteRecords
   2   flexible
@@ -21,134 +9,44 @@ OffsetForLeaderEpoch
   4   flexible
 """
 
-from collections import Counter
-from types import MappingProxyType
 from typing import Final
 
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
-from seglog_broker.listeners.kafka.handlers.fetch import epoch_error, isolation_of
-from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN
+from seglog_broker.listeners.kafka.handlers.fetch import epoch_error
+from seglog_broker.listeners.kafka.handlers.list_offsets import ListOffsets, list_offsets
+from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN
 from seglog_broker.listeners.request_errors import as_seglog_error
-from seglog_broker.partitions.partition import Partition
-from seglog_broker.runtime.budget import Turns
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import (
-    OffsetsPartition,
     OffsetsReply,
-    OffsetsRequest,
-    OffsetsResult,
     TruncatePartition,
     TruncateReply,
     TruncateRequest,
 )
-from seglog_protocol.record_batch import NO_TIMESTAMP
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
-"""Moments with a meaning of their own (Kafka's ListOffsetsRequest). Here nothing is tiered, all is local."""
-
-SEGMENT_COST: Final = 0.1
-"""Microseconds to compare the largest timestamp of a segment."""
-
-_NEVER: Final = 1 << 15
-_VERSIONS_MIN: Final = MappingProxyType(
-    {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-)
-"""The versions of ListOffsets since which these are known."""
+from seglog_protocol.steps import in_turns_of
 
 _HIGH_WATERMARK: Final = -1
 _NO_OFFSET: Final = -1
 
-_OffsetsPartition = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
-_OffsetsTopic = messages.ListOffsetsResponse.ListOffsetsTopicResponse
 
-
-async def list_offsets(context: RequestContext, request: messages.ListOffsetsRequest) -> messages.ListOffsetsResponse:
-    """The offsets at moments: the first record at or after a timestamp (ms), or an end of the log."""
-    response = messages.ListOffsetsResponse()
-    times = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
-    topics: dict[str, _OffsetsTopic] = {}
-    wanted: list[OffsetsPartition] = []
-    places: list[tuple[_OffsetsPartition, int]] = []
-    turns = Turns(context.turn)
-    for topic in request.topics:
-        answered = topics.get(topic.name)
-        if answered is None:
-            answered = topics[topic.name] = _OffsetsTopic(name=topic.name)
-            response.topics.append(answered)
-        for item in topic.partitions:
-            place = _OffsetsPartition(partition_index=item.partition_index)
-            if times[topic.name, item.partition_index] != 1:
-                if times.pop((topic.name, item.partition_index), 0):  # else it was answered
-                    place.error_code = ErrorCode.INVALID_REQUEST
-                    answered.partitions.append(place)
-                continue
-            answered.partitions.append(place)
-            partition = context.broker.partitions.find_readable(topic.name, item.partition_index)
-            segments = 0 if partition is None or item.timestamp != MAX_TIMESTAMP else len(partition.log.segments)
-            await turns.spend(PARTITION_COST + SEGMENT_COST * segments)
-            if item.timestamp < 0 and context.version < _VERSIONS_MIN.get(item.timestamp, _NEVER):
-                place.error_code = ErrorCode.UNSUPPORTED_VERSION
-                continue
-            if partition is not None:
-                refusal = epoch_error(item.current_leader_epoch, partition.log.leader_epoch)
-                if refusal is not None:
-                    place.error_code = refusal
-                    continue
-            if item.partition_index < 0:
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            moment = item.timestamp if item.timestamp >= 0 else None
-            if item.timestamp == MAX_TIMESTAMP and partition is not None:
-                moment = _largest_timestamp(partition)
-                if moment is None:
-                    continue  # an empty log: no record, and no error
-            wanted.append(OffsetsPartition(topic.name, item.partition_index, moment))
-            places.append((place, item.timestamp))
-    if wanted:
+async def list_offsets_slowly(
+    context: RequestContext, request: messages.ListOffsetsRequest
+) -> messages.ListOffsetsResponse:
+    """As ``list_offsets``, as long as it takes."""
+    asked = ListOffsets(context, request)
+    await in_turns_of(asked.read(), context.turn)
+    if asked.request is not None:
         try:
-            reply, _ = await context.broker.answer(OffsetsRequest(wanted, isolation_of(request.isolation_level)))
+            reply, _ = await context.broker.answer(asked.request)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            for place, _ in places:
-                place.error_code = error_code(as_seglog_error(error, "ListOffsets"))
-            return response
-        assert isinstance(reply, OffsetsReply)
-        for (place, asked), result in zip(places, reply.partitions, strict=True):
-            if result.error is not None:
-                place.error_code = error_code(result.error)
-                continue
-            assert result.earliest is not None
-            assert result.latest is not None
-            assert result.leader_epoch is not None
-            if asked in (EARLIEST, EARLIEST_LOCAL):
-                place.offset = result.earliest
-            elif asked == LATEST:
-                place.offset = result.latest
-            elif asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-                place.offset = _NO_OFFSET
-            elif result.offset is not None:
-                place.offset = result.offset
-                place.timestamp = _NO_OFFSET if result.timestamp is None else result.timestamp
-            if place.offset != _NO_OFFSET:
-                place.leader_epoch = (
-                    result.leader_epoch if asked == LATEST else _epoch_of(context, result, place.offset)
-                )
-    return response
-
-
-def _epoch_of(context: RequestContext, result: OffsetsResult, offset: int) -> int:
-    """The leader epoch under which a record was written; that of the end if the partition is gone."""
-    assert result.partition is not None
-    assert result.leader_epoch is not None
-    partition = context.broker.partitions.find_readable(result.topic, result.partition)
-    return result.leader_epoch if partition is None else partition.log.epochs.epoch_for(offset)
+            asked.fail(error)
+        else:
+            assert isinstance(reply, OffsetsReply)
+            asked.note(reply)
+    return asked.response
 
 
 def missing_partition(context: RequestContext, topic: str, number: int) -> Failure | None:
@@ -158,12 +56,6 @@ def missing_partition(context: RequestContext, topic: str, number: int) -> Failu
     except SeglogError as error:
         return Failure(error_code(error), error_message(error))
     return None
-
-
-def _largest_timestamp(partition: Partition) -> int | None:
-    """The largest timestamp (ms) of a partition; None if no record has one."""
-    largest = max(segment.largest_timestamp for segment in partition.log.segments)
-    return None if largest == NO_TIMESTAMP else largest
 
 
 async def offsets_for_leader_epoch(
@@ -241,8 +133,15 @@ async def delete_records(
     return response
 
 
+_REPEATS: Final = Repeats(
+    ("topics", "partitions"),
+    "timestamp",
+    ("topics", "partitions"),
+    ("error_code", "timestamp", "offset", "leader_epoch"),
+)
+
 APIS: Final = (
-    Api(2, "ListOffsets", range(1, 12), handle=list_offsets),
+    Api(2, "ListOffsets", range(1, 12), list_offsets, list_offsets_slowly, repeats=_REPEATS),
     Api(21, "DeleteRecords", range(3), handle=delete_records),
     Api(23, "OffsetForLeaderEpoch", range(2, 5), handle=offsets_for_leader_epoch),
 )

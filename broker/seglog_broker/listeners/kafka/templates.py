@@ -1,0 +1,236 @@
+"""Requests that repeat an earlier one of their connection but for their correlation id and a few numbers.
+
+Nearly all of a client do. A template holds the bytes that they share, and those that their responses share: their
+handlers run as ever, the codec does not. The bytes of a response are the same either way.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from seglog_broker.listeners.kafka.context import Api
+from seglog_protocol.kafka import RequestHeader, is_flexible, write_request, write_response
+from seglog_protocol.kafka.codec import Chunks
+from seglog_protocol.kafka.definitions import definition
+from seglog_protocol.kafka.structs import Request, Response
+from seglog_protocol.kafka.varints import varint
+from seglog_protocol.kafka.wire_types import FIXED
+
+TEMPLATES_MAX: Final = 8
+"""Templates of one connection."""
+
+MISSES_A_TEMPLATE: Final = 64
+"""Requests without a template before one is replaced: to make one takes as long as to serve a request or two."""
+
+SHARED_BYTES_MAX: Final = 1024
+"""The bytes that the requests of one template share, at most, and those that their responses share."""
+
+AFTER_IDS: Final = 8
+"""Where a request goes on behind api key, version and correlation id."""
+
+_INT32: Final = struct.Struct(">i")
+_SIZE_AND_ID: Final = struct.Struct(">ii")
+
+_MARK: Final = b"\0"
+"""Stands for records where a template is made."""
+
+
+class Template:
+    """What requests of one kind share."""
+
+    def begins(self, frame: memoryview) -> bool:
+        """Whether a request is of this kind, as far as its beginning says."""
+        raise NotImplementedError
+
+
+class Templates:
+    """The templates of one connection, the one used last first."""
+
+    def __init__(self) -> None:
+        self._templates: list[Template] = []
+        self._tries = 0  # to make one, up to TEMPLATES_MAX
+        self._misses = 0  # since the last try
+
+    def find(self, frame: memoryview) -> Template | None:
+        """The template of a request; None if it has none."""
+        templates = self._templates
+        for number, template in enumerate(templates):
+            if template.begins(frame):
+                if number:
+                    templates.insert(0, templates.pop(number))
+                return template
+        return None
+
+    def is_due(self) -> bool:
+        """Note a request that has no template; whether one is to be made of it."""
+        self._misses += 1
+        if self._tries >= TEMPLATES_MAX and self._misses < MISSES_A_TEMPLATE:
+            return False
+        self._tries, self._misses = min(self._tries + 1, TEMPLATES_MAX), 0
+        return True
+
+    def add(self, template: Template) -> None:
+        """Keep a template, in place of the one that was used longest ago if there are too many."""
+        del self._templates[TEMPLATES_MAX - 1 :]
+        self._templates.insert(0, template)
+
+    def remove(self, template: Template) -> None:
+        """Drop a template that its requests do not fit any more."""
+        if template in self._templates:
+            self._templates.remove(template)
+
+
+class Repeated(Template):
+    """The template of requests that are served one after the other: one request, whose numbers are set each time."""
+
+    def __init__(self, api: Api, header: RequestHeader, request: Request, response: Response) -> None:
+        """Of a request whose ``response`` is sent; it changes the numbers in both, and the response's records."""
+        assert api.repeats is not None
+        repeats = api.repeats
+        self.api = api
+        self._header = header
+        self._request = request
+        self._number = "" if repeats.asked_number is None else repeats.asked_number
+        self._asked = _parts(request, repeats.asked) if self._number else []
+        _, self._number_layout = _numbers(request, repeats.asked, [self._number], header.version)
+        low, high = [self._written_request(value) for value in (0, -1)]
+        self._size = len(low)
+        self._ids = low[:4]
+        self._positions = _differing(low, high, self._number_layout.size)
+        begins = [AFTER_IDS, *[position + self._number_layout.size for position in self._positions]]
+        ends = [*self._positions, len(low)]
+        self._shared = [(begin, end, low[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+
+        self._path = repeats.answered
+        self._fixed = repeats.fixed
+        names, self._layout = _numbers(response, repeats.answered, repeats.numbers, header.version)
+        self._numbers: Callable[[Any], Any] = attrgetter(*names)
+        self._is_single = len(names) == 1
+        self._has_records = repeats.has_records
+        self._is_flexible = is_flexible(header.api_key, header.version)
+        parts = _parts(response, self._path)
+        self._fixed_values = [getattr(part, self._fixed) for part in parts] if self._fixed else []
+        written = [self._written_response(response, parts, names, value) for value in (0, -1)]
+        self._between: list[tuple[bytes, bytes]] = []  # before the numbers of each part; and behind, up to its records
+        self._last = written[0][-1]
+        for chunk, other in zip(written[0], written[1], strict=True):
+            begin = 0
+            for position in _differing(chunk, other, self._layout.size):
+                end = position + self._layout.size
+                self._between.append((chunk[begin:position], chunk[end:] if self._has_records else b""))
+                begin = end
+            self._last = chunk[begin:]
+
+    def _written_request(self, value: int) -> bytes:
+        for part in self._asked:
+            setattr(part, self._number, value)
+        frame = write_request(0, self._header.client_id, self._request, self._header.version)
+        return b"".join(frame)[_INT32.size :]
+
+    def _written_response(self, response: Response, parts: list[Any], names: list[str], value: int) -> list[bytes]:
+        """What stands around the records, without their lengths."""
+        for part in parts:
+            for name in names:
+                setattr(part, name, value)
+            if self._has_records:
+                part.records = _MARK
+        chunks = [bytes(chunk) for chunk in write_response(0, response, self._header.version)]
+        if not self._has_records:
+            return chunks
+        length = 1 if self._is_flexible else _INT32.size
+        marked = 2 * len(parts)  # nothing may follow the last of them
+        return [*[chunk[:-length] for chunk in chunks[:marked:2]], *(chunks[marked:] or [b""])]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it may be kept."""
+        answered = sum([len(before) + len(behind) for before, behind in self._between]) + len(self._last)
+        return self._size <= SHARED_BYTES_MAX and answered <= SHARED_BYTES_MAX
+
+    def begins(self, frame: memoryview) -> bool:
+        """Whether a request is of this kind."""
+        if len(frame) != self._size or frame[:4] != self._ids:
+            return False
+        for begin, end, shared in self._shared:  # noqa: SIM110 - a generator for ``all`` would take as long again
+            if frame[begin:end] != shared:
+                return False
+        return True
+
+    def header_of(self, frame: memoryview) -> RequestHeader:
+        """The header of a request of this kind."""
+        known = self._header
+        return RequestHeader(known.api_key, known.version, _INT32.unpack_from(frame, 4)[0], known.client_id, known.body)
+
+    def request_of(self, frame: memoryview) -> Request:
+        """A request of this kind, as long as no other one is asked for."""
+        for part, position in zip(self._asked, self._positions, strict=True):
+            setattr(part, self._number, self._number_layout.unpack_from(frame, position)[0])
+        return self._request
+
+    def write(self, correlation_id: int, response: Response) -> Chunks | None:
+        """The frame of the response to it; None if that differs in more from the one before."""
+        parts = _parts(response, self._path)
+        if len(parts) != len(self._between):
+            return None
+        if self._fixed and [getattr(part, self._fixed) for part in parts] != self._fixed_values:
+            return None
+        chunks: Chunks = []
+        w = bytearray()
+        size = 0
+        for part, (before, behind) in zip(parts, self._between, strict=True):
+            w += before
+            numbers = self._numbers(part)
+            w += self._layout.pack(numbers) if self._is_single else self._layout.pack(*numbers)
+            if self._has_records:
+                w += behind
+                records = part.records
+                if records is None:
+                    return None
+                count = len(records)
+                w += varint(count + 1) if self._is_flexible else _INT32.pack(count)
+                if isinstance(records, bytes):
+                    w += records
+                else:
+                    size += len(w) + count
+                    chunks += [w, records]
+                    w = bytearray()
+        w += self._last
+        chunks.append(w)
+        _SIZE_AND_ID.pack_into(chunks[0], 0, size + len(w) - _INT32.size, correlation_id)
+        return chunks
+
+
+def _parts(message: Request | Response, path: Sequence[str]) -> list[Any]:
+    """The structs that stand in the arrays of ``path``, one in the other, in their order; without any, the message."""
+    parts: list[Any] = [message]
+    for name in path:
+        parts = [inner for part in parts for inner in getattr(part, name)]
+    return parts
+
+
+def _numbers(
+    message: Request | Response, path: Sequence[str], names: Sequence[str], version: int
+) -> tuple[list[str], struct.Struct]:
+    """Those of the fields ``names`` that a version has, and how they stand one after the other."""
+    described = definition(type(message).__name__)
+    fields = described.struct.fields
+    for name in path:
+        (field,) = [field for field in fields if field.name == name]
+        fields = described.structs[field.type.removeprefix("[]")].fields
+    types = {field.name: field.type for field in fields if version in field.versions}
+    found = [name for name in names if name in types]
+    return found, struct.Struct(">" + "".join([FIXED[types[name]] for name in found]))
+
+
+def _differing(low: bytes, high: bytes, size: int) -> list[int]:
+    """Where numbers of ``size`` bytes together stand: 0 and -1 differ in all of them."""
+    found: list[int] = []
+    position = 0
+    while position < len(low):
+        if low[position] != high[position]:
+            found.append(position)
+            position += size
+        else:
+            position += 1
+    return found
