@@ -24,14 +24,15 @@ class Readable(Protocol):
 
 
 class Windowed:
-    """A Readable over another one that reads at least SEEK_WINDOW bytes at a time, for reads that follow each other.
+    """A Readable over another one that reads at least ``window_bytes`` at a time, for reads that follow each other.
 
     The bytes must not change meanwhile, but for more at the end.
     """
 
-    __slots__ = ("_data", "_file", "_start")
+    __slots__ = ("_data", "_file", "_start", "window_bytes")
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: Readable, window_bytes: int = SEEK_WINDOW) -> None:
+        self.window_bytes = window_bytes
         self._file = file
         self._data: ReadBytes = b""
         self._start = 0
@@ -40,7 +41,7 @@ class Windowed:
         """As ``Readable.pread``."""
         first = position - self._start
         if first < 0 or first + size > len(self._data):
-            self._data, self._start, first = self._file.pread(max(size, SEEK_WINDOW), position), position, 0
+            self._data, self._start, first = self._file.pread(max(size, self.window_bytes), position), position, 0
         return self._data[first : first + size]
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
 from seglog_protocol.batch_scan import SEARCHED_A_TURN, BatchScan
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.header_scan import HeaderScan, LocatedBatch, Readable
+from seglog_protocol.header_scan import SEEK_WINDOW, HeaderScan, LocatedBatch, Readable
 from seglog_protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, parse_header
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -55,17 +55,24 @@ class HeaderWalk:
     ends short of ``end`` where bytes that are not known to be damaged form no batch.
     """
 
-    __slots__ = ("_damaged", "_end", "_file", "_hole", "_scan", "_stop", "expected", "position")
+    __slots__ = ("_damaged", "_end", "_file", "_hole", "_scan", "_stop", "_window_bytes", "expected", "position")
 
     def __init__(
-        self, file: Readable, position: int, end: int, damaged: Sequence[DamagedRange], expected: int = -1
+        self,
+        file: Readable,
+        position: int,
+        end: int,
+        damaged: Sequence[DamagedRange],
+        expected: int = -1,
+        window_bytes: int = SEEK_WINDOW,
     ) -> None:
-        """``damaged``, sorted by position, is stepped over."""
+        """``damaged``, sorted by position, is stepped over; ``window_bytes`` is that of ``HeaderScan``."""
         self.position = position
         self.expected = expected
         self._file = file
         self._end = end
         self._damaged = damaged
+        self._window_bytes = window_bytes
         self._go_on()
 
     def next(self) -> LocatedBatch | None:
@@ -85,7 +92,7 @@ class HeaderWalk:
         """Scan up to the next damaged bytes."""
         self._hole = next_damage(self._damaged, self.position) if self._damaged else None
         self._stop = self._end if self._hole is None else max(self.position, min(self._hole.position, self._end))
-        self._scan = HeaderScan(self._file, self.position, self._stop)
+        self._scan = HeaderScan(self._file, self.position, self._stop, self._window_bytes)
 
     def __iter__(self) -> Self:
         return self

@@ -7,8 +7,11 @@ that takes the same steps and notes each (``traced_steps``).
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.segment.sparse_index import SparseIndex
-from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex
+from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
 from seglog_protocol.header_scan import LocatedBatch, ReadBytes
+
+Behind = tuple[int, int]
+"""The position and the offset behind a batch."""
 
 
 class SeekSteps:
@@ -27,6 +30,10 @@ class SeekSteps:
     def time_floor(self, index: TimeIndex, timestamp: int) -> TimeEntries | None:
         """As ``TimeIndex.below``."""
         return index.below(timestamp)
+
+    def recall(self, verified: dict[TimestampOffset, Behind], entry: TimestampOffset) -> Behind | None:
+        """What is remembered of an entry of the time index; None if nothing is."""
+        return verified.get(entry)
 
     def begin_scan(self, position: int) -> None:
         """A walk over headers begins at ``position``."""

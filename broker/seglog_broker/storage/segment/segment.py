@@ -20,7 +20,7 @@ from seglog_broker.storage.segment.flaws import FlawFinder
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
-from seglog_broker.storage.segment.segment_log import SegmentLog, WaitingReads
+from seglog_broker.storage.segment.segment_log import SegmentLog, Start, WaitingReads
 from seglog_broker.storage.segment.sparse_index import SparseIndex
 from seglog_broker.storage.segment.tail_cache import TailCache, TailRange
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
@@ -303,8 +303,9 @@ class Segment:
 
     def look_up(self, offset: int) -> LocatedBatch | None:
         """``find``, without what is remembered of earlier reads."""
-        start = self.indexes.start_for(offset)
-        walk = self.log.walk(("offset", offset, start.position), start)
+        window = self.indexes.window(1)
+        start = self.indexes.start_for(offset, window=window)
+        walk = self.log.walk(("offset", offset, start.position), start, window=window)
         while (found := walk.next()) is not None:
             if found.header.last_offset >= offset:
                 self.log.steps.find(found)
@@ -338,14 +339,20 @@ class Segment:
 
         ``next_base`` is where the next segment begins, or the log ends.
         """
-        below = self.indexes.time_below(timestamp)
-        covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
-        start = self.indexes.start_for(max(covered, offset_min), proof)
-        file = Windowed(self.log)
+        window = self.indexes.window(3)  # the batch before the entry's, the entry's, and the one behind it
+        below = self.indexes.time_below(timestamp, window)
         expected = self.base_offset
+        if below is not None and below.behind is not None and offset_min <= below.behind[1]:
+            position, expected = below.behind
+            start = Start(position)
+            window = self.indexes.window(1)
+        else:
+            covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
+            start = self.indexes.start_for(max(covered, offset_min), proof, window)
         question = "timestamp", timestamp, offset_min, start.position
         searched = 0
-        walk = self.log.walk(question, start)
+        walk = self.log.walk(question, start, window=window)
+        file = Windowed(self.log) if window is None else window
         while (found := walk.next()) is not None:
             header = found.header
             is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
@@ -358,6 +365,8 @@ class Segment:
                 continue
             # A header's timestamp is no better than its checksum: believed, a wrong one would hide its batch.
             self.log.refuse_corrupt(found, data)
+            if below is not None and below.batch is not None and below.batch.position == found.position:
+                self.indexes.note_verified(below.entry, found)
             first = self._first_in(found, data[: header.size], timestamp, offset_min) if is_wanted else None
             if first is not None:
                 self.log.steps.find(found)

@@ -18,7 +18,7 @@ from seglog_broker.storage.segment.damage import DamagedRange, HeaderWalk
 from seglog_broker.storage.segment.seek_steps import SeekSteps
 from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes
+from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
 
 
@@ -160,16 +160,17 @@ class SegmentLog:
         return self._handles.lease(self.path)
 
     def pread(self, size: int, position: int) -> ReadBytes:
-        """Up to ``size`` bytes from ``position``, for a seek: as ``HandlePool.read``."""
-        return self.steps.read(self._handles, self.path, size, position, may_wait=False)
+        """Up to ``size`` bytes from ``position``, fewer only at the end, for a seek: as ``HandlePool.read``."""
+        size = min(size, self.size - position)
+        return self.steps.read(self._handles, self.path, size, position, may_wait=False) if size > 0 else b""
 
     def pread_waiting(self, size: int, position: int) -> ReadBytes:
         """As ``pread``, where a wait for the disk does no harm."""
         return self.steps.read(self._handles, self.path, size, position, may_wait=True)
 
-    def header_at(self, position: int) -> BatchHeader | None:
-        """The header at ``position``; None where the bytes there are none."""
-        data = self.pread(HEADER_SIZE, position)
+    def header_at(self, position: int, window: Windowed | None = None) -> BatchHeader | None:
+        """The header at ``position``, read through ``window`` if there is one; None where the bytes there are none."""
+        data = self.pread(HEADER_SIZE, position) if window is None else window.pread(HEADER_SIZE, position)
         if len(data) < HEADER_SIZE or why_implausible(header := parse_header(data)) is not None:
             return None
         return header
@@ -220,13 +221,18 @@ class SegmentLog:
         """
         return LogWalk(self, Start(position), self.size if end is None else end, strict=strict, expected=expected)
 
-    def walk(self, question: tuple[object, ...], start: Start, *, strict: bool = True) -> "LogWalk":
-        """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``."""
+    def walk(
+        self, question: tuple[object, ...], start: Start, *, strict: bool = True, window: Windowed | None = None
+    ) -> "LogWalk":
+        """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``.
+
+        A strict walk reads through ``window``, if there is one.
+        """
         position, expected = self.pauses.resume(question, (start.position, -1))
         self.steps.begin_scan(start.position)
         if position != start.position:
             start = Start(position)
-        return LogWalk(self, start, self.size, strict=strict, expected=expected, question=question)
+        return LogWalk(self, start, self.size, strict=strict, expected=expected, question=question, window=window)
 
 
 class LogWalk:
@@ -247,6 +253,7 @@ class LogWalk:
         strict: bool,
         expected: int = -1,
         question: tuple[object, ...] | None = None,
+        window: Windowed | None = None,
     ) -> None:
         """``expected`` is the offset due at ``start``, -1 if not known."""
         self._log = log
@@ -258,8 +265,11 @@ class LogWalk:
         position = start.position
         if self._first is not None:
             position, expected = self._first.end, self._first.header.next_offset
-        file: Readable = log if strict else WaitingReads(log)
-        self._way = HeaderWalk(file, position, end, log.damaged, expected)
+        if strict and window is not None:
+            self._way = HeaderWalk(window, position, end, log.damaged, expected, HEADER_SIZE)
+        else:
+            file: Readable = log if strict else WaitingReads(log)
+            self._way = HeaderWalk(file, position, end, log.damaged, expected)
 
     @property
     def position(self) -> int:

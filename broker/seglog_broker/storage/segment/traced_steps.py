@@ -7,10 +7,10 @@ from typing import Any
 
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
-from seglog_broker.storage.segment.seek_steps import SeekSteps
+from seglog_broker.storage.segment.seek_steps import Behind, SeekSteps
 from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
 from seglog_broker.storage.segment.sparse_index import FloorSearch, SparseIndex
-from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex
+from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as files
 from seglog_protocol.header_scan import LocatedBatch, ReadBytes
 
@@ -45,6 +45,12 @@ class TracedSteps(SeekSteps):
         found = index.below(timestamp, _CountedFloor(files.find_time_floor, files.TIME_FIELD.unpack_from, noted))
         self._note(noted, None if found is None else found.entry)
         return found
+
+    def recall(self, verified: dict[TimestampOffset, Behind], entry: TimestampOffset) -> Behind | None:
+        """Nothing: the trace shows how a batch is found without that."""
+        del verified, entry
+        nothing: Behind | None = None
+        return nothing
 
     def _note(self, noted: IndexLookup, entry: tuple[int, int] | None) -> None:
         noted.entry = entry

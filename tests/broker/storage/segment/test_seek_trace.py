@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -251,18 +252,53 @@ def test_by_timestamps_that_rise_a_scan_is_as_short() -> None:
         assert trace.read_bytes == seam.log_bytes
 
 
-def test_what_is_read_beside_the_scan_is_counted_too() -> None:
-    """The header at the index's position is looked at before it is believed, once, and the scan goes on behind it."""
+def test_a_seek_reads_once_from_the_place_that_the_index_names() -> None:
+    """Whatever it looks at there: the header that is looked at before it is believed, and those behind it."""
     disk = full_log(100)
-    for offset, reads in ((90, 1), (91, 2)):
+    for offset, batches in ((90, 1), (91, 2)):
         trace, seam = traced(disk, offset)
-        sizes = [read.size for read in disk.fs.reads if read.name == "pread"]  # type: ignore[attr-defined] # the double
-        assert sizes[0] == 61
-        assert len(sizes) == trace.scanned_batches == reads
-        assert trace.read_bytes == sum(sizes) == seam.log_bytes
+        reads = [read for read in disk.double.reads if read.name == "pread"]
+        assert [(read.position, read.size) for read in reads] == [(trace.scan_start, trace.read_bytes)]
+        assert trace.scanned_batches == batches
+        assert trace.read_bytes == seam.log_bytes
+    before = len(disk.double.reads)
+    disk.log.find_timestamp(1050)
+    assert [read.name for read in disk.double.reads[before:]].count("pread") == 1
 
 
 # --- By timestamp -----------------------------------------------------------------------------------------------------
+
+
+def log_bytes_of(disk: LogOnDisk, timestamp: int) -> int:
+    seam = Seam(disk)
+    assert disk.log.find_timestamp(timestamp) is not None
+    return seam.log_bytes
+
+
+def test_a_time_entry_that_the_log_confirmed_is_remembered_until_the_log_changes() -> None:
+    """A later seek reads the batch behind it alone; one that is traced shows how it is found without that."""
+    disk = LogOnDisk(config(index_interval_bytes=0))
+    for number in range(20):
+        disk.append_batch(batch_of_size(3_000, timestamp=1000 + number))
+    first = log_bytes_of(disk, 1010)
+    again = log_bytes_of(disk, 1010)
+    assert again < first / 2
+    trace = SeekTrace()
+    disk.log.traced(trace).find_timestamp(1010)
+    assert trace.read_bytes == first
+    assert [lookup.index for lookup in trace.lookups] == ["time", "offset"]
+    disk.log.active.indexes.rebuild()
+    assert log_bytes_of(disk, 1010) == first
+
+
+def test_of_very_many_verified_time_entries_the_newest_are_remembered() -> None:
+    count = 2 * VERIFIED_TIMES_MAX
+    disk = full_log(count, index_interval_bytes=0)
+    for number in range(2, count):
+        disk.log.find_timestamp(1000 + number)
+    remembered = disk.log.active.indexes._verified
+    assert len(remembered) == VERIFIED_TIMES_MAX
+    assert [entry.timestamp for entry in remembered][-1] == 1000 + count - 2
 
 
 def test_passing_over_a_segment_costs_a_look_at_what_its_time_index_says_once() -> None:
