@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import trio
 
@@ -53,7 +52,7 @@ class CompactionPreviews:
     def __post_init__(self) -> None:
         self.bytes_max = BYTES_READ_MAX
         self._lock = trio.Lock()
-        self._last_runs: WeakKeyDictionary[Partition, _LastRun] = WeakKeyDictionary()
+        self._last_runs: dict[Partition, _LastRun] = {}
 
     async def preview(self, partition: Partition, *, insist: bool) -> DryRun:
         """The records that compaction would drop from each segment now; with ``insist`` however many bytes it reads.
@@ -85,6 +84,8 @@ class CompactionPreviews:
                 raise StorageError(f"the cleaner could not find what compaction would drop: {error}") from error
             self._pace.note(result.bytes_read, began, self._config.current.log_cleaner_io_max_bytes_per_second)
             preview = DryRun({loss.base_offset: loss for loss in result.losses})
+            for deleted in [other for other in self._last_runs if other.is_deleted]:
+                del self._last_runs[deleted]
             self._last_runs[partition] = _LastRun(job, preview)
         return preview
 

@@ -136,10 +136,9 @@ class _Gathered:
         "wanted",
     )
 
-    config: TopicConfig
-
     def __init__(self) -> None:
         self.now = 0
+        self.config = TopicConfig()
         self.partition: Partition | None = None
         self.rules: RecordRules | None = None
         self.wanted: Recompression | None = None
@@ -152,7 +151,10 @@ class _Gathered:
     def begin(self, partition: Partition) -> None:
         """Gather for ``partition`` from now on."""
         config = partition.log.config
-        self.partition, self.config = partition, config
+        self.partition = partition
+        if config is self.config and not self.looks_at_records:
+            return  # the rules for records alone change with the time
+        self.config = config
         self.rules = record_rules(config, self.now)
         self.wanted = recompression(config)
         self.looks_at_records = self.rules is not None or self.wanted is not None
