@@ -204,11 +204,12 @@ def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRul
     if header.size > RECORDS_IN_LINE_BYTES:
         return False
     try:
-        check_records(header, batch, rules, RECORDS_IN_LINE_BYTES)
-    except InvalidRecordError as error:
-        if isinstance(error.__cause__, DecompressedTooLargeError):
-            return False
-        raise
+        bad = _bad_records(header, batch, rules, RECORDS_IN_LINE_BYTES)
+    except DecompressedTooLargeError:
+        return False
+    except CorruptRecordError as error:
+        raise _unreadable(error) from error
+    _refuse_records(bad, rules)
     return True
 
 
@@ -223,7 +224,16 @@ def check_records(
     try:
         bad = _bad_records(header, batch, rules, size_limit)
     except CorruptRecordError as error:
-        raise InvalidRecordError(f"the batch's records cannot be read: {error.message}") from error
+        raise _unreadable(error) from error
+    _refuse_records(bad, rules)
+
+
+def _unreadable(error: CorruptRecordError) -> InvalidRecordError:
+    return InvalidRecordError(f"the batch's records cannot be read: {error.message}")
+
+
+def _refuse_records(bad: "_BadRecords", rules: RecordRules) -> None:
+    """Raise the error that ``check_records`` promises, if there are bad records."""
     keyless = bad.sentence(bad.keyless, "has no key, which a compacted topic needs")
     if bad.timestamp is not None:
         limit = f"message.timestamp.before.max.ms = {rules.before_max_ms} before now"
