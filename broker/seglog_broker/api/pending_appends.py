@@ -599,3 +599,29 @@ class PendingAppends(Acknowledged):
                 for number, results in enumerate(self._results)
             ]
         return self._replies
+
+
+class AppendsPart(Acknowledged):
+    """The appends of one connection among those that were written together: numbers ``begin`` to ``end``."""
+
+    __slots__ = ("_begin", "_end", "_whole")
+
+    def __init__(self, whole: Acknowledged, begin: int, end: int) -> None:
+        """They belong to ``whole``, whose batches were written together."""
+        self._whole = whole
+        self._begin = begin
+        self._end = end
+
+    @property
+    def replies(self) -> list[AppendReply | SeglogError] | None:
+        """See ``Acknowledged.replies``."""
+        replies = self._whole.replies
+        return None if replies is None else replies[self._begin : self._end]
+
+    def listen(self, listener: Callable[[], None]) -> bool:
+        """See ``Acknowledged.listen``."""
+        return self._whole.listen(listener)
+
+    def wait(self) -> Awaitable[object]:
+        """See ``Acknowledged.wait``."""
+        return self._whole.wait()

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.api.pending_appends import Acknowledged, AppendsPart
 from seglog_broker.listeners.ready_sockets import ReadySockets, Served, Together
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
@@ -44,28 +44,6 @@ class _Append(NamedTuple):
     request_id: Any
     request: AppendRequest
     payload: memoryview
-
-
-class _Part(Acknowledged):
-    """The appends of one connection among those that were written together: numbers ``begin`` to ``end``."""
-
-    __slots__ = ("_begin", "_end", "_whole")
-
-    def __init__(self, whole: Acknowledged, begin: int, end: int) -> None:
-        self._whole = whole
-        self._begin = begin
-        self._end = end
-
-    @property
-    def replies(self) -> list[AppendOutcome] | None:
-        replies = self._whole.replies
-        return None if replies is None else replies[self._begin : self._end]
-
-    def listen(self, listener: Callable[[], None]) -> bool:
-        return self._whole.listen(listener)
-
-    def wait(self) -> Awaitable[object]:
-        return self._whole.wait()
 
 
 class AppendRun(Together):
@@ -121,7 +99,7 @@ class AppendRun(Together):
             end = begin + len(of_one)
             outcome: Acknowledged | list[AppendOutcome] = failed * len(of_one)
             if pending is not None:
-                outcome = pending if len(of_one) == len(appends) else _Part(pending, begin, end)
+                outcome = pending if len(of_one) == len(appends) else AppendsPart(pending, begin, end)
             try:
                 size = sum([len(append.payload) for append in of_one])
                 connection.answer_appends([append.request_id for append in of_one], requests[0].ack, outcome, size)
