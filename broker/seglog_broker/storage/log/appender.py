@@ -1,7 +1,6 @@
 """Appends checked batches to the end of a log, at the next offsets."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.storage.io.clock import Clock
@@ -152,28 +151,30 @@ class Appender:
     ) -> list[Appended]:
         """Write batches at the end of the active segment, as one; the first alone where that fails."""
         base, epoch = self._offsets.end, self._leader_epoch
+        start = end = active.size
         appended: list[Appended] = []
         written: list[WrittenBatch] = []
+        bases: list[int] = []
+        positions: list[int] = []
         for batch, header in zip(batches, headers, strict=True):
             rewrite_offset_and_epoch(batch, 0, base, epoch)
-            last_offset = base + header.last_offset_delta
+            size, last_offset = header.batch_length + LOG_OVERHEAD, base + header.last_offset_delta
             appended.append(Appended(base, last_offset, None))
-            written.append((header.batch_length + LOG_OVERHEAD, last_offset, header.max_timestamp))
+            written.append((size, last_offset, header.max_timestamp))
+            bases.append(base)
+            positions.append(end)
+            end += size
             base = last_offset + 1
-        size = sum([size for size, _, _ in written])
         try:
-            position = active.append(
-                (b"".join(batches),) if len(batches) > 1 and size <= JOINED_BYTES_MAX else batches, written
-            )
+            is_joined = len(batches) > 1 and end - start <= JOINED_BYTES_MAX
+            active.append((b"".join(batches),) if is_joined else batches, written)
         except OSError as error:
             self._cut_back(error)
             if len(batches) > 1:
                 self._writes_alone = True
                 return self._write(active, batches[:1], headers[:1], now)
             raise self._not_written(error) from error
-        bases = [place.base_offset for place in appended]
-        positions = list(accumulate([size for size, _, _ in written[:-1]], initial=position))
-        active.tail.note(bases, positions, base, position + size)
+        active.tail.note(bases, positions, base, end)
         self._offsets.end = base
         self._producers.apply_many(headers, bases, now)
         return appended
