@@ -4,10 +4,13 @@ Flushes run in rounds, one at a time. While a round is under way, everything tha
 which syncs all their files side by side (``Offload.commit``). There is no task for it: the first task that waits for
 a round leads it. The others wait for its end, or register a listener, which takes no task. A failure of one partition's
 files is raised for those who wait for that partition only.
+
+The kernel syncs while the loop serves others. Where there are no others, the loop itself waits for the sync, which ends
+sooner: it takes no way to the kernel's worker and back.
 """
 
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, KeysView
 from functools import partial
 from typing import Final
 
@@ -29,6 +32,17 @@ SYNC_SECONDS_SHORT: Final = 0.002
 PAUSE_FACTOR: Final = 50
 """After a sync that took longer, the loop waits for none, for so many times what it took: a slow disk holds the loop up
 for a fiftieth of the time at most."""
+
+IDLE_ROUNDS_MIN: Final = 4
+ROUNDS_ON_LOOP: Final = 16
+"""After IDLE_ROUNDS_MIN rounds in a row during which next to nobody was served, the loop waits for so many itself.
+The one after them shows whether that is still so."""
+
+IDLE_SHARE: Final = 8
+"""Next to nobody: for each request that is served during a round, so many and more had come before it."""
+
+LITTLE_SECONDS: Final = 0.05
+"""What was appended within so long after the round before, to partitions that this had synced, is little to sync."""
 
 
 class FlushSignal:
@@ -62,6 +76,11 @@ class GroupCommit:
         self._next = Round()
         self._under_way: Round | None = None
         self._may_wait_at = 0.0  # from this moment on the loop may wait for a sync
+        self._idle_rounds = 0  # in a row
+        self._on_loop = 0  # rounds for which the loop waits, the next ones
+        self._requests = 0  # served until the latest round began
+        self._latest: KeysView[Flushable] = Round().partitions.keys()  # of the latest round
+        self._ended_at = 0.0  # when that had ended
 
     def want(self, partition: Flushable) -> Round:
         """Add ``partition`` to the next round, which begins when a task waits for it."""
@@ -120,10 +139,7 @@ class GroupCommit:
         try:
             self._begin(this, flushes)
             if flushes:
-                errors = self._note(run_flushes(self._fs, [flush for _, flush in flushes]), began)
-                seconds = trio.current_time() - began
-                if seconds > SYNC_SECONDS_SHORT:
-                    self._may_wait_at = trio.current_time() + PAUSE_FACTOR * seconds
+                errors = self._sync_on_loop([flush for _, flush in flushes], began)
         finally:
             self._end(this, flushes, errors)
 
@@ -133,10 +149,32 @@ class GroupCommit:
         try:
             self._begin(this, flushes)
             if flushes:
-                began = trio.current_time()
-                errors = self._note(await self._offload.commit(self._fs, [flush for _, flush in flushes]), began)
+                errors = await self._sync(this, [flush for _, flush in flushes])
         finally:
             self._end(this, flushes, errors)
+
+    async def _sync(self, this: Round, flushes: list[Flush]) -> list[OSError | None]:
+        """The error of each flush. The loop waits where that is little, and it has next to nothing else to do."""
+        began = trio.current_time()
+        before, self._requests = self._requests, self._metrics.requests.total()
+        is_little = began - self._ended_at < LITTLE_SECONDS and this.partitions.keys() <= self._latest
+        self._latest = this.partitions.keys()
+        if self._on_loop and is_little and began >= self._may_wait_at:
+            self._on_loop -= 1
+            return self._sync_on_loop(flushes, began)
+        errors = self._note(await self._offload.commit(self._fs, flushes), began)
+        served = self._metrics.requests.total() - self._requests
+        self._idle_rounds = self._idle_rounds + 1 if served * IDLE_SHARE <= self._requests - before else 0
+        self._on_loop = ROUNDS_ON_LOOP if self._idle_rounds >= IDLE_ROUNDS_MIN else 0
+        return errors
+
+    def _sync_on_loop(self, flushes: list[Flush], began: float) -> list[OSError | None]:
+        """The same, while the loop waits. After a sync that took long it does not for a while."""
+        errors = self._note(run_flushes(self._fs, flushes), began)
+        seconds = trio.current_time() - began
+        if seconds > SYNC_SECONDS_SHORT:
+            self._may_wait_at = trio.current_time() + PAUSE_FACTOR * seconds
+        return errors
 
     def _begin(self, this: Round, flushes: list[tuple[Flushable, Flush]]) -> None:
         """Begin a round, and add to ``flushes`` what it has to sync. However that ends, ``_end`` must follow."""
@@ -162,6 +200,7 @@ class GroupCommit:
             if failure is not None:
                 this.failures[partition] = failure
         self._under_way = None
+        self._ended_at = trio.current_time()
         this.ended.set()
         for listener in this.listeners:
             listener()

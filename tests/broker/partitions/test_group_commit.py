@@ -12,12 +12,19 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.partitions.group_commit import PAUSE_FACTOR
+from seglog_broker.partitions.group_commit import (
+    IDLE_ROUNDS_MIN,
+    IDLE_SHARE,
+    LITTLE_SECONDS,
+    PAUSE_FACTOR,
+    ROUNDS_ON_LOOP,
+)
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful_script import Operation
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
@@ -637,3 +644,80 @@ async def test_after_a_slow_sync_the_loop_waits_for_none_for_a_while(mock_clock:
         third = running.append(0)
         running.broker.sync_now()
         assert third.reply is not None
+
+
+async def test_the_loop_waits_for_rounds_while_nobody_else_is_served(mock_clock: MockClock) -> None:
+    """One round in so many goes through the kernel again, and shows whether that is still so."""
+    mock_clock.rate = 0  # no sync takes long
+    async with Running() as running:
+        for _ in range(IDLE_ROUNDS_MIN):
+            assert await error_of(running.append(0, 1)) is None
+        assert running.offload.rounds == IDLE_ROUNDS_MIN
+        for again in range(1, 4):
+            for _ in range(ROUNDS_ON_LOOP):
+                assert await error_of(running.append(0, 1)) is None
+            assert running.offload.rounds == IDLE_ROUNDS_MIN + again - 1
+            assert await error_of(running.append(0, 1)) is None
+            assert running.offload.rounds == IDLE_ROUNDS_MIN + again
+        assert running.synced.count("t-0") == IDLE_ROUNDS_MIN + 3 * (ROUNDS_ON_LOOP + 1)
+
+
+@pytest.mark.parametrize(("served", "is_on_loop"), [(2, True), (3, False)])
+async def test_others_who_are_served_during_rounds_keep_these_off_the_loop(
+    mock_clock: MockClock, served: int, is_on_loop: bool
+) -> None:
+    """One request in IDLE_SHARE is nobody."""
+    mock_clock.rate = 0  # no sync takes long
+    async with Running() as running:
+        requests, rounds = running.broker.metrics.requests, 3 * IDLE_ROUNDS_MIN
+
+        def serve(operation: Operation) -> None:
+            if operation.name == "fdatasync":
+                requests["fetch"] += served
+
+        running.fs.on_operation = serve
+        for _ in range(rounds):
+            requests["append"] += 2 * IDLE_SHARE
+            assert await error_of(running.append(0)) is None
+        running.fs.on_operation = None
+        assert (running.offload.rounds < rounds) == is_on_loop
+
+
+async def test_a_slow_sync_sends_the_next_rounds_to_the_kernel(mock_clock: MockClock) -> None:
+    mock_clock.rate = 0
+    async with Running() as running:
+        for _ in range(IDLE_ROUNDS_MIN):
+            assert await error_of(running.append(0)) is None
+
+        def slow(operation: Operation) -> None:
+            if operation.name == "fdatasync":
+                mock_clock.jump(0.1)
+
+        running.fs.on_operation = slow
+        assert await error_of(running.append(0)) is None
+        running.fs.on_operation = None
+        assert running.offload.rounds == IDLE_ROUNDS_MIN
+        for number in range(1, 4):
+            assert await error_of(running.append(0)) is None
+            assert running.offload.rounds == IDLE_ROUNDS_MIN + number
+        mock_clock.jump(0.1 * PAUSE_FACTOR)
+        for _ in range(2):  # after a pause the first one may have much to sync
+            assert await error_of(running.append(0)) is None
+        assert running.offload.rounds == IDLE_ROUNDS_MIN + 4
+
+
+@pytest.mark.parametrize("why", ["another partition", "a pause"])
+async def test_what_may_be_much_is_not_synced_on_the_loop(mock_clock: MockClock, why: str) -> None:
+    """A partition that the round before did not sync, or long ago, may have anything to sync."""
+    mock_clock.rate = 0  # no sync takes long
+    async with Running() as running:
+        for _ in range(IDLE_ROUNDS_MIN + 1):
+            assert await error_of(running.append(0)) is None
+        assert running.offload.rounds == IDLE_ROUNDS_MIN
+        if why == "a pause":
+            mock_clock.jump(LITTLE_SECONDS)
+        much = (0,) if why == "a pause" else (0, 1)
+        assert await error_of(running.append(*much)) is None
+        assert running.offload.rounds == IDLE_ROUNDS_MIN + 1
+        assert await error_of(running.append(*much)) is None
+        assert running.offload.rounds == IDLE_ROUNDS_MIN + 1
