@@ -48,14 +48,14 @@ def load_process(module: str) -> Iterator[LoadProcess]:
 
 
 def flood_job(
-    port: int, frame: bytes, *, greeting: bytes, connections: int, depth: int, seconds: float, bytes_max: int
+    port: int, *frames: bytes, greeting: bytes, connections: int, depth: int, seconds: float, bytes_max: int
 ) -> dict[str, Any]:
-    """The same request over and over, ``depth`` unanswered on each connection."""
+    """These requests, all equally long, in turn, over and over, ``depth`` unanswered on each connection."""
     return {
         "kind": "flood",
         "port": port,
         "greeting": b64encode(greeting).decode(),
-        "frames": [b64encode(frame).decode()],
+        "frames": [b64encode(frame).decode() for frame in frames],
         "connections": connections,
         "depth": depth,
         "seconds": seconds,

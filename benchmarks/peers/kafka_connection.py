@@ -38,21 +38,25 @@ class KafkaConnection:
         """What of our requests it does not understand."""
         return frames.not_offered(self.ask(frames.versions_frame()))
 
+    def create_topic(self, topic: str, *, partitions: int = 1, **config: str | int) -> None:
+        """Ready for appends. Keys of ``config`` have underscores for dots."""
+        self._create(topic, _dotted(config), partitions)
+
     def create_topic_as_allowed(self, topic: str, **config: str | int) -> str:
         """``create_topic``, without ``config`` where that is refused. Returns what was refused and how, or nothing."""
+        keys = _dotted(config)
         try:
-            self.create_topic(topic, **config)
+            self._create(topic, keys)
         except frames.KafkaError as error:
-            if not config:
+            if not keys:
                 raise
-            self.create_topic(topic)
-            return f"{', '.join(f'{key}={value}' for key, value in _dotted(config).items())} ({error})"
+            self._create(topic, {})
+            return f"{', '.join(f'{key}={value}' for key, value in keys.items())} ({error})"
         return ""
 
-    def create_topic(self, topic: str, **config: str | int) -> None:
-        """One partition, ready for appends. Keys of ``config`` have underscores for dots."""
-        keys = _dotted(config)
-        self._when_ready(lambda: frames.created(self.ask(frames.create_topic_frame(topic, keys)), topic))
+    def _create(self, topic: str, keys: Mapping[str, str], partitions: int = 1) -> None:
+        frame = frames.create_topic_frame(topic, keys, partitions)
+        self._when_ready(lambda: frames.created(self.ask(frame), topic))
         self._when_ready(lambda: self.end_offset(topic))
 
     def delete_topic(self, topic: str) -> None:

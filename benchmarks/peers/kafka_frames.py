@@ -102,9 +102,9 @@ def versions_frame() -> bytes:
     return _frame(18, 0, b"")
 
 
-def create_topic_frame(topic: str, config: Mapping[str, str]) -> bytes:
-    """A topic of one partition with one replica."""
-    body = struct.pack(">i", 1) + _string(topic) + struct.pack(">ihi", 1, 1, 0)
+def create_topic_frame(topic: str, config: Mapping[str, str], partitions: int = 1) -> bytes:
+    """A topic whose partitions have one replica each."""
+    body = struct.pack(">i", 1) + _string(topic) + struct.pack(">ihi", partitions, 1, 0)
     body += struct.pack(">i", len(config)) + b"".join(_string(key) + _string(value) for key, value in config.items())
     return _frame(19, 4, body + struct.pack(">i?", TIMEOUT_MS, False))
 

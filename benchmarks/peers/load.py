@@ -14,6 +14,7 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import cycle, islice
 from typing import Any, Final
 
 from benchmarks.harness import BenchmarkError, percentile
@@ -86,22 +87,22 @@ class ReplyCounter:
 
 
 class Flow:
-    """One connection on which ``depth`` equal requests are unanswered at most."""
+    """One connection on which ``depth`` requests are unanswered at most: ``frames`` in turn, all equally long."""
 
-    def __init__(self, sock: socket.socket, frame: bytes, depth: int) -> None:
+    def __init__(self, sock: socket.socket, frames: Sequence[bytes], depth: int) -> None:
         self._sock = sock
         self._counter = ReplyCounter(sock)
-        self._size = len(frame)
-        self._window = memoryview(frame * depth)
+        self._size = len(frames[0])
+        self._count = len(frames)
+        # So many and ``depth`` more, so that what is sent at a time lies in a row.
+        self._ring = memoryview(b"".join(islice(cycle(frames), len(frames) + depth)))
         self._refill = max(1, depth // REFILL_SHARE)
-        self._depth = depth
-        self._owed = 0
+        self._owed = depth
         self.sent = 0
 
     def begin(self) -> None:
         """Send the first ``depth`` requests."""
-        self._sock.sendall(self._window)
-        self.sent = self._depth
+        self.refill()
 
     def receive(self) -> int:
         """Receive once; answers."""
@@ -116,26 +117,27 @@ class Flow:
     def refill(self) -> int:
         """Send as many requests as were answered since the last time; how many."""
         owed, self._owed = self._owed, 0
-        self._sock.sendall(self._window[: owed * self._size])
+        first = self.sent % self._count
+        self._sock.sendall(self._ring[first * self._size : (first + owed) * self._size])
         self.sent += owed
         return owed
 
 
 def flood(
     socks: Sequence[socket.socket],
-    frame: bytes,
+    frames: Sequence[bytes],
     *,
     depth: int,
     seconds: float,
     bytes_max: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[int, float]:
-    """Send ``frame`` over and over; answers, and the seconds from the first request to the last answer.
+    """Send ``frames`` in turn, over and over; answers, and the seconds from the first request to the last answer.
 
     Ends after ``seconds`` or ``bytes_max`` sent, when all is answered.
     """
-    flows = [Flow(sock, frame, depth) for sock in socks]
-    count_max = max(depth * len(socks), bytes_max // len(frame))
+    flows = [Flow(sock, frames, depth) for sock in socks]
+    count_max = max(depth * len(socks), bytes_max // len(frames[0]))
     began = clock()
     ends = began + seconds
     for flow in flows:
@@ -176,7 +178,7 @@ def exchanges(
     received = 0
     began = clock()
     ends = began + seconds
-    while began < ends:
+    while not times or began < ends:
         received += exchange(sock, frames[len(times) % len(frames)], buffer)
         now = clock()
         times.append(now - began)
@@ -193,7 +195,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         cpu = time.process_time()
         if job["kind"] == "flood":
             answered, seconds = flood(
-                socks, frames[0], depth=job["depth"], seconds=job["seconds"], bytes_max=job["bytes_max"]
+                socks, frames, depth=job["depth"], seconds=job["seconds"], bytes_max=job["bytes_max"]
             )
             found: dict[str, Any] = {"answered": answered, "seconds": seconds}
         else:

@@ -100,7 +100,7 @@ def test_a_flood_is_answered_to_its_end_and_no_deeper_than_asked_for(connections
     server = Server(*(theirs for _, theirs in pairs))
     server.start()
     ours = [mine for mine, _ in pairs]
-    answered, seconds = load.flood(ours, FRAME, depth=depth, seconds=50, bytes_max=1 << 30, clock=ticks())
+    answered, seconds = load.flood(ours, [FRAME], depth=depth, seconds=50, bytes_max=1 << 30, clock=ticks())
     for mine in ours:
         mine.close()
     server.join(30)
@@ -116,7 +116,7 @@ def test_a_flood_ends_when_it_has_sent_so_many_bytes(pair: tuple[socket.socket, 
     ours, theirs = pair
     server = Server(theirs)
     server.start()
-    answered, _ = load.flood([ours], FRAME, depth=4, seconds=1e9, bytes_max=100 * len(FRAME), clock=ticks())
+    answered, _ = load.flood([ours], [FRAME], depth=4, seconds=1e9, bytes_max=100 * len(FRAME), clock=ticks())
     ours.close()
     server.join(30)
     assert answered == server.requests
