@@ -7,12 +7,11 @@ frames (``frame_receiver``).
 docs/PROTOCOL.md describes the format in prose, with examples that tests decode.
 """
 
-import contextlib
 import gc
 import struct
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
 
 import msgpack
 
@@ -38,14 +37,17 @@ PACKER_BYTES: Final = 4096
 """Initial buffer of a packer; it grows as needed."""
 
 
-class Frame(NamedTuple):
+class Frame:
     """One whole frame, as two views into one buffer; that of ``payload`` is writable.
 
     ``packed`` is the header as it came; no more is known of it than its length.
     """
 
-    packed: memoryview
-    payload: memoryview
+    __slots__ = ("packed", "payload")
+
+    def __init__(self, packed: memoryview, payload: memoryview) -> None:
+        self.packed = packed
+        self.payload = payload
 
     @property
     def header(self) -> dict[str, Any]:
@@ -187,24 +189,24 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-@contextlib.contextmanager
-def _paused_collection() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-_NOT_PAUSED: Final = contextlib.nullcontext()
-
-
-def without_collection(size: int) -> contextlib.AbstractContextManager[None]:
+class without_collection:  # noqa: N801 - used as a function is, in a with statement
     """Pauses garbage collection while ``size`` bytes are decoded, if they are many.
 
     Decoding makes no garbage, but many small lists trigger several full collections, which would take most of the time.
     """
-    return _paused_collection() if size > COLLECTION_PAUSED_BYTES and gc.isenabled() else _NOT_PAUSED
+
+    __slots__ = ("_pauses",)
+
+    def __init__(self, size: int) -> None:
+        self._pauses = size > COLLECTION_PAUSED_BYTES and gc.isenabled()
+
+    def __enter__(self) -> None:
+        if self._pauses:
+            gc.disable()
+
+    def __exit__(self, *_error: object) -> None:
+        if self._pauses:
+            gc.enable()
 
 
 def encode_value(value: Any) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
+from mypy_extensions import mypyc_attr
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.commit_round import Round
@@ -215,6 +216,7 @@ class AppendContext:
         self.gathered = _Gathered()  # for all, because it is empty whenever an append pauses
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Acknowledged:
     """Appends that are written, and may still wait for their ack."""
 

@@ -7,7 +7,7 @@ write, one pass of the indexes for all that go to the same partition.
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import Acknowledged, AppendsPart
@@ -39,11 +39,14 @@ class Producing(Served):
         raise NotImplementedError
 
 
-class _Append(NamedTuple):
-    connection: Producing
-    request_id: Any
-    request: AppendRequest
-    payload: memoryview
+class _Append:
+    __slots__ = ("connection", "payload", "request", "request_id")
+
+    def __init__(self, connection: Producing, request_id: Any, request: AppendRequest, payload: memoryview) -> None:
+        self.connection = connection
+        self.request_id = request_id
+        self.request = request
+        self.payload = payload
 
 
 class AppendRun(Together):

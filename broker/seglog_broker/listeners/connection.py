@@ -23,7 +23,7 @@ the peer does not take.
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 import trio
@@ -44,7 +44,7 @@ from seglog_protocol.errors import InconsistentTopicIdError, RemoteProtocolError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.messages import Ack, AppendRequest
 
-GATHERED_COST: Final = 8
+GATHERED_COST: Final = 8.0
 """Microseconds for an append of one batch that is written together with others."""
 
 log = structlog.get_logger()
@@ -67,13 +67,16 @@ class Wait(Enum):
     RELEASE = "the end of a request that waits without a task: more has come, which is not to be received yet"
 
 
-class UnfinishedAppend(NamedTuple):
+class UnfinishedAppend:
     """An append whose rest takes several turns of the loop, or a worker process; the connection's task writes it."""
 
-    request_ids: Sequence[Any]
-    ack: Ack
-    frame: memoryview
-    pending: PendingAppends
+    __slots__ = ("ack", "frame", "pending", "request_ids")
+
+    def __init__(self, request_ids: Sequence[Any], ack: Ack, frame: memoryview, pending: PendingAppends) -> None:
+        self.request_ids = request_ids
+        self.ack: Ack = ack
+        self.frame = frame
+        self.pending = pending
 
 
 Job = Wait | UnfinishedAppend | Callable[[], Awaitable[None]]

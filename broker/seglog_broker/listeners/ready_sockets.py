@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Final
 
 import trio
+from mypy_extensions import mypyc_attr
 
 from seglog_broker.listeners.transport import Transport
 
@@ -49,6 +50,7 @@ class Next(Enum):
     TASK = "its own task"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Served:
     """A connection whose turns are taken here. A turn is a bounded amount of work, without waiting."""
 
@@ -61,6 +63,7 @@ class Served:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Together:
     """What the connections of a listener do together in their turns."""
 

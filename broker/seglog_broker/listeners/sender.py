@@ -6,7 +6,7 @@ here, what waits for the peer in ``sending``.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -28,12 +28,15 @@ Chunk = Buffer | LogSlice
 """A part of a frame: bytes in memory, or a range of a file."""
 
 
-class UnsentAnswer(NamedTuple):
+class UnsentAnswer:
     """The answer to a fetch, of whose frame ``left`` bytes are not sent; None: nothing is, because another frame is."""
 
-    answer: FetchAnswer
-    chunks: Sequence[Chunk]
-    left: int | None
+    __slots__ = ("answer", "chunks", "left")
+
+    def __init__(self, answer: FetchAnswer, chunks: Sequence[Chunk], left: int | None) -> None:
+        self.answer = answer
+        self.chunks = chunks
+        self.left = left
 
 
 class Sender:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 import trio
+from mypy_extensions import mypyc_attr
 
 from seglog_broker.config import join_address
 from seglog_broker.storage.io.filesystem import Buffer, File
@@ -29,6 +30,7 @@ _HAS_SENDFILE: Final = sys.platform == "linux"
 """macOS does not report whether a page is in memory: all reads are on a thread there, so sendfile gains nothing."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Transport:
     """One connected TCP stream. Its errors are OSError; BlockingIOError where a call would have to wait."""
 

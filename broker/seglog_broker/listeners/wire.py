@@ -3,11 +3,14 @@
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer, FrameReceiver
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Wire:
     """The protocol of one connection: it finds requests in bytes, serves them, and encodes what they are answered.
 

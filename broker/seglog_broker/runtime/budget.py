@@ -9,10 +9,10 @@ Storage, which knows no requests, bounds its walks by counts of its own (``stora
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-TURN: Final = 2_000
+TURN: Final = 2_000.0
 """What one connection, or one request, may cost before others have their turn."""
 
-BATCH: Final = 30
+BATCH: Final = 30.0
 """To append a small batch alone, or to look a partition up."""
 
 

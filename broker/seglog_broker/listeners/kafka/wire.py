@@ -45,7 +45,7 @@ from seglog_protocol.kafka import (
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request
 
-REQUEST_COST: Final = 250
+REQUEST_COST: Final = 250.0
 """Microseconds for any request but Produce, without that for what it names."""
 
 READ_AT_ONCE_BYTES: Final = 16 * 1024

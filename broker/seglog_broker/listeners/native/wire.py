@@ -35,7 +35,7 @@ from seglog_protocol.messages import (
     open_request,
 )
 
-REQUEST_COST: Final = 60
+REQUEST_COST: Final = 60.0
 """Microseconds for a request other than append that is answered at once, without that for its partitions."""
 
 HEADER_BYTES_AT_ONCE: Final = 32 * 1024
@@ -45,6 +45,8 @@ and some hundredths of a second where one of them is wrong and has to be named."
 
 class NativeWire(Wire):
     """Serves the requests of one connection."""
+
+    __deletable__ = ("_connection",)  # by ``detach``, for mypyc
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
         self._broker = broker
