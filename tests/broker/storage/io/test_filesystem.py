@@ -416,6 +416,14 @@ def test_free_bytes_is_a_positive_count(place: Place) -> None:
     assert place.fs.free_bytes(place.root) > 0
 
 
+def test_a_read_of_what_is_in_memory_gives_the_bytes_or_nothing(place: Place) -> None:
+    """What a system has in memory is its own affair; what it reads ends where the file does."""
+    with opened(place.fs, place.put("f", b"0123456789")) as file:
+        for size, position, expected in ((4, 3, b"3456"), (9, 8, b"89")):
+            found = file.pread_cached(size, position)
+            assert found is None or found == expected
+
+
 def test_whether_a_range_is_cached_is_answered_for_any_range(place: Place) -> None:
     with opened(place.fs, place.put("f", bytes(300_000))) as file:
         assert isinstance(file.is_cached(0, 300_000), bool)
