@@ -15,7 +15,11 @@ from tests.support import REPOSITORY
 
 _NOTHING_OPEN: Final = "it holds nothing open, and is used by the client's record loop"
 
+_AT_ONCE: Final = "it holds nothing open; a request that is not large is read in one step"
+
 GENERATORS: Final = {
+    "broker/seglog_broker/listeners/kafka/handlers/fetch.py": {"read": _AT_ONCE, "found": _AT_ONCE},
+    "broker/seglog_broker/listeners/kafka/handlers/list_offsets.py": {"read": _AT_ONCE},
     "protocol/seglog_protocol/record_batch.py": {"iter_batches": _NOTHING_OPEN},
     "protocol/seglog_protocol/records.py": {"iter_records": _NOTHING_OPEN},
 }

@@ -107,7 +107,7 @@ class Responses:
             if chunks is None:
                 self._broker.metrics.request_errors["INVALID_REQUEST"] += 1
                 chunks = write_response(header.correlation_id, apis.too_large(response, header.version), header.version)
-            if len(chunks) == 1:
+            elif len(chunks) == 1:  # without records
                 self._learn(header, response, chunks)
             await self._take_apart(response)
             await self._send_large(chunks)
