@@ -13,7 +13,7 @@ from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.segment import DerivedFile, Segment
-from seglog_protocol.errors import OutOfResourcesError, StorageError
+from seglog_protocol.errors import OutOfResourcesError
 
 SEGMENTS_PER_FLUSH_MAX: Final = 32
 """Segments in one flush: each takes a descriptor, or three with its indexes, until the flush ends."""
@@ -88,7 +88,7 @@ class LogFlusher:
             flush.run()
         except OSError as error:
             self.finish_flush(flush, error)
-            raise StorageError(f"{self._files.directory} could not be synced: {why(error)}") from error
+            raise storage_error(f"{self._files.directory} could not be synced: {why(error)}", error) from error
         self.finish_flush(flush, None)
         return flush.end_offset
 

@@ -26,7 +26,6 @@ from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.storage.segment.segment_log import LogSlice
-from seglog_protocol.errors import StorageError
 from seglog_protocol.transaction_files import AbortedTransaction
 
 
@@ -251,7 +250,7 @@ class PartitionLog:
             else:
                 self.state_file.save()
         except OSError as error:
-            raise StorageError(f"{self.directory} could not be closed: {error}") from error
+            raise storage_error(f"{self.directory} could not be closed: {error}", error) from error
         finally:
             self.release()
 
