@@ -5,6 +5,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ from typing import Final
 import pytest
 
 from tests.installed import build_wheel, environment_with
+from tests.processes import clean_environment
 from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -97,6 +99,22 @@ def test_the_modules_that_are_imported_are_the_compiled_ones(python: Path) -> No
     places: dict[str, str] = json.loads(done.stdout)
     assert all(Path(place).is_relative_to(python.parents[1]) for place in places.values()), places
     assert [name for name, place in places.items() if place.endswith(tuple(EXTENSION_SUFFIXES))] == compiled_modules()
+
+
+def test_the_daemon_says_that_it_runs_compiled_modules(python: Path, tmp_path: Path) -> None:
+    """The first line of its log, on a port that is in use: it says so and ends."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        daemon = (str(python.parent / "seglogd"), "--listen", f"127.0.0.1:{port}", "--set", "listeners=")
+        done = subprocess.run(
+            [*daemon, "--set", f"log.dir={tmp_path / 'data'}", "--log-format", "json"],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    first = json.loads(done.stderr.splitlines()[0])
+    assert (first["event"], first["build"]) == ("broker_starting", "compiled"), done.stderr
 
 
 def test_the_tests_pass_with_the_compiled_modules(python: Path) -> None:

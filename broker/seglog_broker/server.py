@@ -13,7 +13,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners import socket_loop
+from seglog_broker.listeners import connection, socket_loop
 from seglog_broker.listeners.acceptor import addresses_of, open_all_listeners
 from seglog_broker.listeners.kafka.listener import kafka_addresses, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
@@ -22,7 +22,7 @@ from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
-from seglog_broker.runtime.interpreter import describe_interpreter, run_imports
+from seglog_broker.runtime.interpreter import build_of, describe_interpreter, run_imports
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.runtime.stall_watch import watch_stalls
@@ -155,7 +155,15 @@ async def serve(
     began = trio.current_time()
     manager = ServiceManager() if manager is None else manager
     manager.status(f"Loading {config.log_dir}")
-    log.info("broker_starting", version=VERSION, python=describe_interpreter(), log_dir=config.log_dir)
+    log.info(
+        "broker_starting",
+        version=VERSION,
+        build=build_of(
+            connection.__file__
+        ),  # every request passes it; a wheel compiles the hot path whole or not at all
+        python=describe_interpreter(),
+        log_dir=config.log_dir,
+    )
     try:
         broker = Broker.open(config, fs, clock, offload, LoadProgress(config.log_dir, manager, stop_wanted))
     except LoadingStoppedError as stopped:

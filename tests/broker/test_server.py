@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners import connection
 from seglog_broker.listeners.acceptor import ListenError
-from seglog_broker.runtime.interpreter import IMPORTED_LATER
+from seglog_broker.runtime.interpreter import IMPORTED_LATER, build_of
 from seglog_broker.runtime.offload import Arguments, Offload, T
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.server import LoadProgress, serve
@@ -66,6 +67,7 @@ async def test_what_was_acked_is_fetched_also_after_a_stop_and_a_start(tmp_path:
                 await served.close_peers()
         events = [entry["event"] for entry in logged]
         assert events[0] == "broker_starting"
+        assert logged[0]["build"] == build_of(connection.__file__)
         assert events[-2:] == ["broker_stopping", "broker_stopped"]
         assert "partition_recovered" not in events  # the stop was clean
 

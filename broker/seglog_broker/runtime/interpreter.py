@@ -1,6 +1,6 @@
-"""The running Python: how it was built, and modules that it imports as soon as the broker serves.
+"""What runs the broker: how its Python and its own modules were built, and what is imported as soon as it serves.
 
-A build with profile-guided optimization (PGO) serves small requests faster.
+A build of Python with profile-guided optimization (PGO) serves small requests faster, and so do compiled modules.
 """
 
 import sys
@@ -8,7 +8,8 @@ import sysconfig
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Final
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import Any, Final, Literal
 
 from seglog_broker.runtime.offload import Offload
 
@@ -47,6 +48,11 @@ def describe_interpreter(variables: Mapping[str, Any] | None = None) -> str:
     if is_profile_optimized(variables) is not False:
         return version
     return f"{version}, built without PGO: one with it is faster, see 'Which Python' in docs/OPERATIONS.md"
+
+
+def build_of(file: str | None) -> Literal["compiled", "sources"]:
+    """Whether a module with this ``__file__`` is an extension, as in a wheel with compiled modules, or a source."""
+    return "compiled" if file is not None and file.endswith(tuple(EXTENSION_SUFFIXES)) else "sources"
 
 
 async def run_imports(offload: Offload) -> None:
