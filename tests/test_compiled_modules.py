@@ -5,11 +5,16 @@ what it holds open stays open, and compiles no ``except*``. See docs/decisions/0
 """
 
 import ast
+import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from typing import Final
 
+import hatchling.build
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support import REPOSITORY
 
@@ -36,6 +41,28 @@ def compiled() -> list[str]:
 def test_the_modules_are_in_order() -> None:
     """One a line, so that two changes of the list seldom meet."""
     assert compiled() == sorted(compiled())
+
+
+def test_a_build_in_an_environment_of_its_own_has_what_the_modules_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler refuses a module whose imports it cannot see; pip installs nothing but what the hook asks for."""
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setenv("HATCH_BUILD_HOOKS_ENABLE", "true")
+    asked = {canonicalize_name(Requirement(line).name) for line in hatchling.build.get_requires_for_build_wheel()}
+    ours = {"seglog", "seglog_broker", "seglog_protocol"}
+    for name in sorted(imported() - sys.stdlib_module_names - ours):
+        assert {canonicalize_name(found) for found in packages_distributions()[name]} & asked, name
+
+
+def imported() -> set[str]:
+    """The top-level names that the compiled modules import."""
+    found = set()
+    for path in compiled():
+        for node in ast.walk(ast.parse((REPOSITORY / path).read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                found.add(node.module.partition(".")[0])
+    return found
 
 
 @pytest.mark.parametrize("path", compiled())
