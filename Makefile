@@ -97,6 +97,11 @@ compiled: $(STAMP)
 	  --no-deps --no-build-isolation --wheel-dir dist .
 	SEGLOG_WHEEL="$$(ls dist/seglog-*-cp*.whl)" $(BIN)/pytest tests/test_compiled_wheel.py --capture=no
 
+# The wheels of a release in dist/, as far as the Pythons of this machine go: pure, and compiled for each of 3.11 to 3.14.
+.PHONY: wheels
+wheels:
+	$(PYTHON) scripts/wheels.py
+
 # Side by side with bare loops, several rounds, ratios: about ten minutes on a machine that does nothing else.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scripts.wheels import RELEASED
 from seglog_broker.config.broker_config import BrokerConfig
 from tests.support import REPOSITORY, missing
 
@@ -34,11 +35,20 @@ def _targets() -> set[str]:
     return {name for line in re.findall(r"^\.PHONY: (.*)$", _read("Makefile"), re.MULTILINE) for name in line.split()}
 
 
-@pytest.fixture(scope="module")
-def workflow() -> dict[str, Any]:
-    loaded: dict[Any, Any] = _yaml(".github/workflows/ci.yml")
+def _workflow(name: str) -> dict[str, Any]:
+    loaded: dict[Any, Any] = _yaml(f".github/workflows/{name}.yml")
     loaded["on"] = loaded.pop(True)  # YAML 1.1, which PyYAML reads, takes the word for a truth value
     return loaded
+
+
+@pytest.fixture(scope="module")
+def workflow() -> dict[str, Any]:
+    return _workflow("ci")
+
+
+@pytest.fixture(scope="module")
+def release() -> dict[str, Any]:
+    return _workflow("release")
 
 
 def _steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
@@ -70,6 +80,30 @@ def test_hosted_ci_runs_for_every_change_may_only_read_and_ends(workflow: dict[s
         assert 0 < job["timeout-minutes"] <= 90, name
     for step in _steps(workflow):
         assert "run" in step or re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"]), step
+
+
+def test_a_release_has_a_wheel_for_each_python_on_both_machines(release: dict[str, Any]) -> None:
+    builder = tomllib.loads(_read("pyproject.toml"))["tool"]["cibuildwheel"]
+    pythons = [f"cp{version.replace('.', '')}" for version in RELEASED]
+    assert builder["build"] == [f"{python}-manylinux_*" for python in pythons]
+    assert release["jobs"]["compiled"]["strategy"]["matrix"] == {
+        "machine": ["ubuntu-24.04", "ubuntu-24.04-arm"],
+        "python": pythons,
+    }
+    assert builder["environment"]["HATCH_BUILD_HOOKS_ENABLE"] == "true"
+    assert set(release["jobs"]) == {"pure", "compiled"}
+
+
+def test_a_release_waits_for_a_tag_may_only_read_and_publishes_nothing(release: dict[str, Any]) -> None:
+    assert release["on"] == {"push": {"tags": ["v*"]}, "workflow_dispatch": None}
+    assert release["permissions"] == {"contents": "read"}
+    for name, job in release["jobs"].items():
+        assert 0 < job["timeout-minutes"] <= 90, name
+    assert {step["uses"].partition("@")[0] for step in _steps(release) if "uses" in step} == {
+        "actions/checkout",
+        "actions/setup-python",
+        "actions/upload-artifact",
+    }
 
 
 def test_pre_commit_runs_the_commands_of_make_check_and_downloads_nothing() -> None:

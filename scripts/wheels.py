@@ -1,0 +1,80 @@
+"""Builds the wheels of a release into dist/: the pure one, and a compiled one for each released Python on this machine.
+
+    python scripts/wheels.py
+
+A Python is on the machine where ``python3.X`` is on PATH. Each wheel is built by the pip of an environment of its own,
+below build/wheels, and what a build needs comes in the versions of constraints.txt. What could not be built is named
+with the reason; the exit code is 1 only where nothing could be built.
+
+The tag of a compiled wheel names the machine that built it (linux_x86_64): it is for machines like this one. Those for
+any Linux (manylinux) are made by the workflow `release`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+RELEASED: Final = ("3.11", "3.12", "3.13", "3.14")
+"""The Pythons for which there is a wheel with compiled modules."""
+
+
+class NotBuiltError(Exception):
+    """A wheel could not be built; says why."""
+
+
+def main() -> int:
+    """Build what can be built, and print a line for each wheel; returns the exit code."""
+    for old in (ROOT / "dist").glob("seglog-*.whl"):
+        old.unlink()
+    told = [told_of("pure", sys.executable, compiled=False)]
+    told += [told_of(version, f"python{version}", compiled=True) for version in RELEASED]
+    print(*told, sep="\n")
+    return 0 if any((ROOT / "dist").glob("seglog-*.whl")) else 1
+
+
+def told_of(name: str, python: str, *, compiled: bool) -> str:
+    """Build the wheel ``name``, and return what is said of it."""
+    try:
+        check_runs(python)
+        return f"{name}: {build(ROOT / 'build' / 'wheels' / name, python, compiled=compiled)}"
+    except NotBuiltError as reason:
+        return f"{name}: not built, {reason}"
+
+
+def check_runs(python: str) -> None:
+    """Raise NotBuiltError if ``python`` is not there, or is there and does not run, as a version manager's may."""
+    if shutil.which(python) is None:
+        raise NotBuiltError(f"there is no {python} on PATH")
+    tried = subprocess.run([python, "-c", ""], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        raise NotBuiltError(f"{python} does not run: {(tried.stderr.strip() or 'it says nothing').splitlines()[0]}")
+
+
+def build(environment: Path, python: str, *, compiled: bool) -> str:
+    """Build into dist/ with a new environment of ``python``; returns the wheel's name. The output of pip is shown."""
+    constraints = str(ROOT / "constraints.txt")
+    settings = {
+        "HATCH_BUILD_HOOKS_ENABLE": str(compiled).lower(),
+        "PIP_CONSTRAINT": constraints,
+        "PIP_BUILD_CONSTRAINT": constraints,  # what newer versions of pip look at for the build itself
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    before = set((ROOT / "dist").glob("*.whl"))
+    for command in (
+        [python, "-m", "venv", "--clear", str(environment)],
+        [str(environment / "bin" / "python"), "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "dist", "."],
+    ):
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, check=False)
+        if done.returncode != 0:
+            raise NotBuiltError(f"`{' '.join(command)}` ended with {done.returncode}, its output is above")
+    (built,) = set((ROOT / "dist").glob("*.whl")) - before
+    return str(built.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
