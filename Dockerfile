@@ -3,19 +3,34 @@
 #     docker build -t seglog .
 #     docker run -d -p 127.0.0.1:9192:9192 -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
 #
+# What runs in it is the compiled build. Where that cannot be built, the build of the image fails and says why; the one from
+# the sources is made with `--build-arg SEGLOG_BUILD=sources`. The first line of the log says which it is.
+#
 # The base is python:3.12-slim (3.12.14 on Debian trixie, built with profile-guided optimization), by the digest of its
 # index for all architectures: what is built tomorrow stands on the same. A newer one is told by `docker buildx imagetools
 # inspect python:3.12-slim`.
 
 FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea AS build
+ARG SEGLOG_BUILD=compiled
+# The compiler stays in this stage, and a version of it would leave Debian's mirrors with the next update.
+# hadolint ignore=DL3008
+RUN case "$SEGLOG_BUILD" in \
+      compiled) apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev \
+        && rm -rf /var/lib/apt/lists/* ;; \
+      sources) ;; \
+      *) echo "SEGLOG_BUILD is compiled or sources, not '$SEGLOG_BUILD'" >&2; exit 2 ;; \
+    esac
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE NOTICE ./
 COPY protocol protocol
 COPY broker broker
 COPY clients clients
-# The versions that are tested, the build backend included: constraints.txt pins them. What runs has no pip.
+# The versions that are tested, the build backend and mypyc included: constraints.txt pins them, the second variable for
+# newer versions of pip. What runs has no pip.
 # hadolint ignore=DL3013
-RUN PIP_CONSTRAINT=constraints.txt pip wheel --no-cache-dir --wheel-dir /wheels '.[broker,load]' \
+RUN if [ "$SEGLOG_BUILD" = compiled ]; then export HATCH_BUILD_HOOKS_ENABLE=true; fi \
+ && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+ && pip wheel --no-cache-dir --wheel-dir /wheels '.[broker,load]' \
  && python -m venv --without-pip /opt/seglog \
  && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[broker,load]'
 

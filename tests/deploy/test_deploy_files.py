@@ -154,6 +154,23 @@ def test_both_stages_stand_on_one_base_by_its_digest() -> None:
     assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", bases[0])
 
 
+def test_an_image_is_compiled_unless_its_build_says_otherwise_and_another_word_is_refused() -> None:
+    assert "\nARG SEGLOG_BUILD=compiled\n" in DOCKERFILE
+    checks = re.findall(r"^RUN (case .*?esac)$", DOCKERFILE, re.MULTILINE | re.DOTALL)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", *checks], env={"SEGLOG_BUILD": "fast"}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "SEGLOG_BUILD is compiled or sources, not 'fast'\n"
+
+
+def test_what_runs_has_no_compiler() -> None:
+    build, run = re.split(r"^FROM .*$", DOCKERFILE, flags=re.MULTILINE)[1:]
+    assert "gcc" in build
+    assert "apt-get" not in run
+    assert re.findall(r"^COPY (.*)$", run, re.MULTILINE) == ["--from=build /opt/seglog /opt/seglog"]
+
+
 def test_data_is_a_level_below_a_volume_that_outlives_the_container() -> None:
     assert f"VOLUME {VOLUME}\n" in DOCKERFILE
     assert f"SEGLOG_LOG_DIR={VOLUME}/data" in DOCKERFILE
