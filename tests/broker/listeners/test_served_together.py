@@ -22,7 +22,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.request_errors import AppendOutcome
+from seglog_broker.listeners.wire import Wire
 from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -354,11 +355,24 @@ async def test_where_writing_together_fails_each_batch_is_tried_alone() -> None:
         await served.close_peers()
 
 
-class Failing(Sender):
-    """Sends nothing, by a bug."""
+class Failing(Wire):
+    """Serves as another wire does, and cannot encode the replies to appends, by a bug."""
 
-    def queue(self, frame: Buffer) -> None:
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.reader = wire.reader
+
+    def serve_next(self) -> bool:
+        return self._wire.serve_next()
+
+    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
         raise ZeroDivisionError
+
+    def drop(self) -> None:
+        self._wire.drop()
+
+    def detach(self) -> None:
+        self._wire.detach()
 
 
 @pytest.mark.trio
@@ -372,7 +386,7 @@ async def test_a_connection_that_cannot_be_answered_ends_alone() -> None:
             for n in range(3)
         ]
         connection = await served.connection_of(peers[1].stream)
-        connection.sender = Failing(connection.transport, broker.offload, broker.transfers, 60)
+        connection.wire = Failing(connection.wire)
         for peer, frame in zip(peers, frames, strict=True):
             os.write(peer.stream.socket.fileno(), frame)
         with trio.fail_after(60):
