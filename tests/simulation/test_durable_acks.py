@@ -471,6 +471,7 @@ MISTAKES: Final[dict[Mistake, str]] = {
 """Each mistake with a piece of what the run says when it catches it."""
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize(
     "mistake",
     [pytest.param(mistake, marks=[] if at % 3 == 0 else [pytest.mark.slow]) for at, mistake in enumerate(MISTAKES)],

@@ -36,6 +36,8 @@ from seglog_protocol.frames import decode_value
 from tests.appends import append_request
 from tests.logs import ManualClock
 
+pytestmark = pytest.mark.sources
+
 MANY: Final = 1_000
 BATCH: Final = encode_batch([(1, b"k", b"v", ())])
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from seglog_broker.runtime.interpreter import IMPORTED_LATER
 from tests.processes import clean_environment
 from tests.support import REPOSITORY
@@ -39,6 +41,7 @@ def imported_inside_functions(file: Path) -> set[str]:
     return found
 
 
+@pytest.mark.sources
 def test_every_module_imported_inside_a_function_is_imported_after_the_start() -> None:
     """An import when no descriptor was left ended the connection, or the broker, that needed it."""
     files = loaded_by_the_daemon()

@@ -560,6 +560,7 @@ async def test_a_response_that_cannot_be_written_becomes_an_error() -> None:
             assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 3
 
 
+@pytest.mark.sources
 async def test_frames_are_not_kept_until_their_ack() -> None:
     """A hundred mebibytes may wait for an fsync, and their buffers are wanted for other requests."""
     kept: list[list[Any]] = []
