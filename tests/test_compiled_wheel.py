@@ -107,7 +107,7 @@ def test_the_daemon_says_that_it_runs_compiled_modules(python: Path, tmp_path: P
         daemon = (str(python.parent / "seglogd"), "--listen", f"127.0.0.1:{port}", "--set", "listeners=")
         done = subprocess.run(
             [*daemon, "--set", f"log.dir={tmp_path / 'data'}", "--log-format", "json"],
-            env=clean_environment(),
+            env=clean_environment(PYTHONPATH=""),  # else it would find the packages of this checkout first
             capture_output=True,
             text=True,
             check=False,
