@@ -155,12 +155,12 @@ async def serve(
     began = trio.current_time()
     manager = ServiceManager() if manager is None else manager
     manager.status(f"Loading {config.log_dir}")
+    # Every request passes the module; a wheel compiles the hot path whole or not at all.
+    build = build_of(connection.__file__)
     log.info(
         "broker_starting",
         version=VERSION,
-        build=build_of(
-            connection.__file__
-        ),  # every request passes it; a wheel compiles the hot path whole or not at all
+        build=build,
         python=describe_interpreter(),
         log_dir=config.log_dir,
     )

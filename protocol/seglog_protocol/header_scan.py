@@ -57,7 +57,26 @@ class LocatedBatch(NamedTuple):
         return self.position + self.header.size
 
 
-class HeaderScan:
+class BatchWalk:
+    """Batches of a file in their order: one a call of ``next``, or as an iterator."""
+
+    __slots__ = ()
+
+    def next(self) -> LocatedBatch | None:
+        """The next batch; None at the end."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LocatedBatch:
+        found = self.next()
+        if found is None:
+            raise StopIteration
+        return found
+
+
+class HeaderScan(BatchWalk):
     """Headers of the batches in [position, end), which both lie on batch boundaries, until one is implausible.
 
     Reads ``window_bytes`` at a time where batches are smaller than that, and only headers where they are larger.
@@ -92,12 +111,3 @@ class HeaderScan:
         self._wanted = self._window_bytes if size < self._window_bytes else HEADER_SIZE
         self.position = position + size
         return LocatedBatch(position, header)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> LocatedBatch:
-        found = self.next()
-        if found is None:
-            raise StopIteration
-        return found

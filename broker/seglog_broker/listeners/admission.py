@@ -1,4 +1,4 @@
-"""Waiting for the memory of a large request, which nothing else is received meanwhile."""
+"""Waiting for the memory of a large request. Its connection receives nothing until then."""
 
 import trio
 

@@ -35,11 +35,11 @@ for a fiftieth of the time at most."""
 
 IDLE_ROUNDS_MIN: Final = 4
 ROUNDS_ON_LOOP: Final = 16
-"""After IDLE_ROUNDS_MIN rounds in a row during which next to nobody was served, the loop waits for so many itself.
+"""After IDLE_ROUNDS_MIN rounds in a row during which hardly a request was served, the loop waits for so many itself.
 The one after them shows whether that is still so."""
 
 IDLE_SHARE: Final = 8
-"""Next to nobody: for each request that is served during a round, so many and more had come before it."""
+"""Hardly a request: at most one is served during a round for so many that were served since the round before."""
 
 LITTLE_SECONDS: Final = 0.05
 """What was appended within so long after the round before, to partitions that this had synced, is little to sync."""

@@ -12,7 +12,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.native.replies import encode_fetch_prefix, queue_reply
-from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
+from seglog_broker.listeners.request_errors import as_seglog_error, count_answer
 from seglog_broker.listeners.sender import Sender, UnsentAnswer
 from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter
@@ -172,8 +172,7 @@ class Fetches:
 
         ``prefix`` is the frame up to the payload, where it is encoded already.
         """
-        self.broker.metrics.fetch_bytes += answer.size
-        count_errors(self.broker.metrics.request_errors, answer.reply)
+        count_answer(self.broker.metrics, answer)
         return (prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)) + answer.payload
 
     def queue_error(self, request_id: int, error: SeglogError) -> None:

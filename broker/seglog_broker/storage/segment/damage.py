@@ -6,12 +6,12 @@ The rules are for recovery, checks and readers that met damage. What a valid bat
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
 from seglog_protocol.batch_scan import SEARCHED_A_TURN, BatchScan
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.header_scan import SEEK_WINDOW, HeaderScan, LocatedBatch, Readable
+from seglog_protocol.header_scan import SEEK_WINDOW, BatchWalk, HeaderScan, LocatedBatch, Readable
 from seglog_protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, parse_header
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -48,7 +48,7 @@ def next_damage(damaged: Iterable[DamagedRange], position: int) -> DamagedRange 
     return next((hole for hole in damaged if position < hole.end_position > hole.position), None)
 
 
-class HeaderWalk:
+class HeaderWalk(BatchWalk):
     """The batches in [position, end) by their headers; checksums are not looked at.
 
     ``position`` is where the walk is, and ``expected`` the offset that is due there, -1 when it is not known. The walk
@@ -93,15 +93,6 @@ class HeaderWalk:
         self._hole = next_damage(self._damaged, self.position) if self._damaged else None
         self._stop = self._end if self._hole is None else max(self.position, min(self._hole.position, self._end))
         self._scan = HeaderScan(self._file, self.position, self._stop, self._window_bytes)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> LocatedBatch:
-        found = self.next()
-        if found is None:
-            raise StopIteration
-        return found
 
 
 class WholeBatch(NamedTuple):

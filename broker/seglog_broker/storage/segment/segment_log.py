@@ -8,7 +8,7 @@ A walk skips the bytes that are known to be damaged (``damaged``). A read result
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
@@ -18,7 +18,7 @@ from seglog_broker.storage.segment.damage import DamagedRange, HeaderWalk
 from seglog_broker.storage.segment.seek_steps import SeekSteps
 from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes, Windowed
+from seglog_protocol.header_scan import BatchWalk, LocatedBatch, Readable, ReadBytes, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
 
 
@@ -235,7 +235,7 @@ class SegmentLog:
         return LogWalk(self, start, self.size, strict=strict, expected=expected, question=question, window=window)
 
 
-class LogWalk:
+class LogWalk(BatchWalk):
     """Batches of a log by their headers, one a call of ``next``; checksums are not verified. No file is held open.
 
     A ``strict`` walk is for seeks: it raises CorruptRecordError where the batches end too early, and ColdReadError
@@ -303,15 +303,6 @@ class LogWalk:
             return None
         if self._question is not None:
             self._log.steps.pass_batch(found.position)
-        return found
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> LocatedBatch:
-        found = self.next()
-        if found is None:
-            raise StopIteration
         return found
 
 
