@@ -10,6 +10,12 @@ SPARK_VENV := .venv-spark
 SPARK_STAMP := $(SPARK_VENV)/.installed
 WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest
 
+# seglog as a release's wheel has it, and the tests of compiled modules and of what stands on them.
+COMPILED := build/compiled
+COMPILED_STAMP := $(COMPILED)/.built
+ON_COMPILED = SEGLOG_WHEEL="$$(ls $(CURDIR)/$(COMPILED)/*.whl)" PYTHONPATH=$(CURDIR)/$(COMPILED)/packages
+OF_COMPILED := tests/protocol tests/broker tests/clients tests/members tests/simulation tests/test_client_document.py
+
 # `make soak` is made for so many minutes on two cores. What is counted in it grows and shrinks with them; the seed, which
 # every lane of it prints, makes the same run again: make soak SOAK=120 SOAK_SEED=7
 SOAK ?= 30
@@ -35,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
-.PHONY: run test test-core test-spark soak soak-core soak-alone soak-spark interop check fmt bench constraints clean
+.PHONY: run test test-core test-spark soak soak-core soak-compiled soak-alone soak-spark interop check fmt bench constraints clean
 
 run: $(RUN_STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
@@ -45,11 +51,12 @@ test: $(STAMP) $(SPARK_STAMP)
 	@echo "check, test-core and test-spark run side by side; each prints its output when it is done"
 	@$(MAKE) $(AT_ONCE) check test-core test-spark
 
-# The other half of the tests, and every property again with many more examples.
+# The other half of the tests, and every property again with many more examples: on the compiled packages, as the wheels of
+# a release have them.
 soak: $(STAMP) $(SPARK_STAMP)
 	@echo "soak-core and soak-spark run side by side; each prints its output when it is done"
 	@$(MAKE) $(AT_ONCE) soak-core soak-spark
-	@$(MAKE) --no-print-directory soak-alone
+	@$(MAKE) --no-print-directory soak-compiled soak-alone
 
 # Halves of the files for two cores, and whoever is done first takes half of what the other has left.
 test-core: $(STAMP)
@@ -64,19 +71,27 @@ test-spark: $(SPARK_STAMP)
 	  $$(grep -rl --include='test_*.py' 'mark[.]spark' tests | sort))
 
 # One test at a time for each core, the longest first.
-soak-core: $(STAMP)
+soak-core: $(STAMP) $(COMPILED_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-core,$(SOAKING) $(BIN)/pytest -m 'not spark and not alone and not interop and (slow or soak or hypothesis)' \
+	$(call lane,soak-core,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest \
+	  -m 'not spark and not alone and not sources and not interop and (slow or soak or hypothesis)' \
 	  -n auto --dist load --maxschedchunk 1 $(DEEP))
+
+# What `make test` runs on the sources, but for the properties, which soak-core has.
+soak-compiled: $(STAMP) $(COMPILED_STAMP)
+	$(call lane,soak-compiled,$(ON_COMPILED) $(BIN)/pytest \
+	  -m 'not spark and not slow and not soak and not hypothesis and not sources and not interop' \
+	  -n auto --dist worksteal $(OF_COMPILED))
 
 soak-spark: $(SPARK_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
 	$(call lane,soak-spark,$(SOAKING) $(WITH_SPARK) -m 'spark and not interop and (slow or soak or hypothesis)' -n auto --dist loadfile $(DEEP))
 
-# What measures a daemon has nothing beside it.
+# What measures a daemon has nothing beside it. It runs on the sources, as does what changes them by name.
 soak-alone: $(STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest -m 'not spark and alone and not interop and (slow or soak)' $(DEEP) --capture=no)
+	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest \
+	  -m 'not spark and (alone or sources) and not interop and (slow or soak or hypothesis)' $(DEEP) --capture=no)
 
 # Clients and suites of others against our listeners. They come from their registries, into build/interop, the first time;
 # what cannot be had is skipped by name, unless SEGLOG_REQUIRE names it.
@@ -91,11 +106,19 @@ check: $(STAMP)
 
 # A wheel in dist/, for this Python and this machine, whose hottest modules are compiled; and the tests with it.
 .PHONY: compiled
-compiled: $(STAMP)
-	rm -f dist/seglog-*-cp*.whl
-	HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
-	  --no-deps --no-build-isolation --wheel-dir dist .
-	SEGLOG_WHEEL="$$(ls dist/seglog-*-cp*.whl)" $(BIN)/pytest tests/test_compiled_wheel.py --capture=no
+compiled: $(STAMP) $(COMPILED_STAMP)
+	@mkdir -p dist && rm -f dist/seglog-*-cp*.whl && cp $(COMPILED)/*.whl dist
+	$(ON_COMPILED) $(BIN)/pytest tests/test_compiled_wheel.py
+	@$(MAKE) --no-print-directory soak-compiled
+
+# The wheel, and its packages where PYTHONPATH finds them before those of the checkout.
+$(COMPILED_STAMP): $(STAMP) pyproject.toml hatch_build.py $(shell find broker protocol clients -name '*.py')
+	@echo "building the compiled wheel: about five minutes"
+	@rm -rf $(COMPILED)
+	@HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --wheel-dir $(COMPILED) .
+	@$(BIN)/python -m zipfile -e $(COMPILED)/*.whl $(COMPILED)/packages
+	@touch $@
 
 # The wheels of a release in dist/, as far as the Pythons of this machine go: pure, and compiled for each of 3.11 to 3.14.
 .PHONY: wheels

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import seglog
+from seglog_protocol import frames
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled
 
@@ -50,6 +51,12 @@ def emptied(shared: Daemon) -> Daemon:
         for topic in client.topics():
             client.delete_topic(topic.name)
     return shared
+
+
+def pytest_sessionstart() -> None:
+    """Whoever names a compiled wheel has the tests run on its packages."""
+    if os.environ.get("SEGLOG_WHEEL") and frames.__file__.endswith(".py"):
+        pytest.exit(f"SEGLOG_WHEEL is set, and the packages under test are the sources: {frames.__file__}", 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

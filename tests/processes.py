@@ -26,7 +26,7 @@ def _home(package: str) -> str:
     return str(Path(found.origin).parents[1])
 
 
-_PACKAGES = os.pathsep.join(dict.fromkeys(map(_home, ("seglog_broker", "seglog_protocol", "seglog"))))
+PACKAGES = os.pathsep.join(dict.fromkeys(map(_home, ("seglog_broker", "seglog_protocol", "seglog"))))
 """Where the packages under test are: in this checkout, or where a wheel of it is installed."""
 PATIENCE_SECONDS = 600
 """Before a test gives up something that always happens, on the busiest machine."""
@@ -36,7 +36,7 @@ _STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, 
 def clean_environment(**more: str) -> dict[str, str]:
     """Ours, without anything that configures seglog, and with the packages under test. Kafka's port is not opened."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
-    return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1", "SEGLOG_LISTENERS": ""} | more
+    return kept | {"PYTHONPATH": PACKAGES, "PYTHONUNBUFFERED": "1", "SEGLOG_LISTENERS": ""} | more
 
 
 def started_into_files(command: Sequence[str], output: Path, errors: Path) -> "subprocess.Popen[bytes]":
@@ -68,7 +68,7 @@ def signalled_at_import(folder: Path, module: str, number: signal.Signals) -> di
         "sys.meta_path.insert(0, Finder())\n",
         encoding="utf-8",
     )
-    return clean_environment(PYTHONPATH=f"{folder}{os.pathsep}{_PACKAGES}")
+    return clean_environment(PYTHONPATH=f"{folder}{os.pathsep}{PACKAGES}")
 
 
 def start_daemon(

@@ -1,6 +1,7 @@
-"""The wheel with compiled modules: it is built when asked for, and it passes the tests that the sources pass.
+"""The wheel with compiled modules: it is built when asked for, and its modules are those that run.
 
-``SEGLOG_WHEEL`` names a wheel that is there already, as ``make compiled`` does; without it one is built.
+``SEGLOG_WHEEL`` names a wheel that is there already, as ``make soak`` does; without it one is built. The tests that the
+sources pass run on its packages in ``make soak-core`` and ``make soak-compiled``.
 """
 
 import json
@@ -21,16 +22,6 @@ from tests.processes import clean_environment
 from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
-
-TESTS: Final = (
-    "tests/protocol",
-    "tests/clients",
-    "tests/broker",
-    "tests/members",
-    "tests/simulation",
-    "tests/test_client_document.py",
-)
-"""The tests of compiled modules, and of what stands on them."""
 
 WHERE: Final = """
 import importlib, json, sys
@@ -57,7 +48,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(python: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A Python that finds the packages of the wheel, and tests of this checkout."""
+    """A Python that finds the packages of the wheel."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
     return subprocess.run([python, *arguments], cwd=REPOSITORY, env=kept, capture_output=True, text=True, check=False)
 
@@ -114,23 +105,6 @@ def test_the_daemon_says_that_it_runs_compiled_modules(python: Path, tmp_path: P
         )
     first = json.loads(done.stderr.splitlines()[0])
     assert (first["event"], first["build"]) == ("broker_starting", "compiled"), done.stderr
-
-
-def test_the_tests_pass_with_the_compiled_modules(python: Path) -> None:
-    done = run(
-        python,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not spark and not slow and not soak and not sources",
-        *TESTS,
-    )
-    if done.returncode != 0:
-        pytest.fail(done.stdout[done.stdout.find("= FAILURES =") :] + done.stderr, pytrace=False)
-    print(done.stdout.splitlines()[-1])  # how many, at the end of a soak
 
 
 def test_an_editable_install_runs_the_sources(tmp_path: Path) -> None:

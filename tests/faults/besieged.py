@@ -22,7 +22,8 @@ from seglog_broker.config import load_config
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, RESPONSES_BYTES_MAX
 from seglog_protocol.frames import decode_map, encode_value
 from seglog_protocol.messages import decode_request
-from tests.processes import Daemon, clean_environment
+from tests.processes import PACKAGES, Daemon, clean_environment
+from tests.support import REPOSITORY
 
 BUSY_SECONDS_MAX: Final = 0.03
 BUSY_REFERENCES_MAX: Final = 4
@@ -128,7 +129,7 @@ def beset(
             subprocess.Popen(
                 [sys.executable, "-m", *peer, kind, str(count), str(seed + at)],
                 stdout=subprocess.PIPE,
-                env=clean_environment(PYTHONPATH=os.pathsep.join(["broker", "protocol", "clients", "."])),
+                env=clean_environment(PYTHONPATH=os.pathsep.join([PACKAGES, str(REPOSITORY)])),
             )
             for at, (kind, count) in enumerate(peers)
         ]
