@@ -204,6 +204,8 @@ class FakeBroker:
                 return messages.DeleteTopicReply(request.topic)
             case messages.OffsetsRequest():
                 return self._offsets(request)
+            case messages.LagRequest():
+                return self._lag(request)
             case messages.AppendRequest():
                 return self.append(request, payload)
             case messages.FlushRequest():
@@ -257,6 +259,25 @@ class FakeBroker:
                     )
                 )
         return messages.OffsetsReply(results, self.topic_ids or None)
+
+    def _lag(self, request: messages.LagRequest) -> messages.LagReply:
+        """Times only where there are records; nothing is ever lost."""
+        results: list[messages.LagResult] = []
+        for asked in request.partitions:
+            part = self.logs[asked.topic][asked.partition]
+            times = [record.timestamp for record in part.records() if record.offset >= asked.offset]
+            results.append(
+                messages.LagResult(
+                    asked.topic,
+                    asked.partition,
+                    part.earliest,
+                    part.latest,
+                    part.durable,
+                    times[0] if times else None,
+                    max(times, default=None),
+                )
+            )
+        return messages.LagReply(results, now_ms=1_700_000_000_000)
 
     def append(self, request: messages.AppendRequest, payload: memoryview) -> messages.AppendReply:
         results: list[messages.AppendResult] = []

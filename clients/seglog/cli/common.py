@@ -66,9 +66,17 @@ def print_config(config: "Mapping[str, ConfigEntry]") -> None:
 
 def is_confirmed(options: Options, question: Callable[[], str]) -> bool:
     """Ask for confirmation. True with ``--yes``, without a terminal, or if the answer is yes."""
-    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return True
-    print(f"{printable(question())} [y/N] ", end="", file=sys.stderr, flush=True)
+    return options.yes or not can_ask() or is_yes(question())
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal to be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def is_yes(question: str) -> bool:
+    """Ask, on a terminal; whether the answer is yes."""
+    print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

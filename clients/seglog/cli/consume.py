@@ -59,7 +59,7 @@ def run(options: Options) -> int:
         is_live = options.follow or options.group is not None or sys.stdout.isatty()
         try:
             records = _past_damage(consumer) if options.skip_damaged else iter(consumer)
-            _print(islice(records, options.count), _formatter(options), notes, is_live=is_live)
+            printed = _print(islice(records, options.count), _formatter(options), notes, is_live=is_live)
             if options.group is not None:
                 _commit(consumer)
         except CorruptRecordError as error:
@@ -68,6 +68,10 @@ def run(options: Options) -> int:
             raise
         finally:
             notes.finish()
+        if not printed and options.count != 0:
+            from seglog.cli.nothing import say_what_there_is
+
+            say_what_there_is(client, options, begin, end)
     return OK
 
 
@@ -135,14 +139,16 @@ def _past_damage(consumer: "Consumer") -> "Iterator[Record]":
             return
 
 
-def _print(records: "Iterator[Record]", as_bytes: "Formatter", notes: GapNotes, *, is_live: bool) -> None:
-    output = sys.stdout.buffer
-    for record in records:
+def _print(records: "Iterator[Record]", as_bytes: "Formatter", notes: GapNotes, *, is_live: bool) -> int:
+    """Print records; how many there were."""
+    output, printed = sys.stdout.buffer, 0
+    for printed, record in enumerate(records, 1):  # noqa: B007 - the last one is the number of all
         if notes.growing:
             notes.print_gap(record.partition)
         output.write(as_bytes(record))
         if is_live:
             output.flush()
+    return printed
 
 
 # --- Formats ----------------------------------------------------------------------------------------------------------

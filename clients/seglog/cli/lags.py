@@ -1,9 +1,16 @@
 """The lag of a position as cells of a table, as JSON, and as a sentence where something is wrong."""
 
-from typing import Any
+from typing import Any, Final
 
 from seglog.core.errors import count_of, duration_of
 from seglog.core.offsets import PartitionLag
+
+_FATES: Final = {"expired": "have expired", "truncated": "were deleted", "missing": "are missing"}
+
+
+def fate_of(reason: str) -> str:
+    """What became of records that are gone, from the broker's word for it: they ``have expired``."""
+    return _FATES.get(reason, f"are gone: {reason}")
 
 
 def lag_as_json(lag: PartitionLag) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Command, Option
-from seglog.cli.common import open_client, print_json, warn
+from seglog.cli.common import can_ask, is_yes, open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.option_types import COUNT, MILLISECONDS, PAIR, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ack, compression, topic
@@ -45,7 +45,7 @@ def run(options: Options) -> int:
             sys.stdin.buffer if options.file == _STDIN else stack.enter_context(Path(options.file).open("rb"))
         )
         client = stack.enter_context(open_client(options))
-        described = _topic(client, options.topic)
+        described = _topic(client, options)
         warnings.simplefilter("always", TimestampWarning)
         bar = stack.enter_context(_progress_bar(options, source))
         producer = stack.enter_context(
@@ -87,17 +87,37 @@ def _is_refusal(reason: BaseException) -> bool:
     return isinstance(reason, SeglogError) and not isinstance(reason, ClientError) and not reason.retriable
 
 
-def _topic(client: "Client", name: str) -> "TopicDescription":
-    """The topic to send to; created, with a word about it, where the broker does that."""
+def _topic(client: "Client", options: Options) -> "TopicDescription":
+    """The topic to send to; created, with a word about it, where the broker does that or ``--create`` says so.
+
+    A name that resembles an existing topic's is taken for a slip: whoever sits at a terminal is asked; without one
+    it is UnknownTopicError.
+    """
+    name = options.topic
     try:
         return client.describe_topic(name)
     except UnknownTopicError as error:
-        if not client.broker.auto_create_topics:
-            raise
-        hint = f" (did you mean {error.nearest}?)" if error.nearest else ""
+        if not options.create:
+            if not client.broker.auto_create_topics:
+                raise
+            _check_slip(name, error.nearest)
     made = client.create_topic(name, exist_ok=True)
-    warn(f"topic {name} did not exist{hint} and was created with {count_of(made.partitions, 'partition')}")
+    warn(f"topic {name} did not exist and was created with {count_of(made.partitions, 'partition')}")
     return client.describe_topic(name)
+
+
+def _check_slip(name: str, nearest: str) -> None:
+    """Raises UnknownTopicError, or InputError where the answer was no."""
+    if not nearest:
+        return
+    if not can_ask():
+        raise UnknownTopicError(
+            f"there is no topic {name}; did you mean {nearest}? To make a new topic of that name, add --create",
+            topic=name,
+            nearest=nearest,
+        )
+    if not is_yes(f"There is no topic {name}. Did you mean {nearest}? Create a new topic {name}?"):
+        raise InputError(f"topic {name} is not created, and nothing is sent")
 
 
 class _NoBar:
@@ -196,6 +216,12 @@ COMMAND: Final = Command(
             help="How that field is written: milliseconds or seconds since 1970, or ISO 8601.",
         ),
         Option(["--skip-bad"], is_flag=True, help="Count bad lines instead of stopping at the first."),
+        Option(
+            ["--create"],
+            is_flag=True,
+            help="Create the topic if it is missing. Without this the broker's auto.create.topics.enable decides, and "
+            "a name that resembles an existing topic's is asked about on a terminal, and refused elsewhere.",
+        ),
         Option(
             ["--partition"],
             type=COUNT,

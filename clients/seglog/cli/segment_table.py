@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from typing import Final
 
+from seglog.cli.lags import fate_of
 from seglog.cli.tables import aligned, labelled, wrapped
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
@@ -14,7 +15,6 @@ from seglog.core.moments import format_time
 from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")
-_FATES: Final = {"expired": "have expired", "truncated": "were deleted", "missing": "are missing"}
 _ROLLED: Final = {"time": ", because record timestamps spanned more than segment.ms"}
 """What a reason for a roll means, where its name alone is taken for another."""
 _WIDTH_MIN: Final = 40
@@ -60,8 +60,7 @@ class _Table:
             waiting = f"{count_of(log.waiting, 'segment')}, {count_of(log.waiting_size, 'byte')}"
             yield "on disk", f"also {waiting} that left the log"
         if log.earliest and log.earliest_reason:
-            fate = _FATES.get(log.earliest_reason, f"are gone: {log.earliest_reason}")
-            yield "begins", f"at {log.earliest:,}, the records before it {fate}"
+            yield "begins", f"at {log.earliest:,}, the records before it {fate_of(log.earliest_reason)}"
         yield "settings", ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in log.config.items())
         yield "now", format_time(self._now, self._zone)
         yield "check", f"{self._when(log.next_check_ms)}; every {duration_of(log.check_interval_ms)}"

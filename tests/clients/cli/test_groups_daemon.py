@@ -164,7 +164,8 @@ def test_what_a_group_has_printed_is_not_printed_again(tmp_path: Path, capfd: py
             committed = sum(found.offset or 0 for found in client.group_offsets("app"))
             assert committed == 5
             assert consume() == (0, 15, "")
-            assert consume() == (0, 0, "")
+            code, printed, told = consume()
+            assert (code, printed, "has no record that group app has still to read" in told) == (0, 0, True)
             client.reset_group("app", "earliest", ["clicks"])
             assert consume() == (0, 20, "")
         assert running.stop() == 0

@@ -1,0 +1,176 @@
+"""``seglog consume`` that prints nothing says what there is; a slip in a topic's name makes no topic."""
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from seglog.cli import main
+from seglog.cli.dispatch import parse
+from seglog.cli.nothing import PARTITIONS_SHOWN_MAX, lines_of
+from seglog.core.moments import AtOffset, AtTime, Edge, Moment
+from seglog.core.offsets import PartitionLag
+from tests.processes import Daemon, daemon, seglog, seglog_json
+
+DAY_MS = 86_400_000
+
+
+def _consumed(broker: Daemon, *arguments: str) -> tuple[int, bytes, list[str]]:
+    done = seglog(broker.address, "consume", *arguments)
+    return done.returncode, done.stdout, done.stderr.decode().splitlines()
+
+
+def _filled(broker: Daemon, topic: str) -> None:
+    made = seglog(broker.address, "topic", "create", topic, "--config", "retention.ms=-1")
+    lines = b"".join(b'{"ts":%d}\n' % (1_700_000_000_000 + n * DAY_MS) for n in range(3))
+    sent = seglog(broker.address, "produce", topic, "--format", "json", "--timestamp-field", "ts", stdin=lines)
+    assert (made.returncode, sent.returncode) == (0, 0)
+
+
+# --- consume ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_beyond_the_data_is_told_with_what_there_is(emptied: Daemon) -> None:
+    _filled(emptied, "days")
+    code, out, told = _consumed(emptied, "days", "--from", "2024-01-01")
+    assert (code, out) == (0, b"")
+    assert told == [
+        "seglog: note: days has no record at or after 2024-01-01 (2024-01-01T00:00:00.000Z)",
+        "seglog: note: days-0 has offsets 0 to 2, of 2023-11-14T22:13:20.000Z to 2023-11-16T22:13:20.000Z",
+        "seglog: note: try --from earliest, or --from 2023-11-16, or --follow, which waits for new records",
+    ]
+    advised = _consumed(emptied, "days", "--from", "2023-11-16")
+    assert (advised[0], advised[1].count(b"\n"), advised[2]) == (0, 1, [])
+
+
+def test_an_end_before_the_data_is_told(emptied: Daemon) -> None:
+    _filled(emptied, "days")
+    code, out, told = _consumed(emptied, "days", "--until", "2020-01-01")
+    assert (code, out) == (0, b"")
+    assert told[0] == "seglog: note: days has no record before 2020-01-01 (2020-01-01T00:00:00.000Z)"
+    assert told[-1] == "seglog: note: try another --until"
+
+
+def test_records_that_are_gone_are_told(emptied: Daemon) -> None:
+    _filled(emptied, "days")
+    assert seglog(emptied.address, "topic", "truncate", "days", "--before", "end").returncode == 0
+    code, out, told = _consumed(emptied, "days")
+    assert (code, out) == (0, b"")
+    assert told == [
+        "seglog: note: days has no record",
+        "seglog: note: days-0 is empty: the next offset is 3, and 3 offsets before it were deleted",
+        "seglog: note: try --follow, which waits for new records",
+    ]
+
+
+def test_a_group_at_the_end_is_told_so(group_broker: Daemon) -> None:
+    _filled(group_broker, "days")
+    assert _consumed(group_broker, "days", "--group", "g")[1].count(b"\n") == 3
+    assert _consumed(group_broker, "days", "--group", "g")[1:] == (
+        b"",
+        [
+            "seglog: note: days has no record that group g has still to read",
+            "seglog: note: try --follow, which waits for new records; seglog group describe g shows where the group is",
+        ],
+    )
+
+
+def test_where_a_record_is_printed_or_none_is_wanted_nothing_is_told(emptied: Daemon) -> None:
+    _filled(emptied, "days")
+    assert _consumed(emptied, "days", "--count", "1")[2] == []
+    assert _consumed(emptied, "days", "--count", "0") == (0, b"", [])
+    assert _consumed(emptied, "days", "--from", "latest", "--json")[1] == b"", "standard output is for records"
+
+
+def _lines(lags: Sequence[PartitionLag], begin: Moment | None, end: Moment | None, *typed: str) -> list[str]:
+    return list(lines_of(lags, parse(["consume", "t", *typed]), begin, end))
+
+
+def test_what_has_expired_is_told_with_where_to_look() -> None:
+    gone = PartitionLag("t", 0, 1_000, 1_000, 1_000, 0, earliest_reason="expired")
+    part = PartitionLag("t", 1, 10, 10, 30, 0, 1_700_000_000_000, 1_700_000_001_000, earliest_reason="expired")
+    assert _lines([gone], None, None) == [
+        "t has no record",
+        "t-0 is empty: the next offset is 1,000, and 1,000 offsets before it have expired",
+        "try --follow, which waits for new records; seglog explain config t shows how long it keeps them",
+    ]
+    assert _lines([gone, part], Edge.LATEST, None, "--from", "latest")[2:] == [
+        (
+            "t-1 has offsets 10 to 29, of 2023-11-14T22:13:20.000Z to 2023-11-14T22:13:21.000Z; "
+            "those before them have expired"
+        ),
+        "try --from earliest, or --follow, which waits for new records",
+    ]
+
+
+def test_records_without_times_and_very_many_partitions() -> None:
+    lags = [PartitionLag("t", number, 0, 0, 5, 0) for number in range(PARTITIONS_SHOWN_MAX + 2)]
+    told = _lines(lags, AtOffset(5), AtTime(DAY_MS), "--from", "5", "--until", "@86400000")
+    assert told[:2] == [
+        "t has no record at or after offset 5 and before @86400000 (1970-01-02T00:00:00.000Z)",
+        "t-0 has offsets 0 to 4",
+    ]
+    assert told[-2:] == ["seglog offsets t shows 2 more", "try --from earliest, or another --until"]
+    assert len(told) == PARTITIONS_SHOWN_MAX + 3
+
+
+# --- produce ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def commits(emptied: Daemon) -> Daemon:
+    """A broker whose only topic is ``commits``."""
+    assert seglog(emptied.address, "topic", "create", "commits").returncode == 0
+    return emptied
+
+
+def _topics(broker: Daemon) -> list[str]:
+    return [topic["name"] for topic in seglog_json(broker.address, "topic", "list")]
+
+
+def test_in_a_pipe_a_name_like_an_existing_one_is_refused(commits: Daemon) -> None:
+    done = seglog(commits.address, "produce", "comits2", stdin=b"x\n")
+    assert (done.returncode, done.stdout) == (4, b"")
+    assert done.stderr == (
+        b"seglog: there is no topic comits2; did you mean commits? To make a new topic of that name, add --create\n"
+    )
+    assert _topics(commits) == ["commits"]
+
+
+def test_a_name_like_no_other_or_create_makes_the_topic(commits: Daemon) -> None:
+    for name, more in (("clicks", ()), ("comits2", ("--create",)), ("commits", ("--create",))):
+        assert seglog(commits.address, "produce", name, *more, stdin=b"x\n").returncode == 0
+    assert _topics(commits) == ["clicks", "comits2", "commits"]
+
+
+def test_create_does_not_wait_for_the_broker_to_allow_it(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", "--set", "auto.create.topics.enable=false") as broker:
+        assert seglog(broker.address, "produce", "clicks", stdin=b"x\n").returncode == 4
+        assert seglog(broker.address, "produce", "clicks", "--create", stdin=b"x\n").returncode == 0
+
+
+@pytest.mark.parametrize(("answer", "code", "made"), [("y\n", 0, True), ("\n", 1, False), ("", 1, False)])
+def test_on_a_terminal_it_is_asked(
+    commits: Daemon,
+    answer: str,
+    code: int,
+    made: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    (tmp_path / "lines").write_bytes(b"x\n")
+    monkeypatch.setenv("SEGLOG_SERVER", commits.address)
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["produce", "comits2", str(tmp_path / "lines"), "--json"]) == code
+    told = capfd.readouterr().err
+    assert "There is no topic comits2. Did you mean commits? Create a new topic comits2? [y/N] " in told
+    assert ("seglog: topic comits2 is not created, and nothing is sent\n" in told) != made
+    assert ("comits2" in _topics(commits)) == made
