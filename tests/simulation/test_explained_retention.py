@@ -6,7 +6,7 @@ and a minute until what was deleted leaves the disk.
 
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC
 from typing import Final, NamedTuple
@@ -15,6 +15,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from seglog.cli.pictures.segments import segments_picture
+from seglog.cli.pictures.text import lines_of as drawn
 from seglog.cli.segment_table import lines_of
 from seglog.core.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
@@ -248,7 +250,15 @@ async def test_the_operations_page_shows_what_is_printed(autojump_clock: MockClo
         moments = [7.0 * (number + k / (BATCHES - 1)) for number in range(4) for k in range(BATCHES)]
         await at_minutes([moment for moment in moments if moment < 17.5], run.append)
         await trio.sleep_until(17.5 * MINUTE)
-        printed = lines_of(PartitionExplanation(*await run.explain()), UTC, 100)
+        explained = PartitionExplanation(*await run.explain())
     page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
-    [shown] = re.findall(r"^```text\n\$ seglog explain segments commits\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert shown.splitlines() == list(printed)
+    command = r"\$ seglog explain segments commits"
+    shown = re.findall(
+        rf"^```text\n{command}\n(.*?)^```$.*?^```text\n{command} --picture\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    )
+    assert shown == [(text_of(lines_of(explained, UTC, 100)), text_of(drawn(segments_picture(explained, UTC), 100)))]
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Lines as a text."""
+    return "".join(f"{line}\n" for line in lines)

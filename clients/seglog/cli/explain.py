@@ -11,6 +11,7 @@ from seglog.cli.common import moment_of, print_config, print_json, warn, zone_of
 from seglog.cli.exits import OK, REFUSED, UsageError
 from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, local, topic
+from seglog.cli.showing import picture_options, show, wants_picture, width_of_output
 from seglog.cli.tables import labelled
 from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, Edge, format_time
@@ -18,10 +19,8 @@ from seglog_protocol.errors import PartitionOfflineError
 
 if TYPE_CHECKING:
     from seglog.client import Client
+    from seglog.core.explaining import PartitionExplanation
     from seglog_protocol.messages import ExplainedLookup, ExplainReply
-
-_WIDTH_ELSEWHERE: Final = 120
-"""Columns, where the output is not a terminal and COLUMNS is not set."""
 
 
 def _seek(client: "Client", options: Options) -> int:
@@ -80,10 +79,30 @@ def _time(timestamp: int, options: Options) -> str:
 
 
 def _segments(client: "Client", options: Options) -> int:
-    import shutil
-
     from seglog.cli.segment_table import lines_of
 
+    if wants_picture(options):
+        from seglog.cli.pictures.segments import segments_picture
+
+        return show(
+            options,
+            lambda rows: [
+                segments_picture(partition, zone_of(options), rows=rows)
+                for partition in _explained_segments(client, options)[0]
+            ],
+        )
+    explained, code = _explained_segments(client, options)
+    if options.json:
+        print_json([partition.to_wire() for partition in explained])
+        return code
+    width = width_of_output()
+    for number, partition in enumerate(explained):
+        print("\n" * (number > 0) + "\n".join(lines_of(partition, zone_of(options), width)))
+    return code
+
+
+def _explained_segments(client: "Client", options: Options) -> "tuple[list[PartitionExplanation], int]":
+    """The partitions that were asked for, without those that are offline, and the exit code."""
     partitions = [options.partition]
     if options.partition is None:
         partitions = list(range(client.describe_topic(options.topic).partitions))
@@ -96,13 +115,7 @@ def _segments(client: "Client", options: Options) -> int:
                 raise
             warn(error.message)  # and continue with the others
             code = REFUSED
-    if options.json:
-        print_json([partition.to_wire() for partition in explained])
-        return code
-    width = shutil.get_terminal_size((_WIDTH_ELSEWHERE, 0)).columns
-    for number, partition in enumerate(explained):
-        print("\n" * (number > 0) + "\n".join(lines_of(partition, zone_of(options), width)))
-    return code
+    return explained, code
 
 
 def _config(client: "Client", options: Options) -> int:
@@ -144,6 +157,7 @@ COMMAND: Final = Group(
                 is_flag=True,
                 help="Show what compaction would drop, however much must be read to know it.",
             ),
+            *picture_options(),
             local("Show"),
         ),
         client_command("config", _config, "Show every setting of a topic, and where its value comes from.", topic()),

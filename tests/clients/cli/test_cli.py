@@ -740,6 +740,23 @@ def test_explained_segments_are_one_json_document(run: Run, broker: FakeBroker) 
     assert "offline" in error
 
 
+def test_explained_segments_are_drawn_without_colours_in_a_pipe(
+    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.script = explained(1, [0, 10], [20])
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, error = run("explain", "segments", "t", "1", "--picture")
+    assert (code, error) == (0, "")
+    assert out.startswith("t-1: offsets 0 to 29, 3 segments, 1,500 bytes\n")
+    assert [line.split()[0] for line in out.splitlines() if "closed" in line] == ["0", "10", "20"]
+    assert "\x1b" not in out
+
+
+def test_a_picture_is_no_json(run: Run) -> None:
+    code, _, error = run("explain", "segments", "t", "1", "--picture", "--json")
+    assert (code, error) == (2, "seglog: --picture and --json exclude each other\n")
+
+
 # --- What can go wrong ------------------------------------------------------------------------------------------------
 
 

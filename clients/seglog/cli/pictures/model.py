@@ -1,0 +1,109 @@
+"""A picture: strips of rows, in which spans and marks lie on one scale. Places are from 0, at its left end, to 1."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class Kind(Enum):
+    """What a span or a mark shows; the value is its sentence in the legend."""
+
+    RECORDS = "records, from the first to the newest"
+    ROLLED = "rolled"
+    KEPT = "kept by retention"
+    KEPT_FOR_EVER = "kept, no time is set"
+    DUE = "may go, waits for a check"
+    GOING = "out of the log, files wait"
+    GONE = "files gone"
+    NOW = "now"
+    CHECK = "next check"
+    FILE = "the file"
+    RANGE = "still possible"
+    PROBE = "entry read"
+    FOUND = "found"
+    SCAN = "scanned"
+    HEADER = "batch header read"
+    BATCH = "batch found"
+
+
+class Span(NamedTuple):
+    """From one place to another, the smaller one first. However short, it is drawn."""
+
+    first: float
+    last: float
+    kind: Kind
+
+
+class Mark(NamedTuple):
+    """One place."""
+
+    at: float
+    kind: Kind
+
+
+class Tick(NamedTuple):
+    """A place on a scale, and what is there."""
+
+    at: float
+    text: str
+
+
+class Scale(Protocol):
+    """Where things are."""
+
+    @property
+    def breaks(self) -> Sequence[float]:
+        """Places at which more was left out than the room shows."""
+
+    def ticks(self, most: int) -> Sequence[Tick]:
+        """About ``most`` round values, and their places, from left to right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``spans`` lie side by side, from left to right. ``label`` and ``details`` are cells, as the strip has titles.
+
+    A row with a ``note`` is nothing but that sentence.
+    """
+
+    label: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    details: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Rows on one scale. ``guides`` are drawn through all of them; ``after`` are sentences below.
+
+    ``room`` is how many columns the scale needs for the details to stand beside it; else they are a table below. A
+    detail in ``spare`` (its number) is left out of a table that is too wide, the first of them first.
+    """
+
+    scale: Scale
+    rows: tuple[Row, ...]
+    title: str = ""
+    label_titles: tuple[str, ...] = ()
+    detail_titles: tuple[str, ...] = ()
+    guides: tuple[Mark, ...] = ()
+    after: tuple[str, ...] = ()
+    room: int = 24
+    spare: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """``title`` and ``facts`` stand above the strips, the legend below them has each of ``kinds``."""
+
+    title: str
+    facts: tuple[str, ...]
+    strips: tuple[Strip, ...]
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What is drawn in rows, in the order of ``Kind``."""
+        rows = [row for strip in self.strips for row in strip.rows]
+        seen = {span.kind for row in rows for span in row.spans} | {mark.kind for row in rows for mark in row.marks}
+        return [kind for kind in Kind if kind in seen]
