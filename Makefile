@@ -43,8 +43,10 @@ ifndef SIDE_BY_SIDE
 endif
 .PHONY: run test test-core test-spark soak soak-core soak-compiled soak-alone soak-spark interop check fmt bench constraints clean
 
+# Options of seglogd: make run ARGS='--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001'
+ARGS ?=
 run: $(RUN_STAMP)
-	$(BIN)/seglogd --set log.dir=./data --log-format console
+	$(BIN)/seglogd --set log.dir=./data --log-format console $(ARGS)
 
 # What everyone runs: minutes. Its parts run side by side, because Spark leaves more than one of two cores idle.
 test: $(STAMP) $(SPARK_STAMP)

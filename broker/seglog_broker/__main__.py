@@ -126,6 +126,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
     parser.add_argument("--data", metavar="DIR", help="log.dir, where the data is kept")
     parser.add_argument("--listen", metavar="HOST:PORT", help="seglog.listen, where clients connect")
+    parser.add_argument(
+        "--kafka", metavar="HOST:PORT", help="listeners, where Kafka's clients connect; with commas between several"
+    )
     parser.add_argument("--log-format", metavar="FORMAT", help="seglog.log.format: console or json")
     parser.add_argument("--log-level", metavar="LEVEL", help="seglog.log.level: debug, info, warning or error")
     parser.add_argument(
@@ -140,10 +143,17 @@ def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
     named = {
         "--data": ("log.dir", options.data),
         "--listen": ("seglog.listen", options.listen),
+        "--kafka": ("listeners", None if options.kafka is None else _as_listeners(options.kafka)),
         "--log-format": ("seglog.log.format", options.log_format),
         "--log-level": ("seglog.log.level", options.log_level),
     }
     return {flag: (key, value) for flag, (key, value) in named.items() if value is not None}
+
+
+def _as_listeners(addresses: str) -> str:
+    """``HOST:PORT`` as ``listeners`` has it: with a protocol in front, where it has none."""
+    parts = [part.strip() for part in addresses.split(",")] if addresses.strip() else []
+    return ",".join(part if "://" in part else f"PLAINTEXT://{part}" for part in parts)
 
 
 def _refuse(sentence: str, code: int) -> int:

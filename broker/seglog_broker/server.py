@@ -6,6 +6,7 @@ stop accepting -> drain connections -> stop background tasks -> checkpoints, cle
 
 import gc
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
@@ -14,8 +15,8 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners import connection, socket_loop
-from seglog_broker.listeners.acceptor import addresses_of, open_all_listeners
-from seglog_broker.listeners.kafka.listener import kafka_addresses, serve_kafka
+from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
+from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.partitions.waiting_fetches import run_purgatory
@@ -179,7 +180,8 @@ async def serve(
     gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:
         native = config.seglog_listen if listen is None else listen
-        listeners, *others = await open_all_listeners([(native, "seglog.listen"), *kafka_addresses(config)])
+        place = Place(native, origin=config.origin("seglog.listen"))
+        listeners, *others = await open_all_listeners([place, *kafka_places(config)])
         kafka_listeners = [listener for opened in others for listener in opened]
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
@@ -190,11 +192,12 @@ async def serve(
                 nursery.start_soon(_run_tasks, broker, tasks, running)
                 nursery.start_soon(_run_ready, ready, serving)
                 await running.wait()
-                addresses = addresses_of(listeners)
+                addresses, kafka = addresses_of(listeners), addresses_of(kafka_listeners)
+                native_port = listeners[0].socket.getsockname()[1]
                 log.info(
                     "broker_ready",
                     listen=", ".join(addresses),
-                    **({"kafka": ", ".join(addresses_of(kafka_listeners))} if kafka_listeners else {}),
+                    **({"kafka": ", ".join(kafka)} if kafka else {}),
                     topics=len({topic for topic, _ in broker.partitions}),
                     partitions=len(broker.partitions),
                     **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
@@ -207,8 +210,8 @@ async def serve(
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
                     doors.start_soon(_end_waits, broker)
-                    doors.start_soon(serve_kafka, broker, kafka_listeners, ready)
-                    doors.start_soon(serve_native, broker, listeners, ready)
+                    doors.start_soon(partial(serve_kafka, broker, kafka_listeners, ready, native_port=native_port))
+                    doors.start_soon(partial(serve_native, broker, listeners, ready, kafka=kafka))
             finally:
                 for listener in [*listeners, *kafka_listeners]:
                     listener.socket.close()  # where serving has not begun

@@ -90,6 +90,13 @@ class FrameTooLargeError(RemoteProtocolError):
     limit: int = -1
 
 
+class WrongPortError(RemoteProtocolError):
+    """A seglog client has reached the port of Kafka's clients. The broker's native ``port``; -1 if that is unknown."""
+
+    code = "WRONG_PORT"
+    port: int = -1
+
+
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -653,6 +660,7 @@ class DeliveryFailed(ClientError):  # noqa: N818 - the name programs write
 WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     RemoteProtocolError,
     FrameTooLargeError,
+    WrongPortError,
     InvalidRequestError,
     UnsupportedApiError,
     UnsupportedVersionError,

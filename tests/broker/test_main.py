@@ -16,6 +16,9 @@ import pytest
 from seglog_broker import __main__ as daemon
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frames import FrameReader, encode_frame
+from seglog_protocol.kafka import write_request
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.messages import ApiVersionsRequest
 from seglog_protocol.messages import PROTOCOL_NAME, HelloRequest, request_header
 from tests.processes import signalled_at_import
 from tests.support import REPOSITORY
@@ -84,7 +87,7 @@ def test_version_is_one_line() -> None:
 def test_help_names_every_option_and_loads_no_event_loop() -> None:
     done = seglogd("--help")
     assert done.returncode == 0
-    for option in ("--config", "--set", "--data", "--listen", "--log-format", "--log-level", "--version"):
+    for option in ("--config", "--set", "--data", "--listen", "--kafka", "--log-format", "--log-level", "--version"):
         assert option in done.stdout
     code = (
         "import sys, seglog_broker.__main__ as daemon\n"
@@ -105,6 +108,7 @@ def test_the_daemon_needs_no_process_pools_of_its_own() -> None:
         (["--set", "log.dri=/nowhere"], "log.dir"),
         (["--set", "log.segment.bytes"], "key=value"),
         (["--listen", "localhost"], "seglog.listen = localhost (flag --listen)"),
+        (["--kafka", "localhost"], "listeners = PLAINTEXT://localhost (flag --kafka)"),
         (["--log-format", "xml"], "console"),
         (["--config", "/nowhere/seglogd.toml"], "/nowhere/seglogd.toml"),
         (["--frobnicate"], "--frobnicate"),
@@ -242,3 +246,22 @@ def test_only_errors_made_for_people_become_a_sentence() -> None:
     assert daemon._sentence(ExceptionGroup("", [found.value])) is not None
     assert daemon._sentence(ZeroDivisionError()) is None
     assert daemon._sentence(ExceptionGroup("", [found.value, ZeroDivisionError()])) is None
+
+
+def test_both_ports_have_an_option_and_each_knows_the_others_clients(tmp_path: Path) -> None:
+    with running(tmp_path / "data", "--kafka", ANY_PORT) as (process, logged):
+        native, kafka = logged[-1]["listen"], logged[-1]["kafka"]
+        ping = [sys.executable, "-m", "seglog", "--server", kafka, "ping"]
+        sentence = f"this port is for Kafka's clients; seglog's own is {port_of(logged)} (seglog.listen)"
+        for more in ([], ["--live"]):
+            pinged = subprocess.run([*ping, *more], env=environment(), capture_output=True, text=True, check=False)
+            assert (pinged.returncode, pinged.stderr) == (3, f"seglog: {sentence}\n")
+        host, port = native.rsplit(":", 1)
+        with socket.create_connection((host, int(port))) as peer:
+            peer.sendall(b"".join(write_request(1, "a client", ApiVersionsRequest(), 3)))
+            answer = b"".join(iter(lambda: peer.recv(4096), b""))
+        assert answer[8:10] == ErrorCode.LISTENER_NOT_FOUND.to_bytes(2, "big")
+        process.terminate()
+        assert process.stderr is not None
+        reasons = [entry["reason"] for line in process.stderr if "reason" in (entry := json.loads(line))]
+    assert reasons == [sentence, sentence, f"a Kafka client on seglog's own port: its port is {kafka} (listeners)"]

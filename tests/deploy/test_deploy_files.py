@@ -225,9 +225,9 @@ def test_a_reload_checks_the_configuration_first() -> None:
 # --- make -------------------------------------------------------------------------------------------------------------
 
 
-def made(folder: Path, target: str) -> str:
-    """What make would do for ``target``."""
-    return subprocess.run(["make", "-n", target], cwd=folder, capture_output=True, text=True, check=True).stdout
+def made(folder: Path, *target: str) -> str:
+    """What make would do for ``target``, which may have variables."""
+    return subprocess.run(["make", "-n", *target], cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path) -> None:
@@ -241,6 +241,12 @@ def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path
     assert "--editable '.[dev]'" in made(tmp_path, "check")
     (tmp_path / ".venv/.installed").touch()  # after `make test`
     assert "pip install" not in made(tmp_path, "run") + made(tmp_path, "check")
+
+
+def test_make_run_passes_options_to_the_daemon() -> None:
+    options = "--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001"
+    assert made(REPOSITORY, "run", f"ARGS={options}").rstrip().endswith(f"--log-format console {options}")
+    assert f"make run ARGS='{options}'" in (REPOSITORY / "README.md").read_text()
 
 
 def test_what_runs_needs_no_tool_of_development() -> None:

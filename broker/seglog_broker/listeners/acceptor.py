@@ -4,12 +4,13 @@ import errno
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 import trio
 
-from seglog_broker.config import BrokerConfig, split_address
+from seglog_broker.config import BrokerConfig, Origin, split_address
+from seglog_broker.config.keys import DEFAULT_ORIGIN
 from seglog_broker.listeners import connection_task, hangup
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
@@ -38,33 +39,40 @@ class ListenError(SeglogError):
     """The broker cannot listen on the address. Never on the wire: the daemon does not start."""
 
 
-async def open_listeners(address: str, key: str) -> list[trio.SocketListener]:
-    """Listening sockets for ``HOST:PORT``, one for each address of the host name; port 0 is any free one.
+class Place(NamedTuple):
+    """Where to listen, and what says so: ``HOST:PORT``, its configuration key, the flag for that, and its origin."""
 
-    ``key`` is the setting that the address comes from. Raises ListenError with a sentence for the operator.
+    address: str
+    key: str = "seglog.listen"
+    flag: str = "--listen"
+    origin: Origin = DEFAULT_ORIGIN
+
+
+async def open_listeners(place: Place) -> list[trio.SocketListener]:
+    """Listening sockets for a place, one for each address of the host name; port 0 is any free one.
+
+    Raises ListenError with a sentence for the operator.
     """
-    host, port = split_address(address)
+    host, port = split_address(place.address)
     try:
         return await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            why = "another program, perhaps a second seglogd, is using it; stop it or choose another port"
+            why = f"another program, perhaps a second seglogd, uses it; stop that, or choose another by {place.flag}"
         elif error.errno in {errno.EACCES, errno.EPERM}:
-            why = "it is not permitted; choose a port above 1023"
+            why = f"it is not permitted; choose a port above 1023 by {place.flag}"
         else:
             why = error.strerror or str(error)
-        raise ListenError(f"Cannot listen on {address} ({key}): {why}.") from error
+        said_by = place.origin.where or f"the default of {place.key}"
+        raise ListenError(f"Cannot listen on {place.address} ({said_by}): {why}.") from error
 
 
-async def open_all_listeners(addresses: Sequence[tuple[str, str]]) -> list[list[trio.SocketListener]]:
-    """The listeners of each address, which stands with its key; none stays open where one cannot be opened.
-
-    Raises as ``open_listeners``.
-    """
+async def open_all_listeners(places: Sequence[Place]) -> list[list[trio.SocketListener]]:
+    """The listeners of each place; none stays open where one cannot be opened. Raises as ``open_listeners``."""
     opened: list[list[trio.SocketListener]] = []
     try:
-        for address, key in addresses:
-            opened.append(await open_listeners(address, key))
+        for place in places:
+            opened.append(await open_listeners(place))  # noqa: PERF401 - those before are closed where one fails
     except BaseException:
         for listeners in opened:
             for listener in listeners:

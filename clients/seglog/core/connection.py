@@ -131,8 +131,8 @@ class Connection:
         """
         if not self._is_known:
             return ConnectionLostError(
-                f"{self.server} closed the connection without an answer: a broker that is just starting or stopping, "
-                f"or something that does not speak the seglog protocol; the native port is {NATIVE_PORT} by default",
+                f"{self.server} closed the connection without an answer: it is starting or stopping, or not a native "
+                f"port of seglog ({NATIVE_PORT} by default)",
                 server=self.server,
             )
         where = "between two answers" if self._frames.is_idle else "in the middle of an answer"
@@ -167,6 +167,7 @@ class Connection:
             return request_id
         error = header.get("error")
         if isinstance(error, Mapping):
+            self._is_known = True
             raise error_from_wire(error)
         raise RemoteProtocolError("an answer came without an id")
 

@@ -100,7 +100,9 @@ def saying_hello(server: str) -> Generator[None, None, None]:
     """For the first call: turns errors that a retry may fix into NotReachableError."""
     try:
         yield
-    except (ClientTimeoutError, ConnectionLostError) as error:
+    except ConnectionLostError as error:
+        raise NotReachableError(error.message, server=server) from error
+    except ClientTimeoutError as error:
         raise NotReachableError(f"what listens at {server} does not answer: {error.message}", server=server) from error
     except SeglogError as error:
         if error.retriable:

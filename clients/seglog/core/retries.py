@@ -97,6 +97,8 @@ def _reason_of(error: SeglogError) -> str:
     cause = error.__cause__
     if isinstance(cause, ClientTimeoutError):
         return "it takes connections, and does not answer"
+    if isinstance(cause, ConnectionLostError):
+        return "it closes connections without an answer"
     return cause.strerror if isinstance(cause, OSError) and cause.strerror else error.message
 
 

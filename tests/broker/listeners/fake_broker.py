@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners import socket_loop
-from seglog_broker.listeners.acceptor import open_listeners
+from seglog_broker.listeners.acceptor import Place, open_listeners
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
@@ -374,7 +374,7 @@ class Listening(Served):
 @asynccontextmanager
 async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_native) -> AsyncIterator[Listening]:
     """A listener, the native one unless another is named, in front of ``broker`` on a port of its own."""
-    listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
+    listeners = await open_listeners(Place("127.0.0.1:0"))
     ready = ReadySockets()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(socket_loop.run, ready)

@@ -16,15 +16,18 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
 from seglog_broker.listeners import append_run
 from seglog_broker.listeners.acceptor import (
     DRAIN_SECONDS,
     REFUSALS_MAX,
     ListenError,
+    Place,
     addresses_of,
     open_all_listeners,
     open_listeners,
 )
+from seglog_broker.listeners.kafka.listener import kafka_places
 from seglog_broker.listeners.native import wire
 from seglog_broker.listeners.native.fetches import FETCHES_IN_FLIGHT_MAX, PARTITIONS_WAITING_MAX
 from seglog_broker.listeners.native.first_bytes import hint_for
@@ -140,7 +143,6 @@ async def test_a_newer_hello_is_refused_in_a_way_that_can_be_corrected() -> None
 
 # --- Other protocols --------------------------------------------------------------------------------------------------
 
-KAFKA_API_VERSIONS = bytes.fromhex("00000026 0012 0003 00000001 0007") + b"adminclient-1" + bytes(13)
 TLS_CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
 
 
@@ -149,7 +151,6 @@ TLS_CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
     ("first", "words"),
     [
         (b"GET / HTTP/1.1\r\nHost: localhost:9192\r\n\r\n", b"not a web server"),
-        (KAFKA_API_VERSIONS, b"not Kafka's"),
         (TLS_CLIENT_HELLO, b"without TLS"),
         (b"\x00\x00\x00\x00", b"hello"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", b"hello"),
@@ -157,7 +158,7 @@ TLS_CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
         (PREFIX.pack(200, 5), b"hello"),  # a frame within limits that never comes: the time for hello runs out
         (b"hi", b"hello"),
     ],
-    ids=["http", "kafka", "tls", "zeros", "ssh", "no id", "half a frame", "two bytes"],
+    ids=["http", "tls", "zeros", "ssh", "no id", "half a frame", "two bytes"],
 )
 async def test_other_first_bytes_get_a_line_that_says_why_and_a_close(
     first: bytes, words: bytes, autojump_clock: MockClock
@@ -206,9 +207,10 @@ async def test_a_connection_that_sends_nothing_is_logged_as_silent(autojump_cloc
 
 @given(st.binary(max_size=40))
 def test_there_is_a_hint_for_any_first_bytes(first: bytes) -> None:
-    kind, answer = hint_for(first)
+    kind, answer, reason = hint_for(first)
     assert kind
-    assert answer.endswith(b"\r\n")
+    assert reason
+    assert answer.endswith(b"\r\n") or kind == "kafka"
 
 
 # --- What breaks a connection, and what does not ----------------------------------------------------------------------
@@ -794,24 +796,45 @@ async def test_running_out_of_descriptors_is_logged_and_waited_out(
 
 
 @pytest.mark.trio
-async def test_a_port_in_use_is_an_error_that_names_the_address() -> None:
-    [listener] = await open_listeners("127.0.0.1:0", "seglog.listen")
+@pytest.mark.parametrize(
+    ("flags", "named", "said_by", "flag"),
+    [
+        ([], {}, "the default of seglog.listen", "--listen"),
+        (["seglog.listen={}"], {}, "--set seglog.listen", "--listen"),
+        ([], {"--listen": ("seglog.listen", "{}")}, "--listen", "--listen"),
+        (["listeners=PLAINTEXT://{}"], {}, "--set listeners", "--kafka"),
+        ([], {"--kafka": ("listeners", "PLAINTEXT://{}")}, "--kafka", "--kafka"),
+    ],
+)
+async def test_a_port_in_use_is_an_error_that_names_the_address_what_chose_it_and_the_flag_for_another(
+    flags: list[str], named: dict[str, tuple[str, str]], said_by: str, flag: str
+) -> None:
+    [listener] = await open_listeners(Place("127.0.0.1:0"))
     async with listener:
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
-        with pytest.raises(ListenError, match=rf"{address} \(listeners\): another program"):
-            await open_listeners(address, "listeners")
+        flags = [text.format(address) for text in flags]
+        config, _ = load_config(
+            None, "", {}, flags, {name: (key, value.format(address)) for name, (key, value) in named.items()}
+        )
+        place = kafka_places(config)[0] if flag == "--kafka" else Place(address, origin=config.origin("seglog.listen"))
+        with pytest.raises(ListenError) as caught:
+            await open_listeners(place)
+    assert caught.value.message == (
+        f"Cannot listen on {address} ({said_by}): another program, perhaps a second seglogd, uses it; stop that, or "
+        f"choose another by {flag}."
+    )
 
 
 @pytest.mark.trio
 async def test_where_one_of_several_addresses_cannot_be_opened_none_stays_open() -> None:
-    [free] = await open_listeners("127.0.0.1:0", "seglog.listen")
-    [taken] = await open_all_listeners([("127.0.0.1:0", "listeners")])
+    [free] = await open_listeners(Place("127.0.0.1:0"))
+    [taken] = await open_all_listeners([Place("127.0.0.1:0")])
     first = addresses_of([free])[0]
     free.socket.close()
     async with taken[0]:
         with pytest.raises(ListenError):
-            await open_all_listeners([(first, "seglog.listen"), (addresses_of(taken)[0], "listeners")])
-    [again] = await open_listeners(first, "seglog.listen")
+            await open_all_listeners([Place(first), Place(addresses_of(taken)[0])])
+    [again] = await open_listeners(Place(first))
     again.socket.close()
 
 
@@ -871,7 +894,7 @@ async def test_stopping_does_not_wait_for_ever(autojump_clock: MockClock) -> Non
 
 @pytest.mark.trio
 async def test_stopping_before_anything_has_begun_ends_at_once() -> None:
-    listeners = await open_listeners("127.0.0.1:0", "seglog.listen")
+    listeners = await open_listeners(Place("127.0.0.1:0"))
     with trio.CancelScope() as scope:
         scope.cancel()
         await serve_native(cast("Broker", FakeBroker()), listeners, ReadySockets())

@@ -7,7 +7,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, join_address, split_listener
-from seglog_broker.listeners.acceptor import Acceptor
+from seglog_broker.listeners.acceptor import Acceptor, Place
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.context import Endpoint
@@ -17,9 +17,12 @@ from seglog_broker.listeners.transport import Transport
 from seglog_protocol.errors import SeglogError
 
 
-def kafka_addresses(config: BrokerConfig) -> list[tuple[str, str]]:
-    """``HOST:PORT`` of each of ``listeners``, with that key."""
-    return [(join_address(*split_listener(listener)), "listeners") for listener in config.listeners]
+def kafka_places(config: BrokerConfig) -> list[Place]:
+    """Where to listen for Kafka's clients."""
+    origin = config.origin("listeners")
+    return [
+        Place(join_address(*split_listener(listener)), "listeners", "--kafka", origin) for listener in config.listeners
+    ]
 
 
 def advertised(config: BrokerConfig, port: int) -> Endpoint | None:
@@ -37,11 +40,12 @@ async def serve_kafka(
     listeners: Sequence[trio.SocketListener],
     ready: ReadySockets,
     *,
+    native_port: int = -1,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
-    As ``serve_native``. Without listeners it returns at once.
+    As ``serve_native``. Without listeners it returns at once. A seglog client is told the ``native_port``.
     """
     if not listeners:
         task_status.started([])
@@ -50,7 +54,9 @@ async def serve_kafka(
 
     def connect(transport: Transport) -> Connection:
         endpoint = advertised(broker.config, transport.local[1]) or Endpoint(*transport.local)
-        return Connection(broker, transport, partial(KafkaWire, broker, endpoint), ready, run, listener="kafka")
+        return Connection(
+            broker, transport, partial(KafkaWire, broker, endpoint, native_port), ready, run, listener="kafka"
+        )
 
     await Acceptor(lambda: broker.config, broker.metrics, connect, _no_refusal).run(listeners, task_status)
 

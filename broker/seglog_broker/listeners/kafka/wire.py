@@ -14,6 +14,7 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
 from seglog_broker.listeners.kafka.fetches import Fetches
+from seglog_broker.listeners.kafka.first_bytes import native_client
 from seglog_broker.listeners.kafka.handlers.produce import (
     APPENDS_AT_ONCE,
     PARTITIONS_MAX,
@@ -27,11 +28,12 @@ from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, tem
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
 from seglog_broker.listeners.kafka.templates import Repeated
+from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import RemoteProtocolError, SeglogError
+from seglog_protocol.errors import RemoteProtocolError, SeglogError, WrongPortError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
@@ -58,8 +60,8 @@ class KafkaWire(Wire):
     __deletable__ = ("_connection", "_responses", "_fetches", "_slow")  # by ``detach``, for mypyc
     is_ordered = True
 
-    def __init__(self, broker: Broker, advertised: Endpoint, connection: Connection) -> None:
-        """``advertised`` is the address that clients of this port are to connect to."""
+    def __init__(self, broker: Broker, advertised: Endpoint, native_port: int, connection: Connection) -> None:
+        """``advertised`` is the address that clients of this port are to connect to, ``native_port`` seglog's own."""
         self.apis = apis.APIS
         self._broker = broker
         self._connection = connection
@@ -72,6 +74,7 @@ class KafkaWire(Wire):
         host = connection.transport.host
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
+        self._native_port = native_port
         self._client_address = shown_host(host)
         self._latest_context: RequestContext | None = None
         self._responses = Responses(broker, connection, self._room)
@@ -98,9 +101,9 @@ class KafkaWire(Wire):
         self._room.close()
         del self._connection, self._responses, self._fetches, self._slow
 
-    def last_frame(self, _error: SeglogError) -> bytes:
-        """None: in Kafka's protocol there is no answer to what cannot be understood."""
-        return b""
+    def last_frame(self, error: SeglogError) -> bytes:
+        """None, but for a seglog client: in Kafka's protocol there is no answer to what cannot be understood."""
+        return encode_last_error(error) if isinstance(error, WrongPortError) else b""
 
     def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome]) -> Buffer:
         """Replies in the order of their appends."""
@@ -134,7 +137,8 @@ class KafkaWire(Wire):
                 self._serve(header, frame)
         except UnsupportedVersion as error:
             if error.api_key != apis.API_VERSIONS:
-                raise RemoteProtocolError(str(error)) from None
+                stranger = None if frame is None else native_client(frame, self._native_port)
+                raise stranger or RemoteProtocolError(str(error)) from None
             if frame is not None and self._may_serve(frame):
                 response = apis.unsupported_api_versions()
                 self._connection.sender.queue(b"".join(write_response(error.correlation_id, response, 0)))

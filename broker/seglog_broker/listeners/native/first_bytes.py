@@ -3,7 +3,11 @@
 A wrong guess does no harm: the connection is closed either way.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from seglog_protocol.kafka import messages, write_response
+from seglog_protocol.kafka.error_codes import ErrorCode
 
 _OUR_PORT: Final = "This is the native port of a seglog broker, not"
 
@@ -11,17 +15,25 @@ _HTTP_METHODS: Final = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTI
 
 _KAFKA_API_KEY_MAX: Final = 100
 _KAFKA_API_VERSION_MAX: Final = 30
+_KAFKA_API_VERSIONS: Final = 18
+_KAFKA_API_VERSIONS_MAX: Final = 4
+
+_NOT_SEGLOG: Final = "not the seglog protocol"
 
 
 class Hint(NamedTuple):
-    """The protocol that the peer seems to speak, for the log, and the bytes to answer with."""
+    """The protocol that the peer seems to speak, for the log, with a reason, and the bytes to answer with."""
 
     kind: str
     answer: bytes
+    reason: str = _NOT_SEGLOG
 
 
-def hint_for(first: bytes) -> Hint:
-    """The hint for a connection that began with ``first``: any bytes, or none."""
+def hint_for(first: bytes, kafka: Sequence[str] = ()) -> Hint:
+    """The hint for a connection that began with ``first``: any bytes, or none.
+
+    ``kafka`` are the addresses for Kafka's clients.
+    """
     if first.startswith(_HTTP_METHODS):
         return Hint(
             "http", _http_answer(_line(f"{_OUR_PORT} a web server; use a seglog client, such as `seglog ping`."))
@@ -29,7 +41,8 @@ def hint_for(first: bytes) -> Hint:
     if first[:2] == b"\x16\x03":
         return Hint("tls", _line(f"{_OUR_PORT} a TLS one; connect without TLS."))
     if _looks_like_kafka(first):
-        return Hint("kafka", _line(f"{_OUR_PORT} Kafka's; Kafka clients are not served here, use a seglog client."))
+        where = f"its port is {' or '.join(kafka)} (listeners)" if kafka else "listeners is empty, so it has no port"
+        return Hint("kafka", _kafka_answer(first), f"a Kafka client on seglog's own port: {where}")
     return Hint("unknown", _line(f"{_OUR_PORT} what you expected; a connection begins with a `hello` frame."))
 
 
@@ -44,6 +57,19 @@ def _looks_like_kafka(first: bytes) -> bool:
     size = int.from_bytes(first[:4], "big")
     key, version = int.from_bytes(first[4:6], "big"), int.from_bytes(first[6:8], "big")
     return 8 <= size < 2**24 and 0 < key <= _KAFKA_API_KEY_MAX and version <= _KAFKA_API_VERSION_MAX
+
+
+def _kafka_answer(first: bytes) -> bytes:
+    """``LISTENER_NOT_FOUND``, which Kafka's clients show, if they began with ApiVersions as nearly all do; or nothing.
+
+    A line of text would be taken for a length of a gigabyte.
+    """
+    if len(first) < 12 or int.from_bytes(first[4:6], "big") != _KAFKA_API_VERSIONS:
+        return b""
+    version = int.from_bytes(first[6:8], "big")
+    response = messages.ApiVersionsResponse(error_code=ErrorCode.LISTENER_NOT_FOUND, api_keys=[])
+    correlation_id = int.from_bytes(first[8:12], "big", signed=True)
+    return b"".join(write_response(correlation_id, response, min(version, _KAFKA_API_VERSIONS_MAX)))
 
 
 def _line(text: str) -> bytes:

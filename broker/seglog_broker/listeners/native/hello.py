@@ -1,5 +1,6 @@
 """The first exchange of a native connection: hello, and hints for peers that speak something else."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -28,9 +29,12 @@ FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
 
 
-async def greet(broker: Broker, connection: Connection, frames: FrameReader) -> bool:
-    """Read up to the first valid hello and answer it; False when the connection is to end instead."""
-    first = b""
+async def greet(broker: Broker, connection: Connection, frames: FrameReader, kafka: Sequence[str]) -> bool:
+    """Read up to the first valid hello and answer it; False when the connection is to end instead.
+
+    ``kafka`` are the addresses for Kafka's clients, for one that has come here.
+    """
+    first, refused = b"", ""
     try:
         with trio.move_on_after(SECONDS):
             for _ in range(TRIES_MAX):
@@ -44,35 +48,41 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader) -> 
                 frame = Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
                 connection.settle()
                 await broker.turn()  # the answer looks at every partition, and many may connect at once
-                good = _answer(broker, connection, frame)
-                if good:
+                reply = _answer(broker, connection, frame)
+                if isinstance(reply, HelloReply):
                     frames.frame_bytes_max = broker.request_memory.request_bytes_max
                 await flush(connection.sender)
-                if good is not None:
-                    return good
+                if isinstance(reply, HelloReply):
+                    return True
+                if getattr(reply, "field", "") in {"api", "protocol"}:
+                    return False
+                refused = reply.message
             return False
     except RemoteProtocolError:
-        pass
-    hint = hint_for(first)
-    reason = "not the seglog protocol" if first else f"it sent nothing for {SECONDS} s"
+        hint = hint_for(first, kafka)
+        reason = hint.reason
+    else:
+        hint = hint_for(first)
+        if refused:
+            reason = f"no other hello came within {SECONDS} s: {refused}"
+        else:
+            reason = f"no whole hello came within {SECONDS} s" if first else f"it sent nothing for {SECONDS} s"
     connection.log.info("connection_refused", reason=reason, kind=hint.kind, first=first.hex(" "))
-    connection.end(hint.answer)
+    connection.end(b"" if refused else hint.answer)
     return False
 
 
-def _answer(broker: Broker, connection: Connection, frame: Frame) -> bool | None:
-    """Answer what should be a hello. True: it is valid; False: end the connection; None: the peer may try again."""
+def _answer(broker: Broker, connection: Connection, frame: Frame) -> HelloReply | SeglogError:
+    """Answer what should be a hello, and return the answer: after most errors the peer may try again."""
     opened = open_request(frame.packed)
     reply: HelloReply | SeglogError
-    good: bool | None = True
     try:
         reply = reply_to(broker, _first_request(opened, frame))
         broker.metrics.requests[HelloRequest.api] += 1
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         reply = as_seglog_error(error, HelloRequest.api)
-        good = False if getattr(error, "field", "") in {"api", "protocol"} else None
     queue_reply(connection.sender, broker.metrics.request_errors, opened.request_id, reply)
-    return good
+    return reply
 
 
 def reply_to(broker: Broker, request: HelloRequest) -> HelloReply:

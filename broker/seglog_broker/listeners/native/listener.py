@@ -19,18 +19,20 @@ async def serve_native(
     listeners: Sequence[trio.SocketListener],
     ready: ReadySockets,
     *,
+    kafka: Sequence[str] = (),
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
     Cancel it to stop it: it stops accepting at once, gives requests under way a few seconds, and returns. ``ready``
-    has to run until then. Raises OSError when accepting fails for good.
+    has to run until then. ``kafka`` are the addresses for Kafka's clients, logged where one of them comes here. Raises
+    OSError when accepting fails for good.
     """
     run = AppendRun(broker, ready)
     acceptor = Acceptor(
         lambda: broker.config,
         broker.metrics,
-        lambda transport: Connection(broker, transport, partial(NativeWire, broker), ready, run),
+        lambda transport: Connection(broker, transport, partial(NativeWire, broker, kafka), ready, run),
         encode_last_error,
     )
     await acceptor.run(listeners, task_status)

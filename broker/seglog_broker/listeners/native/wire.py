@@ -48,8 +48,10 @@ class NativeWire(Wire):
 
     __deletable__ = ("_connection",)  # by ``detach``, for mypyc
 
-    def __init__(self, broker: Broker, connection: Connection) -> None:
+    def __init__(self, broker: Broker, kafka: Sequence[str], connection: Connection) -> None:
+        """``kafka`` are the addresses for Kafka's clients."""
         self._broker = broker
+        self._kafka = kafka
         self._connection = connection
         self._fetches = Fetches(broker, connection.sender, waiting_fetch.answer)
         memory = broker.request_memory
@@ -78,7 +80,7 @@ class NativeWire(Wire):
 
     def greet(self) -> Awaitable[bool]:
         """The exchange of hello."""
-        return hello.greet(self._broker, self._connection, self._frames)
+        return hello.greet(self._broker, self._connection, self._frames, self._kafka)
 
     def last_frame(self, error: SeglogError) -> bytes:
         """An error without a request id."""
