@@ -79,7 +79,9 @@ def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir
             found.entries,
             found.wanted,
             found.probes,
-            *(found.entry or (None, None)),
+            None if found.entry is None else found.entry[0],
+            None if found.entry is None else found.entry[1],
+            [messages.ExplainedProbe(*probe) for probe in found.trail],
         )
         for found in trace.lookups
     ]
@@ -94,8 +96,11 @@ def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir
         scan_start=trace.scan_start,
         scanned_bytes=trace.scanned_bytes,
         scanned_batches=trace.scanned_batches,
+        positions=trace.positions,
         read_bytes=trace.read_bytes,
+        log_size=trace.log_size,
         position=trace.position,
+        batch_size=trace.batch_size,
         base_offset=trace.base_offset,
         last_offset=trace.last_offset,
         record_offset=trace.record_offset,

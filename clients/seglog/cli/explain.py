@@ -18,6 +18,7 @@ from seglog.core.moments import AtOffset, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
 
 if TYPE_CHECKING:
+    from seglog.cli.pictures.model import Picture
     from seglog.client import Client
     from seglog.core.explaining import PartitionExplanation
     from seglog_protocol.messages import ExplainedLookup, ExplainReply
@@ -29,6 +30,14 @@ def _seek(client: "Client", options: Options) -> int:
         raise UsageError(
             f"--timestamp: must be a time, not {options.timestamp!r}; for example -1h, 2019-01-01 or @1546300800000"
         )
+    if wants_picture(options):
+        from seglog.cli.pictures.seek import seek_picture
+
+        def seek(_: int) -> "list[Picture]":
+            reply = client.explain.seek(options.topic, options.partition, moment)
+            return [seek_picture(reply, moment, zone_of(options))]
+
+        return show(options, seek)
     reply = client.explain.seek(options.topic, options.partition, moment)
     if options.json:
         print_json(reply.to_wire())
@@ -142,6 +151,7 @@ COMMAND: Final = Group(
             Option(["--offset"], type=COUNT, metavar="N", help="The record with this offset."),
             Option(["--timestamp"], metavar="TIME", help="The first record at or after this time."),
             local(),
+            *picture_options(),
             choices=[Choice(("offset", "timestamp"), required=True)],
             times=TIMES,
             example="seglog explain seek clicks 0 --timestamp -1h",

@@ -1,9 +1,10 @@
-"""``--picture`` of commands whose answers can be drawn: on a terminal, in a pipe."""
+"""``--picture``, ``--svg`` and ``--watch`` of commands whose answers can be drawn."""
 
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -19,7 +20,8 @@ WIDTH_ELSEWHERE: Final = 120
 """Columns, where the output is not a terminal and COLUMNS is not set."""
 
 _ROWS_MAX: Final = 40
-"""Bars of one picture."""
+"""Bars of one picture in a terminal."""
+_SVG_ROWS_MAX: Final = 200
 
 Pictures = Callable[[int], "Sequence[Picture]"]
 """Asks the broker, and makes pictures with at most so many bars each."""
@@ -27,21 +29,54 @@ Pictures = Callable[[int], "Sequence[Picture]"]
 
 def picture_options() -> list[click.Parameter]:
     """The options that draw."""
-    return [Option(["--picture"], is_flag=True, help="Draw it.")]
+    return [
+        Option(["--picture"], is_flag=True, help="Draw it, in the terminal's width."),
+        Option(["--svg"], metavar="FILE", help="Draw it into this file, as SVG; - is standard output."),
+        Option(["--watch"], is_flag=True, help="Draw it anew every second, until Ctrl-C."),
+    ]
 
 
 def wants_picture(options: Options) -> bool:
-    """Whether any of them is given. Raises UsageError if it does not go with the others."""
-    if options.picture and options.json:
-        raise UsageError("--picture and --json exclude each other")
-    return bool(options.picture)
+    """Whether any of them is given. Raises UsageError if it does not go with the others, or with the output."""
+    wanted = [f"--{name}" for name in ("picture", "svg", "watch") if options.values[name]]
+    if wanted and options.json:
+        raise UsageError(f"{wanted[0]} and --json exclude each other")
+    if options.svg and options.watch:
+        raise UsageError("--svg and --watch exclude each other")
+    if options.watch and not (sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
+        raise UsageError("--watch: needs a terminal that it can draw on; --picture draws once, wherever it is printed")
+    return bool(wanted)
 
 
 def show(options: Options, pictures: Pictures) -> int:
-    """Draw, as the options say; the exit code."""
-    del options
-    print("\n".join(_lines(pictures(_ROWS_MAX), width_of_output())))
+    """Draw, as the options say; the exit code. Raises KeyboardInterrupt when a watch is ended."""
+    if options.svg:
+        from seglog.cli.pictures.svg import svg_of
+
+        _write(options.svg, svg_of(pictures(_SVG_ROWS_MAX)))
+    elif options.watch:
+        from seglog.cli.watching import watch
+
+        watch(lambda columns, height: _fitting(pictures, columns, height))
+    else:
+        print("\n".join(_lines(pictures(_ROWS_MAX), width_of_output())))
     return OK
+
+
+def _write(name: str, document: str) -> None:
+    if name == "-":
+        print(document, end="")
+    else:
+        Path(name).write_text(document, encoding="utf-8")
+
+
+def _fitting(pictures: Pictures, columns: int, height: int) -> list[str]:
+    """The lines of the largest pictures that are not higher than the terminal, else of the smallest."""
+    rows, lines = _ROWS_MAX, _lines(pictures(_ROWS_MAX), columns)
+    while len(lines) > height and rows > 2:
+        rows //= 2
+        lines = _lines(pictures(rows), columns)
+    return lines
 
 
 def width_of_output() -> int:

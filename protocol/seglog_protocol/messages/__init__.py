@@ -32,6 +32,7 @@ from seglog_protocol.messages.base import (
 )
 from seglog_protocol.messages.explain import (
     ExplainedLookup as ExplainedLookup,
+    ExplainedProbe as ExplainedProbe,
     ExplainedSegment as ExplainedSegment,
     ExplainReply as ExplainReply,
     ExplainRequest as ExplainRequest,

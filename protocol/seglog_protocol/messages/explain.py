@@ -18,11 +18,18 @@ class ExplainRequest(Request):
     timestamp: Int63 | None = None
 
 
+class ExplainedProbe(Message):
+    """An entry of an index that a search read: its number, from 0, and its offset or timestamp."""
+
+    entry: Int64
+    key: Int64
+
+
 class ExplainedLookup(Message):
-    """One search of one index ("offset" or "time"): its entries, the entries read (``probes``), and the one found.
+    """One search of one index ("offset" or "time"): its entries, how many were read (``probes``), and the one found.
 
     ``key`` is the found entry's offset or timestamp, ``value`` its position (bytes) or offset; None when all entries
-    are above ``wanted``.
+    are above ``wanted``. ``trail`` has the entries read, in this order.
     """
 
     index: str
@@ -32,13 +39,16 @@ class ExplainedLookup(Message):
     probes: Int64
     key: Int64 | None = None
     value: Int64 | None = None
+    trail: list[ExplainedProbe] = default([])
 
 
 class ExplainReply(Message):
     """The steps of the seek. Sizes and positions are bytes; files are relative to the log directory.
 
     ``segment`` is the base offset of the one chosen among ``segments``. ``scanned_bytes`` are those between the
-    position given by the index and the found batch; ``read_bytes`` were read from the ``.log`` by system calls.
+    position given by the index and the found batch, ``positions`` those of the first 256 headers in them;
+    ``read_bytes`` were read from the ``.log`` by system calls. ``log_size`` and ``batch_size`` are of the segment and
+    of the batch found; 0 if nothing was.
     """
 
     topic: str
@@ -52,7 +62,10 @@ class ExplainReply(Message):
     scanned_bytes: Int64 = default(0)
     scanned_batches: Int64 = default(0)
     read_bytes: Int64 = default(0)
+    positions: list[Int64] = default([])
+    log_size: Int64 = default(0)
     position: Int64 | None = None
+    batch_size: Int64 = default(0)
     base_offset: Int64 | None = None
     last_offset: Int64 | None = None
     record_offset: Int64 | None = None

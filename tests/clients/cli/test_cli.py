@@ -753,8 +753,21 @@ def test_explained_segments_are_drawn_without_colours_in_a_pipe(
 
 
 def test_a_picture_is_no_json(run: Run) -> None:
-    code, _, error = run("explain", "segments", "t", "1", "--picture", "--json")
-    assert (code, error) == (2, "seglog: --picture and --json exclude each other\n")
+    for option, given in (("--picture", ()), ("--svg", ("a.svg",)), ("--watch", ())):
+        code, _, error = run("explain", "segments", "t", "1", option, *given, "--json")
+        assert (code, error) == (2, f"seglog: {option} and --json exclude each other\n")
+    assert run("explain", "segments", "t", "1", "--svg", "a.svg", "--watch")[0] == 2
+
+
+def test_a_picture_is_written_into_a_file_or_to_standard_output(run: Run, broker: FakeBroker, tmp_path: Path) -> None:
+    broker.script = explained(1, [0, 10], [20])
+    code, out, error = run("explain", "segments", "t", "1", "--svg", str(tmp_path / "t.svg"))
+    assert (code, out, error) == (0, "", "")
+    written = (tmp_path / "t.svg").read_text("utf-8")
+    assert written.startswith("<svg ")
+    assert run("explain", "segments", "t", "1", "--svg", "-") == (0, written, "")
+    code, _, error = run("explain", "segments", "t", "1", "--svg", str(tmp_path / "nowhere" / "t.svg"))
+    assert (code, error) == (1, f"seglog: {tmp_path}/nowhere/t.svg: No such file or directory\n")
 
 
 # --- What can go wrong ------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class TracedReader(LogReader):
     def _find_in(self, number: int, segment: Segment, offset: int) -> LocatedBatch | None:
         trace, first = self._trace, max(0, self._segments.floor(offset))
         trace.segment, trace.passed_over = segment.base_offset, number - first
+        trace.log_size = segment.size
         trace.why_segment = (
             f"number {number + 1} of {len(self._segments)}, the last with a base offset at or below {offset}"
             if number == first and segment.base_offset <= offset
@@ -88,6 +89,7 @@ class TracedReader(LogReader):
     def _find_timestamp_in(self, number: int, segment: Segment, timestamp: int) -> FoundTimestamp | None:
         trace = self._trace
         trace.segment, trace.passed_over = segment.base_offset, number - self._first_number
+        trace.log_size = segment.size
         trace.why_segment = (
             f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {self._largest}, "
             f"is at or after {timestamp}"

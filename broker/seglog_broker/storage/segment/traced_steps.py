@@ -34,7 +34,7 @@ class TracedSteps(SeekSteps):
     def offset_floor(self, index: OffsetIndex, offset: int) -> OffsetPosition:
         """Note the look-up."""
         noted = IndexLookup("offset", index.path, index.count, offset)
-        floor = _CountedFloor(files.find_offset_floor, files.OFFSET_FIELD.unpack_from, noted)
+        floor = _NotedFloor(files.find_offset_floor, files.OFFSET_FIELD.unpack_from, index, noted)
         found = index.lookup(offset, floor)
         self._note(noted, found if floor.has_found else None)
         return found
@@ -42,7 +42,8 @@ class TracedSteps(SeekSteps):
     def time_floor(self, index: TimeIndex, timestamp: int) -> TimeEntries | None:
         """Note the look-up."""
         noted = IndexLookup("time", index.path, index.count, timestamp)
-        found = index.below(timestamp, _CountedFloor(files.find_time_floor, files.TIME_FIELD.unpack_from, noted))
+        floor = _NotedFloor(files.find_time_floor, files.TIME_FIELD.unpack_from, index, noted)
+        found = index.below(timestamp, floor)
         self._note(noted, None if found is None else found.entry)
         return found
 
@@ -93,21 +94,28 @@ class TracedSteps(SeekSteps):
         self._trace.touch(time_index.path)
 
 
-class _CountedFloor:
-    """A floor search that counts the entries it reads, and records whether any of them is in the file."""
+class _NotedFloor:
+    """A floor search that notes the entries it reads, and whether any of them is in the file."""
 
-    def __init__(self, floor: FloorSearch, unpack: files.Unpack, noted: IndexLookup) -> None:
+    def __init__(self, floor: FloorSearch, unpack: files.Unpack, index: SparseIndex, noted: IndexLookup) -> None:
         self.has_found = False
         self._floor = floor
         self._unpack = unpack
+        self._index = index
         self._noted = noted
+        self._first = 0  # number of the first entry of what is searched
+        self._base = index.base_offset if noted.index == "offset" else 0
 
     def __call__(self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0) -> int:
-        self._noted.in_file |= not isinstance(data, bytearray)
+        in_memory = isinstance(data, bytearray)
+        self._noted.in_file |= not in_memory
+        self._first = self._index.count - len(data) // self._index.entry_size if in_memory else 0
         number = self._floor(data, count, wanted, low=low, unpack=self._probe)
         self.has_found = number >= 0
         return number
 
     def _probe(self, data: files.Buffer, position: int) -> tuple[Any, ...]:
+        fields = self._unpack(data, position)
         self._noted.probes += 1
-        return self._unpack(data, position)
+        self._noted.trail.append((self._first + position // self._index.entry_size, self._base + fields[0]))
+        return fields

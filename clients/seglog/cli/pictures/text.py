@@ -2,13 +2,12 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from typing import Final, NamedTuple
 
 import click
 
+from seglog.cli.pictures.columns import in_columns
 from seglog.cli.pictures.model import Kind, Mark, Picture, Row, Span, Strip
-from seglog_protocol.tables import Column, table_line, widths_of
 
 WIDTH_MIN: Final = 40
 """Columns that a picture takes even where there are fewer."""
@@ -165,8 +164,8 @@ class _Text:
 
     def _strip(self, strip: Strip) -> Iterator[str]:
         yield from self._wrapped(strip.title)
-        labels = _cells(strip.label_titles, [row.label for row in strip.rows if not row.note])
-        details = _cells(strip.detail_titles, [row.details for row in strip.rows if not row.note])
+        labels = in_columns(strip.label_titles, [row.label for row in strip.rows if not row.note])
+        details = in_columns(strip.detail_titles, [row.details for row in strip.rows if not row.note])
         indent = len(labels[0]) + len(_GAP) if labels[0] or any(labels) else 0
         beside = self._width - indent - len(_GAP) - max(map(len, details))
         columns = max(_BAR_MIN, beside if beside >= strip.room else self._width - indent)
@@ -216,10 +215,10 @@ class _Text:
         first = len(titles) - len(strip.detail_titles)
         dropped: set[int] = set()
         spare = iter(strip.spare)
-        lines = _cells(titles, rows)
+        lines = in_columns(titles, rows)
         while len(lines[0]) > self._width and (number := next(spare, None)) is not None:
             dropped.add(number + first)
-            lines = _cells(_without(titles, dropped), [_without(row, dropped) for row in rows])
+            lines = in_columns(_without(titles, dropped), [_without(row, dropped) for row in rows])
         following = iter(lines)
         yield self._line(_Part(next(following)))
         for row in strip.rows:
@@ -228,17 +227,6 @@ class _Text:
 
 def _without(cells: Sequence[str], dropped: set[int]) -> list[str]:
     return [cell for number, cell in enumerate(cells) if number not in dropped]
-
-
-def _cells(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with these cells in columns, all of one width; the titles are the first, empty if there are none."""
-    count = max([len(titles), *map(len, rows)])
-    columns = [Column(title, right=None) for title, _ in zip_longest(titles, range(count), fillvalue="")]
-    texts = [[*cells, *[""] * (count - len(cells))] for cells in (titles, *rows)]
-    widths = widths_of(texts)
-    rows_of_one_width = [table_line(columns, widths, cells) for cells in texts]
-    width = max(map(len, rows_of_one_width))
-    return [line.ljust(width) for line in rows_of_one_width]
 
 
 def _column(at: float, columns: int) -> int:

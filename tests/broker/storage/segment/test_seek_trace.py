@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.seek_trace import POSITIONS_MAX, IndexLookup, SeekTrace
 from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
-from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX, SparseIndex
+from seglog_broker.storage.segment.time_index import TimeIndex
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
@@ -73,6 +74,10 @@ def traced(disk: LogOnDisk, offset: int) -> tuple[SeekTrace, Seam]:
             found.header.last_offset,
         )
         assert trace.scan_start + trace.scanned_bytes == found.position
+        assert trace.positions == sorted(set(trace.positions))
+        assert len(trace.positions) == min(trace.scanned_batches, POSITIONS_MAX)
+        assert trace.scanned_batches > POSITIONS_MAX or trace.positions[-1] == found.position
+        assert (trace.log_size, trace.batch_size) == (disk.log.segments[number].size, found.header.size)
     return trace, seam
 
 
@@ -184,6 +189,25 @@ def assert_every_seek_is_short(disk: LogOnDisk, offsets: Iterator[int] | range) 
         assert trace.scanned_bytes <= segment.indexes.writer.interval + largest, offset
 
 
+def assert_trail_is_of(index: SparseIndex, lookup: IndexLookup) -> None:
+    """The probes of a look-up are entries of the index, and leave the one that was found."""
+    entries = list(chunked(index.read(), index.entry_size))
+    low, high = 0, len(entries)
+    for number, key in lookup.trail:
+        assert low <= number < high
+        first = int.from_bytes(entries[number][: index.entry_size - 4])
+        assert key == (first if isinstance(index, TimeIndex) else index.base_offset + first)
+        is_below = key < lookup.wanted if isinstance(index, TimeIndex) else key <= lookup.wanted
+        low, high = (number + 1, high) if is_below else (low, number)
+    assert low == high
+    assert len(lookup.trail) == lookup.probes
+    assert (low == 0) == (lookup.entry is None)
+
+
+def chunked(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
 @pytest.mark.parametrize("entries", range(1, 41))
 @pytest.mark.parametrize("on_file", ["none", "some", "all"])
 def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(entries: int, on_file: str) -> None:
@@ -202,11 +226,13 @@ def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(e
         [lookup] = trace.lookups
         assert (lookup.entries, lookup.wanted) == (entries, offset)
         assert lookup.probes <= most_probes(entries)
+        assert_trail_is_of(active.offset_index, lookup)
         assert trace.scanned_batches == 1
         moment = SeekTrace()
         disk.log.traced(moment).find_timestamp(999 + offset)
         assert [found.index for found in moment.lookups] == ["time", "offset"]
         assert all(found.probes <= most_probes(entries) for found in moment.lookups)
+        assert_trail_is_of(active.time_index, moment.lookups[0])
         assert moment.record_offset == offset
 
 
@@ -455,6 +481,15 @@ def test_a_traced_seek_leads_where_an_untraced_one_leads(
             (None, None) if expected is None else (expected.offset, expected.timestamp)
         )
         assert all(lookup.probes <= most_probes(lookup.entries) for lookup in trace.lookups)
+
+
+def test_of_a_long_scan_the_first_positions_are_kept() -> None:
+    disk = LogOnDisk(config(index_interval_bytes=1 << 20))
+    for number in range(POSITIONS_MAX + 50):
+        disk.append(b"%d" % number)
+    trace, _ = traced(disk, POSITIONS_MAX + 49)
+    assert trace.scanned_batches == POSITIONS_MAX + 50
+    assert len(trace.positions) == POSITIONS_MAX
 
 
 def test_large_batches_are_walked_by_their_headers() -> None:

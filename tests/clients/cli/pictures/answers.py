@@ -5,7 +5,15 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from seglog.core.explaining import PartitionExplanation
-from seglog_protocol.messages import INT64_MAX, ConfigEntry, ExplainedSegment, ExplainSegmentsReply
+from seglog_protocol.messages import (
+    INT64_MAX,
+    ConfigEntry,
+    ExplainedLookup,
+    ExplainedProbe,
+    ExplainedSegment,
+    ExplainReply,
+    ExplainSegmentsReply,
+)
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 MINUTE = 60_000
@@ -109,3 +117,65 @@ partitions = st.builds(
     problems=st.lists(_texts, max_size=2),
 )
 explanations = st.builds(PartitionExplanation, partitions, st.lists(segments(), max_size=9))
+
+
+# --- Seeks ------------------------------------------------------------------------------------------------------------
+
+_TRAIL = (161, 80, 40, 60, 50, 45, 43, 42)
+
+SEEK = ExplainReply(
+    *("commits", 0, 4, "number 3 of 4, the last with a base offset at or below 60000"),
+    segment=55_120,
+    lookups=[
+        ExplainedLookup(
+            *("time", "commits-0/00000000000000055120.timeindex", 3, NOW, 2, NOW - 5000, 59_990),
+            trail=[ExplainedProbe(entry, NOW - 15_000 + 10_000 * entry) for entry in (1, 2)],
+        ),
+        ExplainedLookup(
+            *("offset", "commits-0/00000000000000055120.index", 323, 59_990, 8, 59_990, 718_913),
+            trail=[ExplainedProbe(entry, 59_990 + 100 * (entry - 42)) for entry in _TRAIL],
+        ),
+    ],
+    scan_start=718_913,
+    scanned_bytes=20_891,
+    scanned_batches=2,
+    read_bytes=29_282,
+    positions=[718_913, 739_804],
+    log_size=4_181_683,
+    position=739_804,
+    batch_size=4096,
+    base_offset=59_992,
+    last_offset=60_025,
+    record_offset=60_001,
+    record_timestamp=NOW + 7,
+    files=["commits-0/00000000000000055120.log"],
+)
+"""A seek to a time through both indexes."""
+
+_probes = st.builds(ExplainedProbe, _numbers, _numbers)
+_lookups = st.builds(
+    ExplainedLookup,
+    *(st.sampled_from(["time", "offset"]) | _texts, _texts, *[_numbers] * 3),
+    key=_perhaps,
+    value=_perhaps,
+    trail=st.lists(_probes, max_size=5),
+)
+seeks = st.builds(
+    ExplainReply,
+    *(_texts, _numbers, _numbers, _texts),
+    segment=_perhaps,
+    lookups=st.lists(_lookups, max_size=3),
+    scan_start=_numbers,
+    scanned_bytes=_numbers,
+    scanned_batches=_numbers,
+    read_bytes=_numbers,
+    positions=st.lists(_numbers, max_size=5),
+    log_size=_numbers,
+    position=_perhaps,
+    batch_size=_numbers,
+    base_offset=_perhaps,
+    last_offset=_perhaps,
+    record_offset=_perhaps,
+    record_timestamp=_perhaps,
+    rebuilt_indexes=st.booleans(),
+)

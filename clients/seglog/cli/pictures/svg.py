@@ -1,0 +1,317 @@
+"""Pictures as SVG: one document, readable on light and on dark backgrounds, without scripts, fonts or links."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from seglog.cli.pictures.model import Kind, Picture, Row, Strip
+from seglog_protocol.tables import widths_of
+from seglog_protocol.texts import printable
+
+_MARGIN: Final = 20
+_SCALE: Final = 600
+"""Width of a scale, px; everything here is."""
+_CHARACTER: Final = 7.25
+"""Of the monospaced font at 12 px."""
+_LINE: Final = 18
+_ROW: Final = 20
+_THICK: Final = 12
+_THIN: Final = 4
+_SHORTEST: Final = 3
+_GAP: Final = 2 * _CHARACTER
+_TICK: Final = 90
+_LEGEND: Final = 250
+
+_LINES: Final = frozenset({Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.FILE, Kind.RANGE})
+"""Spans that are thin."""
+
+_LIGHT: Final = {
+    "paper": "#ffffff",
+    "ink": "#1f2328",
+    "faint": "#656d76",
+    "line": "#afb8c1",
+    "blue": "#0969da",
+    "green": "#1a7f37",
+    "yellow": "#bf8700",
+    "red": "#cf222e",
+    "violet": "#8250df",
+}
+_DARK: Final = {
+    "paper": "#0d1117",
+    "ink": "#e6edf3",
+    "faint": "#9198a1",
+    "line": "#484f58",
+    "blue": "#58a6ff",
+    "green": "#3fb950",
+    "yellow": "#d29922",
+    "red": "#f85149",
+    "violet": "#bc8cff",
+}
+_COLOURS: Final = {
+    Kind.RECORDS: "blue",
+    Kind.ROLLED: "violet",
+    Kind.KEPT: "green",
+    Kind.KEPT_FOR_EVER: "green",
+    Kind.DUE: "yellow",
+    Kind.GOING: "red",
+    Kind.GONE: "red",
+    Kind.NOW: "ink",
+    Kind.CHECK: "yellow",
+    Kind.FILE: "line",
+    Kind.RANGE: "blue",
+    Kind.PROBE: "yellow",
+    Kind.FOUND: "green",
+    Kind.SCAN: "yellow",
+    Kind.HEADER: "violet",
+    Kind.BATCH: "green",
+}
+
+
+def svg_of(pictures: Sequence[Picture]) -> str:
+    """One SVG document, the pictures below each other."""
+    places = [_Places.of(picture) for picture in pictures]
+    drawing = _Drawing(max([_SCALE, *(place.width for place in places)]))
+    for picture in pictures:
+        drawing.picture(picture)
+    return drawing.document("; ".join(picture.title for picture in pictures))
+
+
+class _Places(NamedTuple):
+    """Where the scales of a picture begin, and where their details; ``width`` is up to the end of these."""
+
+    scale: float
+    details: float
+    width: float
+
+    @classmethod
+    def of(cls, picture: Picture) -> "_Places":
+        """As wide as the widest cells need."""
+        labels = max(
+            [0.0, *(_Column.end(strip.label_titles, [row.label for row in strip.rows]) for strip in picture.strips)]
+        )
+        details = [_Column.end(strip.detail_titles, [row.details for row in strip.rows]) for strip in picture.strips]
+        end = labels + _SCALE + 2 * _GAP
+        return cls(_MARGIN + labels, _MARGIN + end, end + max([0.0, *details]))
+
+
+class _Column(NamedTuple):
+    """A column of cells, from ``left`` to ``right``; numbers stand at its right."""
+
+    left: float
+    right: float
+
+    @classmethod
+    def of(cls, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> "list[_Column]":
+        """Side by side, from 0 on."""
+        texts = [cells for cells in (titles, *rows) if cells]
+        columns, left = [], 0.0
+        for width in widths_of(texts) if texts else []:
+            columns.append(cls(left, left + width * _CHARACTER))
+            left += width * _CHARACTER + _GAP
+        return columns
+
+    @classmethod
+    def end(cls, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
+        """The end of the last of them, and a gap; 0 for none."""
+        columns = cls.of(titles, rows)
+        return columns[-1].right + _GAP if columns else 0.0
+
+
+class _Drawing:
+    """Elements from top to bottom; ``y`` is where the next one begins."""
+
+    def __init__(self, width: float) -> None:
+        self._width = width
+        self._y = float(_MARGIN)
+        self._elements: list[str] = []
+
+    def document(self, title: str) -> str:
+        """The whole document."""
+        width, height = round(self._width + 2 * _MARGIN), round(self._y)
+        size, name = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"', printable(title)
+        return "\n".join(
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(name)}>',
+                f"<title>{escape(name)}</title>",
+                f"<style>\n{_style()}</style>",
+                f'<rect class="paper" width="{width}" height="{height}"/>',
+                *self._elements,
+                "</svg>\n",
+            )
+        )
+
+    def picture(self, picture: Picture) -> None:
+        """Add a picture."""
+        self._sentence(picture.title, "title")
+        for fact in picture.facts:
+            self._sentence(fact, "faint")
+        places = _Places.of(picture)
+        for strip in picture.strips:
+            self._y += _LINE / 2
+            self._strip(strip, places)
+        self._legend(picture.kinds)
+        self._y += _LINE
+
+    def _strip(self, strip: Strip, places: _Places) -> None:
+        left = places.scale
+        labels = _Column.of(strip.label_titles, [row.label for row in strip.rows])
+        details = _Column.of(strip.detail_titles, [row.details for row in strip.rows])
+        if strip.title:
+            self._sentence(strip.title)
+        for mark in strip.guides:
+            anchor = "start" if mark.at < 0.5 else "end"
+            self._text(left + mark.at * _SCALE, mark.kind.value, f"{_name(mark.kind)} small", anchor)
+            self._y += _LINE * 0.75
+        self._ticks(strip, left)
+        self._y += _LINE
+        axis = self._y
+        self._elements.append(_line(left, axis, left + _SCALE, axis, "axis"))
+        for at in strip.scale.breaks:
+            self._elements.append(_text(left + at * _SCALE, axis + 4, "≈", "ink", "middle"))
+        self._cells(_MARGIN, labels, strip.label_titles, "faint")
+        self._cells(places.details, details, strip.detail_titles, "faint")
+        guides = len(self._elements)  # they lie below the rows, and are as long
+        self._y += _ROW
+        for row in strip.rows:
+            if row.note:
+                self._text(left, f"… {row.note}", "faint")
+            else:
+                self._cells(_MARGIN, labels, row.label)
+                self._cells(places.details, details, row.details)
+                self._bar(row, left)
+            self._y += _ROW
+        lines = [
+            _line(left + at * _SCALE, axis - 6, left + at * _SCALE, self._y - _ROW / 2, f"guide {_name(kind)}")
+            for at, kind in strip.guides
+        ]
+        self._elements[guides:guides] = lines
+        for sentence in strip.after:
+            self._sentence(sentence)
+
+    def _ticks(self, strip: Strip, left: float) -> None:
+        end = -_GAP
+        for at, text in strip.scale.ticks(_SCALE // _TICK):
+            x = at * _SCALE
+            if x < end + _GAP:
+                continue
+            end = x + len(text) * _CHARACTER
+            anchor = "end" if x + len(text) * _CHARACTER > _SCALE else "start"
+            self._text(left + x, text, "faint small", anchor)
+            self._elements.append(_line(left + x, self._y + _LINE - 5, left + x, self._y + _LINE, "axis"))
+
+    def _bar(self, row: Row, left: float) -> None:
+        middle = self._y - 4
+        behind = 0.0
+        for span in row.spans:
+            first = max(behind, span.first * _SCALE)
+            behind = max(first + _SHORTEST, span.last * _SCALE)
+            self._elements.append(_span(left + first, left + behind, middle, span.kind))
+        for mark in row.marks:
+            x = mark.at * _SCALE
+            if mark.kind is Kind.GONE:
+                x = max(x, behind) + 4
+            self._elements.append(_mark(left + x, middle, mark.kind))
+
+    def _legend(self, kinds: Iterable[Kind]) -> None:
+        x = float(_MARGIN)
+        self._y += _LINE / 2
+        for kind in kinds:
+            needed = (len(kind.value) + 6) * _CHARACTER
+            if x > _MARGIN and x + needed > _MARGIN + self._width:
+                x = _MARGIN
+                self._y += _LINE
+            is_span = kind in _SPANS
+            shape = _span(x, x + 18, self._y - 4, kind) if is_span else _mark(x + 9, self._y - 4, kind)
+            self._elements.append(shape)
+            self._text(x + 26, kind.value, "faint")
+            x += needed + _GAP
+        self._y += _LINE
+
+    def _sentence(self, text: str, kind: str = "ink") -> None:
+        for line in textwrap.wrap(printable(text), int(self._width / _CHARACTER)):
+            self._text(_MARGIN, line, kind)
+            self._y += _LINE
+
+    def _cells(self, x: float, columns: Sequence[_Column], cells: Sequence[str], kind: str = "ink") -> None:
+        for (left, right), cell in zip(columns, cells, strict=False):
+            is_number = cell[:1].isdigit()
+            self._text(x + (right if is_number else left), cell, kind, "end" if is_number else "start")
+
+    def _text(self, x: float, text: str, kind: str = "ink", anchor: str = "start") -> None:
+        if text.strip():
+            self._elements.append(_text(x, self._y, text, kind, anchor))
+
+
+_SPANS: Final = frozenset(
+    {
+        *(Kind.RECORDS, Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.DUE, Kind.GOING),
+        *(Kind.FILE, Kind.RANGE, Kind.SCAN, Kind.BATCH),
+    }
+)
+
+
+def _name(kind: Kind) -> str:
+    return kind.name.lower().replace("_", "-")
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str) -> str:
+    at = f'x="{x:.1f}" y="{y:.1f}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
+    return f'<text class="{kind}" {at}>{escape(printable(text))}</text>'
+
+
+def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
+    return f'<line class="{kind}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
+
+
+def _span(first: float, last: float, middle: float, kind: Kind) -> str:
+    if kind is Kind.KEPT_FOR_EVER:
+        return _line(first, middle, last, middle, _name(kind))
+    height = _THIN if kind in _LINES else _THICK
+    place = f'x="{first:.1f}" y="{middle - height / 2:.1f}" width="{last - first:.1f}" height="{height}"'
+    return f'<rect class="{_name(kind)}" {place}><title>{kind.value}</title></rect>'
+
+
+def _mark(x: float, middle: float, kind: Kind) -> str:
+    shapes = {
+        Kind.ROLLED: f"M{x:.1f} {middle - 7:.1f}l5 7l-5 7l-5 -7z",
+        Kind.FOUND: f"M{x:.1f} {middle - 7:.1f}l5 7l-5 7l-5 -7z",
+        Kind.HEADER: f"M{x - 4:.1f} {middle - 8:.1f}h8l-4 8z",
+        Kind.GONE: f"M{x - 4:.1f} {middle - 4:.1f}l8 8m0 -8l-8 8",
+    }
+    dot = f"M{x - 4:.1f} {middle:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
+    return f'<path class="{_name(kind)}" d="{shapes.get(kind, dot)}"><title>{kind.value}</title></path>'
+
+
+def _style() -> str:
+    rules = [
+        'text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace }',
+        "text.title { font-size: 14px; font-weight: bold }",
+        "text.small { font-size: 11px }",
+        ".gone { stroke-width: 2; fill: none }",
+        ".kept-for-ever { stroke-width: 3; stroke-dasharray: 6 4 }",
+        ".guide { stroke-dasharray: 3 3 }",
+        ".due, .going, .scan { fill-opacity: 0.75 }",
+        *_coloured(_LIGHT),
+        "@media (prefers-color-scheme: dark) {",
+        *(f"  {rule}" for rule in _coloured(_DARK)),
+        "}",
+    ]
+    return "".join(f"{rule}\n" for rule in rules)
+
+
+def _coloured(colours: dict[str, str]) -> list[str]:
+    """The rules that have colours in them."""
+    rules = [
+        f".paper {{ fill: {colours['paper']} }}",
+        f".ink, .title {{ fill: {colours['ink']} }}",
+        f".faint {{ fill: {colours['faint']} }}",
+        f".axis {{ stroke: {colours['line']} }}",
+    ]
+    for kind in Kind:
+        colour = colours[_COLOURS[kind]]
+        is_drawn = kind in {Kind.GONE, Kind.KEPT_FOR_EVER}
+        rules.append(f".{_name(kind)} {{ {'stroke' if is_drawn else 'fill'}: {colour} }}")
+        if kind in {Kind.NOW, Kind.CHECK}:
+            rules.append(f"line.{_name(kind)} {{ stroke: {colour} }}")
+    return rules
