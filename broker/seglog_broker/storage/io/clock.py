@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 WINDOW_SECONDS: Final = 0.3
 """Bytes are counted for this long before they are compared with the rate."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """A source of wall time; tests and simulations bring their own."""
 

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
+from mypy_extensions import mypyc_attr
+
 from seglog_broker.storage.io.fsync_queue import KernelSync, begin_in_kernel, sync_in_kernel
 
 Buffer = bytes | bytearray | memoryview
@@ -78,6 +80,7 @@ class Inodes(NamedTuple):
     total: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class File:
     """An open file. Who opened it must close it; the garbage collector does not."""
 
@@ -180,6 +183,7 @@ class File:
             os.close(descriptor)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Map:
     """A read-only view of a file's first bytes; ``data`` must not outlive a call: a map with views cannot close."""
 
@@ -200,6 +204,7 @@ _locked_directories: set[tuple[int, int]] = set()
 """(device, inode) of every lock file this process holds. POSIX record locks do not exclude their own process."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lock:
     """A held lock; the process that holds it is the only broker on the directory."""
 
@@ -226,6 +231,7 @@ class Lock:
             os.close(descriptor)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Hold:
     """A lock on a directory, held by this process and by every worker process that inherits ``descriptors``."""
 
@@ -240,6 +246,7 @@ class Hold:
             os.close(descriptor)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PendingSync:
     """Files whose ``fdatasync`` is under way without a thread of ours; see ``FileSystem.begin_sync``."""
 
@@ -261,6 +268,7 @@ class PendingSync:
         ]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FileSystem:
     """A file system as the storage engine sees it."""
 
@@ -436,6 +444,7 @@ def parent(path: str) -> str:
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PosixFileSystem(FileSystem):
     """The machine's own file system."""
 
