@@ -21,12 +21,12 @@ from seglog_broker.storage.log.batch_checks import (
     check_batch,
     check_small_records,
     early_rules,
+    expired_before,
     may_be_early,
     record_rules,
     stamp,
 )
 from seglog_broker.storage.log.recompression import Recompression, recompress_small, recompression
-from seglog_broker.storage.log.retention import expired_before
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol.errors import (
     DiskFullError,
@@ -132,7 +132,7 @@ class _Gathered:
         "looks_at_records",
         "now",
         "partition",
-        "places",
+        "results",
         "rules",
         "wanted",
     )
@@ -147,7 +147,7 @@ class _Gathered:
         self.is_stamped = False
         self.batches: list[memoryview] = []
         self.headers: list[BatchHeader] = []
-        self.places: list[tuple[list[AppendResult], int]] = []
+        self.results: list[list[AppendResult]] = []  # to which each batch's is added
 
     def begin(self, partition: Partition) -> None:
         """Gather for ``partition`` from now on."""
@@ -171,18 +171,13 @@ class _Gathered:
         """Add a batch, whose result is to be the next of ``results``."""
         self.batches.append(batch)
         self.headers.append(header)
-        self.places.append((results, len(results)))
-        results.append(_UNKNOWN)
+        self.results.append(results)
 
     def clear(self) -> None:
         """Forget the batches: they are written."""
         self.batches.clear()
         self.headers.clear()
-        self.places.clear()
-
-
-_UNKNOWN: Final = AppendResult("", 0)
-"""Stands where a result will be."""
+        self.results.clear()
 
 
 def _records_cost(header: BatchHeader) -> float:
@@ -394,6 +389,7 @@ class PendingAppends(Acknowledged):
                         header = stamp(batch, gathered.now)
                     directory.space.check(header.batch_length + LOG_OVERHEAD)
                 except SeglogError as error:
+                    self._append_gathered()  # their results come before this one
                     results.append(self._failed(item, error, gathered.partition))
                 else:
                     gathered.add(batch, header, results)
@@ -510,9 +506,9 @@ class PendingAppends(Acknowledged):
         except Exception as error:
             log.exception("request_crashed", api=AppendRequest.api, exc_info=error)
             outcomes = [UnknownServerError("internal error while handling append; see the broker log")] * len(headers)
-        for outcome, header, (results, number) in zip(outcomes, headers, gathered.places, strict=True):
+        for outcome, header, results in zip(outcomes, headers, gathered.results):
             if isinstance(outcome, SeglogError):
-                results[number] = self._not_written(partition, outcome)
+                results.append(self._not_written(partition, outcome))
                 continue
             repeated = outcome.duplicate_of
             if repeated is None:
@@ -523,18 +519,20 @@ class PendingAppends(Acknowledged):
                     partition.note_rolled(str(outcome.rolled), outcome.base_offset)
             else:
                 metrics.duplicates += 1
-            results[number] = AppendResult(
-                partition.topic,
-                partition.number,
-                outcome.base_offset,
-                append_time if repeated is None or not gathered.is_stamped else repeated,
-                ack,
-                repeated is not None,
-                expired,
-            )
             if ack == "disk":  # a repeated one waits too, because the first append may still be waiting
-                self.wait_for(partition, outcome.last_offset + 1, results, number)
+                self.wait_for(partition, outcome.last_offset + 1, results, len(results))
                 waiting += 1
+            results.append(
+                AppendResult(
+                    partition.topic,
+                    partition.number,
+                    outcome.base_offset,
+                    append_time if repeated is None or not gathered.is_stamped else repeated,
+                    ack,
+                    repeated is not None,
+                    expired,
+                )
+            )
         if written:
             metrics.appends[ack] += written
             metrics.append_bytes += written_bytes

@@ -5,8 +5,6 @@ write, one pass of the indexes for all that go to the same partition.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, Final
 
 from seglog_broker.api.broker import Broker
@@ -97,9 +95,11 @@ class AppendRun(Together):
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failed = [as_seglog_error(error, AppendRequest.api)]
         begin = 0
-        for connection, group in groupby(appends, attrgetter("connection")):
-            of_one = list(group)
-            end = begin + len(of_one)
+        while begin < len(appends):
+            connection, end = appends[begin].connection, begin + 1
+            while end < len(appends) and appends[end].connection is connection:
+                end += 1
+            of_one = appends[begin:end]
             outcome: Acknowledged | list[AppendOutcome] = failed * len(of_one)
             if pending is not None:
                 outcome = pending if len(of_one) == len(appends) else AppendsPart(pending, begin, end)

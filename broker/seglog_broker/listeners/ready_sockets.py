@@ -249,7 +249,7 @@ class ReadySockets:
                     self._begin_turn(entry)
                 if time.perf_counter() >= ends:
                     break
-            for entry, wanted in zip(entries, self._end_turns(entries), strict=True):
+            for entry, wanted in zip(entries, self._end_turns(entries)):
                 if wanted is Next.TASK:
                     trio.lowlevel.reschedule(self.remove(entry))
                 elif wanted is Next.TURN:

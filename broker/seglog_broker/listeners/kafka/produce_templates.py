@@ -129,7 +129,7 @@ class ProduceTemplate(Template):
         _SIZE_AND_ID.pack_into(frame, 0, len(frame) - _INT32.size, correlation_id)
         position = self._first
         partitions = self._context.broker.partitions
-        for index, outcome in zip(indexes, outcomes, strict=True):
+        for index, outcome in zip(indexes, outcomes):
             if isinstance(outcome, SeglogError) or outcome.partitions[0].error is not None:
                 return self._answer_with_errors(correlation_id, indexes, outcomes)
             appended = outcome.partitions[0]

@@ -49,7 +49,7 @@ def encode_append_replies(
     if any(map(is_long, replies)):
         return None
     frames = bytearray()
-    for request_id, reply in zip(request_ids, replies, strict=False):
+    for request_id, reply in zip(request_ids, replies):
         count_errors(error_counts, reply)
         begin = len(frames)
         try:

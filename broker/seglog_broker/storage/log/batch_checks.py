@@ -111,6 +111,16 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
     return _refuse(batch, config, now_ms)
 
 
+def expired_before(config: TopicConfig, now_ms: int) -> int:
+    """The timestamp (ms) below which retention by time would delete a record as soon as it is appended; 0 for none.
+
+    A record without a timestamp (-1) is not meant: its segment ages from the last write.
+    """
+    if config.message_timestamp_type == "LogAppendTime" or "delete" not in config.cleanup_policy:
+        return 0
+    return 0 if config.retention_ms < 0 else max(0, now_ms - config.retention_ms)
+
+
 def may_be_early(payload: memoryview, position: int, config: TopicConfig, now_ms: int) -> bool:
     """Whether ``check_batch`` may refuse the batch at ``position`` for a time in the future, naming its records."""
     return (

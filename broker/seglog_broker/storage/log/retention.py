@@ -38,16 +38,6 @@ KEEP_FOR_EVER: Final = -1
 """The value of ``retention.ms`` or ``retention.bytes`` for no limit."""
 
 
-def expired_before(config: TopicConfig, now_ms: int) -> int:
-    """The timestamp (ms) below which the time rule would delete a record as soon as it is appended; 0 for none.
-
-    A record without a timestamp (-1) is not meant: its segment ages from the last write.
-    """
-    if config.message_timestamp_type == "LogAppendTime" or "delete" not in config.cleanup_policy:
-        return 0
-    return 0 if config.retention_ms <= KEEP_FOR_EVER else max(0, now_ms - config.retention_ms)
-
-
 class DeletionRule(StrEnum):
     """The rule by which a segment is deleted."""
 

@@ -198,7 +198,7 @@ class ProducerState:
             )
         return Duplicate(duplicates[0].base_offset, duplicates[-1].last_offset, duplicates[-1].timestamp)
 
-    def count_new(self, headers: Sequence[BatchHeader], first: int) -> int:
+    def count_new(self, headers: list[BatchHeader], first: int) -> int:
         """How many headers, from number ``first`` on, ``check`` would accept as new ones.
 
         Each is checked as if those before it had been applied already. ``check`` tells about the one that follows them.
@@ -241,9 +241,9 @@ class ProducerState:
             self._open[producer_id] = base_offset
         self._put_back(producer_id, producer)
 
-    def apply_many(self, headers: Sequence[BatchHeader], base_offsets: Sequence[int], seen_ms: int) -> None:
+    def apply_many(self, headers: list[BatchHeader], base_offsets: list[int], seen_ms: int) -> None:
         """As ``apply`` of each, in their order."""
-        for header, base_offset in zip(headers, base_offsets, strict=True):
+        for header, base_offset in zip(headers, base_offsets):
             if header.producer_id > NO_PRODUCER_ID:
                 self.apply(header, base_offset, seen_ms)
         self.end_offset = base_offsets[-1] + headers[-1].last_offset_delta + 1

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log import retention
+from seglog_broker.storage.log.batch_checks import expired_before
 from seglog_broker.storage.segment.segment import Segment
 from tests.support import examples
 
@@ -67,15 +68,15 @@ def test_a_record_that_expired_on_arrival(retention_ms: int, timestamp: int) -> 
     limits = config(retention_ms)
     own_segment = [Part(0, largest_timestamp=timestamp, written_ms=NOW), Part(1, largest_timestamp=NOW)]
     goes = rules(own_segment, limits)[0] is not None
-    assert (0 <= timestamp < retention.expired_before(limits, NOW)) == goes
+    assert (0 <= timestamp < expired_before(limits, NOW)) == goes
 
 
 def test_nothing_has_expired_on_arrival_where_time_or_timestamps_do_not_count() -> None:
-    assert retention.expired_before(config(1000), NOW) == NOW - 1000
-    assert retention.expired_before(config(2**62), NOW) == 0
-    assert retention.expired_before(config(1000, policy=("compact", "delete")), NOW) == NOW - 1000
-    assert retention.expired_before(config(1000, policy=("compact",)), NOW) == 0
-    assert retention.expired_before(TopicConfig(retention_ms=1000, message_timestamp_type="LogAppendTime"), NOW) == 0
+    assert expired_before(config(1000), NOW) == NOW - 1000
+    assert expired_before(config(2**62), NOW) == 0
+    assert expired_before(config(1000, policy=("compact", "delete")), NOW) == NOW - 1000
+    assert expired_before(config(1000, policy=("compact",)), NOW) == 0
+    assert expired_before(TopicConfig(retention_ms=1000, message_timestamp_type="LogAppendTime"), NOW) == 0
 
 
 # --- Size -------------------------------------------------------------------------------------------------------------

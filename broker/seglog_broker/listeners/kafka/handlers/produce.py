@@ -222,7 +222,7 @@ Append = tuple[Part, AppendRequest, memoryview]
 def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], error_counts: Counter[str]) -> bytearray:
     """The frames of the responses that are complete with these outcomes; errors are counted, by code."""
     frames = bytearray()
-    for part, outcome in zip(parts, outcomes, strict=False):
+    for part, outcome in zip(parts, outcomes):
         count_errors(error_counts, outcome)
         frame = part.answer(outcome)
         if frame is not None:
