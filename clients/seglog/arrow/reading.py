@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
 from seglog.arrow.decoding import DecodedRecords, decode_verified
-from seglog.arrow.schema import schema_of
+from seglog.arrow.schema import schema_of, with_text
 from seglog.client import Client, connect
 from seglog.core.fetcher import OutOfRange
 from seglog.core.records import ConsumerGap, FetchedBatch, GapLog
 from seglog.directory.topics import LogDirectory
-from seglog_protocol.batch_columns import read_batches
+from seglog_protocol.batch_columns import Int64s, read_batches
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import ClientClosedError, SeglogError
@@ -48,6 +48,7 @@ def read_arrow(
     partitions: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
     headers: bool = False,
+    decode: Literal["utf8"] | None = None,
     batch_rows: int = BATCH_ROWS,
     durable_only: bool = False,
     isolation: Isolation = READ_UNCOMMITTED,
@@ -64,14 +65,17 @@ def read_arrow(
     Records are in order within a partition.
 
     ``columns`` are names of ``SCHEMA``, or "headers", in any order; other columns are not decoded. ``headers`` adds the
-    headers. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a few times the
-    larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
+    headers. ``decode="utf8"`` makes strings of keys and values; the reader raises ValueError, which names the record,
+    for one that is no UTF-8. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a
+    few times the larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
     ``isolation``, ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
 
     Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for unknown columns, and for text that is a
     path instead of an address.
     """
     schema = schema_of(columns, headers=headers)
+    if decode not in (None, "utf8"):
+        raise ValueError(f'decode is "utf8" or None, not {decode!r}')
     if batch_rows < 1:
         raise ValueError(f"batch_rows is 1 or more, not {batch_rows}")
     source: Client | LogDirectory
@@ -100,7 +104,8 @@ def read_arrow(
         if owned is not None:
             owned.close()
         raise
-    return ArrowReader(consumer, owned, schema, batch_rows, decompressed_batch_bytes_max, met, on_gap)
+    text = with_text(schema) if decode else schema
+    return ArrowReader(consumer, owned, schema, text, batch_rows, decompressed_batch_bytes_max, met, on_gap)
 
 
 def _check_no_path(text: str) -> None:
@@ -128,6 +133,7 @@ class ArrowReader:
         self,
         consumer: "Consumer | DirectoryConsumer",
         owned: Client | None,
+        stored: pa.Schema,
         schema: pa.Schema,
         batch_rows: int,
         size_limit: int,
@@ -141,6 +147,7 @@ class ArrowReader:
         """Offsets without a record encountered so far."""
         self._consumer: Consumer | DirectoryConsumer | None = consumer
         self._owned = owned  # closed with the reader
+        self._stored = stored  # the same columns, with the types that they are decoded to
         self._batch_rows = batch_rows
         self._size_limit = size_limit
         self._met = met  # gaps between batches, from the consumer; gaps inside a batch are found when it is decoded
@@ -217,7 +224,7 @@ class ArrowReader:
                 batches,
                 self.topic,
                 first.partition,
-                self.schema,
+                self._stored,
                 start=first.start_offset,
                 end=last.end_offset,
                 decompressed_batch_bytes_max=self._size_limit,
@@ -230,9 +237,24 @@ class ArrowReader:
     def _slices(self, decoded: DecodedRecords, partition: int) -> Iterator[pa.RecordBatch]:
         rows = self._batch_rows
         for start in range(0, len(decoded.offsets), rows):
-            part = decoded.table.slice(start, rows)
+            part = self._shown(decoded.table.slice(start, rows), decoded.offsets[start:], partition)
             self._positions[partition] = int(decoded.offsets[start + part.num_rows - 1]) + 1
             yield part
+
+    def _shown(self, part: pa.RecordBatch, offsets: Int64s, partition: int) -> pa.RecordBatch:
+        """``part`` with the types of the schema; a column that is to be text is checked, not copied."""
+        if self.schema is self._stored:
+            return part
+        columns = []
+        for column, field in zip(part.columns, self.schema, strict=True):
+            shown = column.view(field.type) if column.type == pa.binary() else column
+            if shown is not column:
+                try:
+                    shown.validate(full=True)
+                except pa.ArrowInvalid:
+                    raise _not_text(column, field.name, offsets, f"{self.topic}-{partition}") from None
+            columns.append(shown)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _tell(self, inside: Sequence[ConsumerGap]) -> None:
         """Report the gaps inside and between the batches of a piece, in order."""
@@ -264,6 +286,19 @@ class ArrowReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _not_text(column: pa.Array, name: str, offsets: Int64s, where: str) -> ValueError:
+    """What to raise for a column of bytes that are not all UTF-8: the first of them."""
+    for content, offset in zip(column, offsets, strict=False):
+        try:
+            str(content.as_buffer() or b"", "utf-8")
+        except UnicodeDecodeError as error:
+            byte = f"byte 0x{error.object[error.start]:02x} at {error.start}"
+            return ValueError(
+                f'the {name} of offset {offset} in {where} is no UTF-8 ({byte}); read without decode="utf8"'
+            )
+    raise AssertionError(f"every {name} in {where} is UTF-8")
 
 
 # --- Pieces -----------------------------------------------------------------------------------------------------------

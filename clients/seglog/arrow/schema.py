@@ -9,6 +9,8 @@
     timestampType  int32                   0 CreateTime, 1 LogAppendTime
     headers        list<struct<key: string, value: binary>>, null: none; only if requested
 
+``key`` and ``value`` are strings where text is asked for.
+
 Spark shows a record without a timestamp as one millisecond before 1970; here it is null.
 """
 
@@ -55,6 +57,11 @@ def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) ->
     if not names or len(set(names)) < len(names):
         raise ValueError(f"columns must name one column or more, each once, not {names}")
     return pa.schema([_FIELDS[name] for name in names])
+
+
+def with_text(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with ``key`` and ``value`` as strings."""
+    return pa.schema([field.with_type(pa.string()) if field.type == pa.binary() else field for field in schema])
 
 
 # ``pyarrow.scalar`` and ``pyarrow.array`` import pandas, if installed, to inspect Python values and numpy arrays. That

@@ -68,6 +68,27 @@ def test_a_path_as_text_is_told_from_an_address_at_once(tmp_path: Path, monkeypa
         seglog.read_arrow("http://localhost:9192", "t")
 
 
+def test_keys_and_values_are_text_where_that_is_asked_for(broker: FakeBroker) -> None:
+    raw = seglog.read_arrow(broker.address, "t", headers=True).read_all()
+    read = seglog.read_arrow(broker.address, "t", headers=True, decode="utf8", batch_rows=3)
+    text = read.read_all()
+    assert text.schema == read.schema
+    assert [field.type for field in text.schema if field.name in {"key", "value"}] == [pa.string()] * 2
+    assert text.cast(raw.schema) == raw
+
+
+def test_what_is_no_text_is_named_and_nothing_of_its_batch_is_passed_over(broker: FakeBroker) -> None:
+    with broker.changed:
+        for content in (b"\xc3\xa9", None, b"ab\xff", b"\xff"):
+            broker.logs["t"][1].append(encode_batch([(0, None, content, [])]))
+    reader = seglog.read_arrow(broker.address, "t", partitions=[1], decode="utf8", batch_rows=1)
+    with pytest.raises(ValueError, match=r"the value of offset 9 in t-1 is no UTF-8 \(byte 0xff at 2\); read without"):
+        reader.read_all()
+    assert reader.positions() == {1: 9}
+    with pytest.raises(ValueError, match='decode is "utf8" or None'):
+        seglog.read_arrow(broker.address, "t", decode="latin1")  # type: ignore[arg-type]
+
+
 def test_a_topic_is_a_table_with_the_columns_of_sparks_source(broker: FakeBroker) -> None:
     with seglog.connect(broker.address) as client:
         table = seglog.read_arrow(client, "t").read_all()

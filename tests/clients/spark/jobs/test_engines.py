@@ -4,6 +4,7 @@ pandas is not in the environment of the other tests: it comes with Spark, and is
 """
 
 import importlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.support import REPOSITORY
 RANGES = (OffsetRange("commits", 0, 0, 30), OffsetRange("commits", 0, 30, 40), OffsetRange("commits", 1, 7, 20))
 RECORDS = sum(r.size for r in RANGES)
 NEEDS_SPARK = {"pandas", "Spark"}
+COMMITS = pa.table({"value": ['{"path": "a/b", "lines": 3}', None, '{"path": "é", "lines": 4}']})
 
 
 def calls(document: str, heading: str) -> dict[str, str]:
@@ -116,3 +118,20 @@ def test_a_topic_is_read_by_each_engine_as_the_document_says(engine: str, tmp_pa
         else:
             assert len(eval(code, {"seglog": seglog, "polars": pl})) == 3
         reader.close()
+
+
+@pytest.mark.parametrize("engine", engines("ARROW.md", "JSON and other text"))
+def test_json_is_read_by_each_engine_as_the_document_says(engine: str, tmp_path: Path) -> None:
+    with daemon(tmp_path / "data") as running:
+        seglog.write_arrow(running.address, "commits", COMMITS)
+        code = calls("ARROW.md", "JSON and other text")[engine]
+        reader = seglog.read_arrow(running.address, "commits", decode="utf8")
+        modules: dict[str, Any] = {"reader": reader, "polars": pl, "duckdb": duckdb, "json": json}
+        if engine == "DuckDB":
+            (query,) = re.findall(r"duckdb[.]sql[(]\"(.*)\"[)]", code)
+            assert sorted(duckdb.execute(query).fetchall(), key=str) == [("a/b", 3), ("é", 4)]
+        elif engine == "pandas":
+            modules["pandas"] = importlib.import_module("pandas")
+            assert eval(code, modules).to_dict("list") == {"path": ["a/b", "é"], "lines": [3, 4]}
+        else:
+            assert eval(code, modules).drop_nulls().to_dict(as_series=False) == {"path": ["a/b", "é"], "lines": [3, 4]}
