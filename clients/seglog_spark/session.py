@@ -35,6 +35,8 @@ def settings(master: str | None, cores: int) -> dict[str, str]:
     }
     if is_local(master):
         chosen["spark.sql.shuffle.partitions"] = str(max(1, cores))
+        # Not on a cluster, whose daemons start before what a job brings along can be imported.
+        chosen["spark.python.daemon.module"] = "seglog_spark.python_daemon"
     return chosen
 
 

@@ -42,6 +42,7 @@ from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange, Offsets, from_spark, to_spark
 from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
 from seglog_spark.plans import StreamPlan, plan_batch
+from seglog_spark.python_daemon import end_quietly
 from seglog_spark.schema import check_columns, ddl
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from seglog_spark.sink import BatchWriter, StreamWriter
 
 _logger = logging.getLogger(__name__)
+
+end_quietly()  # this may be a worker of Spark's, which imports this module for the source
 
 _OPERATORS: Final[dict[type[Filter], Operator]] = {
     EqualTo: "=",

@@ -23,7 +23,7 @@ from seglog_protocol.errors import InvalidConfigError
 
 ENVIRONMENT_PREFIX: Final = "SEGLOG_"
 
-OTHER_VARIABLES: Final = frozenset({"SEGLOG_SERVER", "SEGLOG_REQUIRE", "SEGLOG_CONFIG", "SEGLOG_SHARED"})
+OTHER_VARIABLES: Final = frozenset({"SEGLOG_CONFIG", "SEGLOG_SERVER"})
 """Variables with our prefix that do not belong to the broker's configuration."""
 
 REMOVED_BROKER_KEYS: Final = frozenset(

@@ -28,6 +28,9 @@ _SPREAD_MAX: Final = 24
 _SPREAD_MIN: Final = 12
 """Lines in the list of partitions: at most, and the space kept for at least so many."""
 
+_WHOLE: Final = 0.95
+"""How far into its last period the newest record is when that is taken for whole."""
+
 _PERIODS: Final = ("hour", "day", "week", "month", "year")
 # Okabe and Ito's colours, which colour-blind people can distinguish too.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f")
@@ -44,6 +47,14 @@ class Bars:
     names: tuple[str, ...]
     records: Mapping[str, Sequence[int]]
     bytes: Mapping[str, Sequence[int]]
+    newest: datetime
+    """The time of the newest record."""
+
+    @property
+    def is_last_whole(self) -> bool:
+        """Whether the records reach the end of the last period: a bar of less looks like a decline."""
+        began, ends = self.edges[-2:]
+        return (self.newest - began) / (ends - began) >= _WHOLE
 
 
 def bars_of(rows: Sequence[ReportRow], period: str) -> Bars:
@@ -59,7 +70,8 @@ def bars_of(rows: Sequence[ReportRow], period: str) -> Bars:
         at = place[_floor(time, period)]
         records[names[row.partition]][at] += row.records
         sizes[names[row.partition]][at] += row.bytes
-    return Bars(period, tuple(edges), tuple(records), records, sizes)
+    newest = from_epoch_ms(max(row.max_timestamp for row in rows if row.max_timestamp is not None))
+    return Bars(period, tuple(edges), tuple(records), records, sizes, newest)
 
 
 def _edges(first: datetime, last: datetime, period: str) -> tuple[str, list[datetime]]:
@@ -123,7 +135,8 @@ def _fill(figure: Any, topic: str, rows: Sequence[ReportRow], period: str, lags:
     upper = figure.add_subplot(grid[0, 0])
     lower = figure.add_subplot(grid[1, 0], sharex=upper)
     colours = _colours(bars.names)
-    _stack(upper, bars, bars.records, colours, f"records per {bars.period}")
+    until = "" if bars.is_last_whole else f"; hatched: the last {bars.period}, to {bars.newest:%Y-%m-%d %H:%M}"
+    _stack(upper, bars, bars.records, colours, f"records per {bars.period}{until}")
     _stack(lower, bars, bars.bytes, colours, f"bytes per {bars.period}")
     upper.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     lower.yaxis.set_major_formatter(ticker.EngFormatter(unit="B"))
@@ -151,7 +164,9 @@ def _stack(axes: Any, bars: Bars, heights: Mapping[str, Sequence[int]], colours:
     widths = [end - start for start, end in pairwise(dates.date2num(bars.edges))]
     bottom = [0] * len(widths)
     for name in bars.names:
-        axes.bar(left, heights[name], widths, bottom, align="edge", color=colours[name])
+        drawn = axes.bar(left, heights[name], widths, bottom, align="edge", color=colours[name])
+        if not bars.is_last_whole:
+            drawn[-1].set(hatch="////", edgecolor="white", linewidth=0)
         bottom = [below + height for below, height in zip(bottom, heights[name], strict=True)]
     axes.set_title(title, loc="left", fontsize=10, color=_GREY)
     axes.set_ylim(bottom=0)

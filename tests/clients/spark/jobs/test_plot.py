@@ -83,6 +83,19 @@ def test_a_picture_says_what_it_shows(tmp_path: Path) -> None:
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".png", ".svg", ".svg", ".svg"]
 
 
+def test_a_last_period_that_the_records_do_not_fill_is_marked(tmp_path: Path) -> None:
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    assert bars_of(hours(begin, 24 * 31), "month").is_last_whole
+    rows = hours(begin, 24 * 41)
+    assert not bars_of(rows, "month").is_last_whole
+    for name, period, said in (("part.svg", "month", True), ("whole.svg", "month", False)):
+        draw(tmp_path / name, "commits", hours(begin, 24 * 31) if name == "whole.svg" else rows, period)
+        drawn = (tmp_path / name).read_text()
+        assert ("hatched: the last" in drawn) == said
+        assert ("<pattern" in drawn) == said
+    assert "records per month; hatched: the last month, to 2024-02-10 23:00" in (tmp_path / "part.svg").read_text()
+
+
 def test_a_reader_far_behind_is_drawn_also_where_partitions_were_not_counted(tmp_path: Path) -> None:
     start = to_epoch_ms(datetime(2024, 1, 1, tzinfo=UTC))
     rows = [ReportRow(None, start, 10, 70, 0, 9, start, start, 0, 0)]
