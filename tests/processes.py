@@ -2,14 +2,16 @@
 
 import json
 import os
+import pty
 import select
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -262,6 +264,22 @@ def seglog(server: str, *arguments: str, stdin: bytes = b"") -> subprocess.Compl
         timeout=120,
         check=False,
     )
+
+
+def on_terminal(command: Sequence[str], *, columns: int = 80, **variables: str) -> tuple[int, str]:
+    """Run a command on a terminal of its own: exit code, and what it wrote to standard output and standard error."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, columns))
+    inherited = {k: v for k, v in clean_environment().items() if k not in {"COLUMNS", "LINES", "NO_COLOR"}}
+    environment = inherited | {"TERM": "xterm"} | variables
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment)
+        os.close(its)
+        shown = b""
+        with suppress(OSError):  # EIO: it has ended
+            while data := screen.read(65536):
+                shown += data
+    return process.wait(PATIENCE_SECONDS), shown.decode(errors="backslashreplace").replace("\r\n", "\n")
 
 
 def seglog_json(server: str, *arguments: str) -> Any:

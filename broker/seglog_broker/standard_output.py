@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from seglog_protocol.texts import disarmed_json, printable
+
 EXIT_NOT_PRINTED: Final = 1
 
 
@@ -44,17 +46,21 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print a line into the buffer, which ``run_printing`` flushes in the end. Raises as ``print_lines``."""
+    """Print a line into the buffer, which ``run_printing`` flushes in the end. Raises as ``print_lines``.
+
+    On a terminal control characters in it are escaped. A line of JSON stays JSON.
+    """
     with _output():
         # File names need not be UTF-8. As JSON's own escapes they stay JSON; elsewhere they are escaped already.
-        sys.stdout.buffer.write(line.encode(errors="backslashreplace") + b"\n")
+        shown = disarmed_json(line) if sys.stdout.isatty() else line
+        sys.stdout.buffer.write(shown.encode(errors="backslashreplace") + b"\n")
 
 
 def complain(program: str, sentence: str) -> None:
     """Print one sentence to standard error, if it is open and works."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{program}: {sentence}\n")
+            sys.stderr.write(f"{program}: {printable(sentence)}\n")
             sys.stderr.flush()
 
 

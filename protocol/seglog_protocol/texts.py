@@ -1,8 +1,13 @@
 """Texts that others chose, such as the names of groups and members, as they are shown in a terminal or in JSON."""
 
+import re
 from binascii import b2a_base64
 from collections.abc import Collection, Iterable
 from itertools import islice
+from typing import Final
+
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal would obey, what turns the direction of text, and halves of surrogate pairs."""
 
 
 def printable(text: str) -> str:
@@ -12,6 +17,16 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def disarmed(text: str) -> str:
+    """``text`` with control characters as Python's escapes, and any other character as it is: for a terminal."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def disarmed_json(text: str) -> str:
+    """JSON on one line with control characters as JSON's own escapes, so that it says the same: for a terminal."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def bytes_as_json(name: str, content: bytes | None) -> dict[str, str | None]:

@@ -7,12 +7,14 @@ else, without a traceback.
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from seglog_protocol.texts import printable
 
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C; the others are in ``exits``."""
+
+_WORDS: Final[dict[str, dict[str, str]]] = {"warning:": {"fg": "yellow"}, "note:": {"fg": "cyan"}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +28,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def complain(*lines: str) -> None:
-    """Print lines to stderr, with the name of the command in front of each; what would not print is escaped."""
+def complain(*lines: str, **style: Any) -> None:
+    """Print lines to stderr, with the name of the command in front of each; what would not print is escaped.
+
+    ``style`` is that of the name. A word that says what the line is, ``warning:`` or ``note:``, has one of its own.
+    """
+    from seglog.cli.terminal import styled
+
     for line in lines:
-        print(f"seglog: {printable(line.removeprefix('seglog: '))}", file=sys.stderr)
+        name, text = styled("seglog:", sys.stderr, **style), printable(line.removeprefix("seglog: "))
+        word, space, rest = text.partition(" ")
+        _print(f"{name} {styled(word, sys.stderr, **_WORDS.get(word, {}))}{space}{rest}")
+
+
+def _print(line: str) -> None:
+    """Print a line to stderr, above a progress bar if there is one."""
+    if "tqdm" in sys.modules:
+        from tqdm import tqdm
+
+        tqdm.write(line, file=sys.stderr)
+    else:
+        print(line, file=sys.stderr)  # noqa: T201 - the one place for stderr

@@ -13,6 +13,7 @@ from seglog.cli import complain
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.cli.tables import print_table
+from seglog.cli.terminal import show_json
 from seglog.core.moments import EXAMPLES, Moment, parse_moment
 from seglog_protocol.texts import printable
 
@@ -48,7 +49,7 @@ def print_json(value: Any) -> None:
     """One JSON value on a line of its own."""
     import json
 
-    print(json.dumps(value, ensure_ascii=False))
+    show_json(json.dumps(value, ensure_ascii=False))
 
 
 def print_config(config: "Mapping[str, ConfigEntry]") -> None:
@@ -76,7 +77,8 @@ def can_ask() -> bool:
 
 def is_yes(question: str) -> bool:
     """Ask, on a terminal; whether the answer is yes."""
-    print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

@@ -9,6 +9,7 @@ import click
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options, server_of
 from seglog.cli.commands import Command
 from seglog.cli.exits import OK
+from seglog.cli.terminal import show
 
 if TYPE_CHECKING:
     from seglog.client import Client
@@ -62,7 +63,8 @@ def run(options: Options) -> int:
 
     kind = get_completion_class(options.shell)
     assert kind is not None
-    print(kind(ROOT, {}, "seglog", COMPLETE_VARIABLE).source())
+    for line in kind(ROOT, {}, "seglog", COMPLETE_VARIABLE).source().splitlines():
+        show(line)
     return OK
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import tzinfo
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,10 +15,11 @@ from seglog.cli.common import moment_of, open_client, warn, zone_of
 from seglog.cli.exits import OK, UsageError
 from seglog.cli.option_types import COUNT, GROUP_NAME
 from seglog.cli.parameters import isolation, local, partitions, topic, until
+from seglog.cli.terminal import is_terminal
 from seglog.core.errors import count_of
 from seglog.core.moments import format_time
 from seglog_protocol.errors import CorruptRecordError, GroupError
-from seglog_protocol.texts import bytes_as_json
+from seglog_protocol.texts import disarmed, disarmed_json
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
@@ -155,43 +156,58 @@ def _print(records: "Iterator[Record]", as_bytes: "Formatter", notes: GapNotes, 
 
 
 def _formatter(options: Options) -> "Formatter":
+    on_terminal = is_terminal()
     # --json is what every command calls its output for machines.
     if options.json or options.format == "json":
-        return json_formatter()
+        return json_formatter(on_terminal=on_terminal)
     if options.format == "raw":
-        return as_raw
-    return text_formatter(keys=options.keys, headers=options.headers, offsets=options.offsets, zone=zone_of(options))
+        return raw_formatter(on_terminal=on_terminal)
+    return text_formatter(
+        keys=options.keys,
+        headers=options.headers,
+        offsets=options.offsets,
+        zone=zone_of(options),
+        on_terminal=on_terminal,
+    )
 
 
-def json_formatter() -> "Formatter":
-    """One object a line: topic, partition, offset, timestamp (ms), key, value, headers.
+def json_formatter(*, on_terminal: bool = False) -> "Formatter":
+    """An envelope a line."""
+    from seglog.cli.envelope import to_json
 
-    Bytes are text, or base64 under ``key_base64`` / ``value_base64`` where they are not UTF-8; null is null.
+    if on_terminal:
+        return lambda record: disarmed_json(to_json(record)).encode() + b"\n"
+    return lambda record: to_json(record).encode() + b"\n"
+
+
+def raw_formatter(*, on_terminal: bool = False) -> "Formatter":
+    """The value's bytes and nothing else; on a terminal its lines, with what is no text escaped."""
+
+    def as_raw(record: "Record") -> bytes:
+        value = record.value or b""
+        if not on_terminal:
+            return value
+        return b"\n".join(b"\t".join(map(_escaped, line.split(b"\t"))) for line in value.split(b"\n"))
+
+    return as_raw
+
+
+def text_formatter(
+    *,
+    keys: bool,
+    headers: bool,
+    offsets: bool,
+    zone: tzinfo | None,
+    on_terminal: bool = False,
+) -> "Formatter":
+    """Tab-separated: partition:offset, time, headers and key as asked for, then the value; ``null`` where none is.
+
+    On a terminal a record is a line, whatever is in it: what is no text is escaped, tabs and line ends included.
     """
-    import json
+    as_it_is = _escaped if on_terminal else bytes
 
-    def as_json(record: "Record") -> bytes:
-        shown: dict[str, Any] = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            **bytes_as_json("key", record.key),
-            **bytes_as_json("value", record.value),
-            "headers": [{"key": name, **bytes_as_json("value", content)} for name, content in record.headers],
-        }
-        return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
-
-    return as_json
-
-
-def as_raw(record: "Record") -> bytes:
-    """The value's bytes and nothing else."""
-    return record.value or b""
-
-
-def text_formatter(*, keys: bool, headers: bool, offsets: bool, zone: tzinfo | None) -> "Formatter":
-    """Tab-separated: partition:offset, time, headers and key as asked for, then the value; ``null`` where none is."""
+    def shown(content: bytes | None) -> bytes:
+        return b"null" if content is None else as_it_is(content)
 
     def as_text(record: "Record") -> bytes:
         parts: list[bytes] = []
@@ -199,17 +215,18 @@ def text_formatter(*, keys: bool, headers: bool, offsets: bool, zone: tzinfo | N
             parts.append(f"{record.partition}:{record.offset}".encode())
             parts.append(format_time(record.timestamp, zone).encode())
         if headers:
-            parts.append(b",".join(name.encode() + b"=" + _shown(content) for name, content in record.headers))
+            named = (as_it_is(name.encode()) + b"=" + shown(content) for name, content in record.headers)
+            parts.append(b",".join(named))
         if keys:
-            parts.append(_shown(record.key))
-        parts.append(_shown(record.value))
+            parts.append(shown(record.key))
+        parts.append(shown(record.value))
         return b"\t".join(parts) + b"\n"
 
     return as_text
 
 
-def _shown(content: bytes | None) -> bytes:
-    return b"null" if content is None else content
+def _escaped(content: bytes) -> bytes:
+    return disarmed(content.decode(errors="backslashreplace")).encode()
 
 
 # --- What can be typed ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from seglog.cli import complain
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options
 from seglog.cli.commands import LazyCommand, LazyGroup, Option, common_options
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
+from seglog.cli.terminal import show
 from seglog_protocol.errors import SeglogError
 
 _COMMANDS: Final = {
@@ -42,7 +43,7 @@ class _Root(LazyGroup):
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
     if value and not ctx.resilient_parsing:
-        print(f"seglog {__version__}")
+        show(f"seglog {__version__}")
         ctx.exit(0)
 
 
@@ -74,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that Python could not decode
-            complain(f"{argument!r} is not text in UTF-8")
+            complain(f"{argument!r} is not text in UTF-8", fg="red")
             return USAGE
     try:
         if COMPLETE_VARIABLE in os.environ:
@@ -90,18 +91,18 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.message, file=sys.stderr)
+        click.echo(error.message, err=True)
         return USAGE
     except click.UsageError as error:
-        complain(_typed_wrongly(error))
+        complain(_typed_wrongly(error), fg="red")
         if error.ctx is not None:
             complain(f"see `{error.ctx.command_path} --help`")
         return USAGE
     except UsageError as error:
-        complain(str(error))
+        complain(str(error), fg="red")
         return USAGE
     except (SeglogError, InputError, OSError) as error:
-        complain(_sentence(error), *getattr(error, "__notes__", ()))
+        complain(_sentence(error), *getattr(error, "__notes__", ()), fg="red")
         return exit_code_of(error)
     return code
 

@@ -13,6 +13,7 @@ from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, local, topic
 from seglog.cli.showing import picture_options, show, wants_picture, width_of_output
 from seglog.cli.tables import labelled
+from seglog.cli.terminal import show
 from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
@@ -43,9 +44,9 @@ def _seek(client: "Client", options: Options) -> int:
         print_json(reply.to_wire())
         return OK
     wanted = f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {_time(moment.timestamp, options)}"
-    print(f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}")
+    show(f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}")
     for line in labelled(_steps(reply, options), label_width=10):
-        print(line)
+        show(line)
     return OK
 
 

@@ -15,6 +15,7 @@ from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ACKS, ack, compression, local, topic
 from seglog.cli.tables import print_table
+from seglog.cli.terminal import show
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
@@ -90,13 +91,14 @@ def _show(line: str) -> None:
 
 
 def _print(report: "Report") -> None:
-    print(report.heading(), end="\n\n")
+    show(report.heading())
+    show()
     for titles, rows in (report.totals(), report.latency_rows()):
         if rows:
             print_table(titles, rows)
-            print()
+            show()
     for remark in report.remarks():
-        print(remark)
+        show(remark)
 
 
 # --- What can be typed ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from seglog.cli.terminal import show
 from seglog_protocol.tables import Column, table_line, titles_of, widths_of
 from seglog_protocol.texts import printable, shortened
 
@@ -12,8 +13,13 @@ NAME_MAX: Final = 64
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print what ``aligned`` gives."""
-    for line in aligned(titles, rows):
-        print(line)
+    print_lines(aligned(titles, rows))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print the lines of a table, of which the first one has the titles."""
+    for number, line in enumerate(lines):
+        show(line, bold=not number)
 
 
 def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -41,19 +47,22 @@ def labelled(
 ) -> Iterator[str]:
     """Lines of a label and a text each; a text that is wider than ``width`` columns goes on below itself.
 
-    A word that is wider than that stays whole. ``width`` None: nothing is wrapped.
+    A word that is wider than that stays whole. ``width`` None: nothing is wrapped. What would not print is escaped.
     """
-    for label, text in lines:
+    for label, text in ((label, printable(text)) for label, text in lines):
         head = " " * indent + f"{label.ljust(label_width)}{' ' if len(label) >= label_width else ''}"
         yield from [head + text] if width is None else wrapped(text, width, head=head)
 
 
 def wrapped(text: str, width: int, *, head: str = "") -> list[str]:
-    """``text`` behind ``head``, on lines of at most ``width`` columns; those after the first are indented as it is."""
+    """``text`` behind ``head``, on lines of at most ``width`` columns; those after the first are indented as it is.
+
+    What would not print is escaped.
+    """
     import textwrap
 
     return textwrap.wrap(
-        text,
+        printable(text),
         width,
         initial_indent=head,
         subsequent_indent=" " * (len(head) or 2),

@@ -9,6 +9,7 @@ from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 from seglog.cli.parameters import client_command, local, topic, yes
 from seglog.cli.tables import print_table
+from seglog.cli.terminal import show
 from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, AtTime, Edge
 from seglog_protocol.texts import printable
@@ -25,7 +26,7 @@ def _create(client: "Client", options: Options) -> int:
     if options.json:
         print_json({"topic": made.topic, "id": made.topic_id, "partitions": made.partitions, "warnings": made.warnings})
     else:
-        print(f"{made.topic}: {count_of(made.partitions, 'partition')}")
+        show(f"{made.topic}: {count_of(made.partitions, 'partition')}")
     return OK
 
 
@@ -46,9 +47,9 @@ def _describe(client: "Client", options: Options) -> int:
         print_json(described.to_wire())
         return OK
     size = f"{count_of(described.segments, 'segment')}, {count_of(described.size, 'byte')}"
-    print(f"{described.name}: {count_of(described.partitions, 'partition')}, {size}, id {described.id}")
+    show(f"{described.name}: {count_of(described.partitions, 'partition')}, {size}, id {described.id}")
     for note in described.notes:
-        print(f"note: {printable(note)}")
+        show(f"note: {printable(note)}")
     print_config(described.config or {})
     return OK
 
@@ -65,7 +66,7 @@ def _alter(client: "Client", options: Options) -> int:
         print_json(altered.to_wire())
         return OK
     settings = ", ".join(f"{key}={value}" for key, value in sorted(altered.config.items())) or "no settings of its own"
-    print(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
+    show(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
     return OK
 
 
@@ -107,7 +108,7 @@ def _delete(client: "Client", options: Options) -> int:
     if options.json:
         print_json({"topic": options.topic})
     else:
-        print(f"{options.topic}: deleted")
+        show(f"{options.topic}: deleted")
     return OK
 
 

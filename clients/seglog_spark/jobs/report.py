@@ -12,7 +12,8 @@ from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.common import print_json, zone_of
 from seglog.cli.exits import OK, InputError, UsageError
-from seglog.cli.tables import aligned
+from seglog.cli.tables import aligned, print_lines
+from seglog.cli.terminal import show
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.moments import format_time
@@ -134,10 +135,10 @@ def _print_result(
         print_json(summary if options.out is not None else summary | {"rows": written})
         return
     if options.out is None:
-        print("\n".join(lines), end="\n\n")
-    print(_sentence(topic, total, options))
+        print_lines([*lines, ""])
+    show(_sentence(topic, total, options))
     for found in lags:
-        print(
+        show(
             f"{topic}-{found.partition}: {options.lag_of} is at {found.position:,}, "
             f"{count_of(found.lag, 'offset')} behind the end"
         )

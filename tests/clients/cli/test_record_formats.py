@@ -6,7 +6,7 @@ from datetime import UTC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.cli.consume import as_raw, json_formatter, text_formatter
+from seglog.cli.consume import json_formatter, raw_formatter, text_formatter
 from seglog.core.records import Record
 
 
@@ -63,5 +63,5 @@ def test_text_shows_what_was_asked_for_and_raw_the_value_alone() -> None:
         text_formatter(keys=True, headers=True, offsets=True, zone=UTC)(one)
         == b"1:7\t2019-01-01T00:00:00.000Z\ta=1,b=null\tnull\tv\n"
     )
-    assert as_raw(one) == b"v"
-    assert as_raw(record(value=None)) == b""
+    assert raw_formatter()(one) == b"v"
+    assert raw_formatter()(record(value=None)) == b""

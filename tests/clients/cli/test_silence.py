@@ -167,6 +167,7 @@ def test_on_a_terminal_it_is_asked(
 
     (tmp_path / "lines").write_bytes(b"x\n")
     monkeypatch.setenv("SEGLOG_SERVER", commits.address)
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert main(["produce", "comits2", str(tmp_path / "lines"), "--json"]) == code

@@ -11,7 +11,7 @@ from typing import Final
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.inspect.facts import Damage, Fact, json_lines
 from seglog_broker.inspect.readable import readable
-from seglog_broker.standard_output import print_line, run_printing
+from seglog_broker.standard_output import complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 
 EXIT_OK: Final = 0
@@ -78,7 +78,7 @@ class _PathReader:
             except NothingToDumpError as error:
                 self.has_nothing_to_show = True
                 sys.stdout.flush()
-                print(f"seglogd dump: {error}", file=sys.stderr)  # noqa: T201 - the one sentence for it
+                complain("seglogd dump", str(error))
                 continue
             for fact in found:
                 self.has_damage = self.has_damage or isinstance(fact, Damage)

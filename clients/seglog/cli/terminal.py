@@ -1,0 +1,42 @@
+"""Standard output of the commands. Every line of it goes through here, but for records that are piped.
+
+What brokers and other people's records say must not move the cursor or change the title of a window: where standard
+output is a terminal, control characters are shown as escapes. In a pipe or a file nothing is changed. Colours are for a
+terminal, too, unless its user wants none (no-color.org).
+"""
+
+import os
+import sys
+from typing import Any, TextIO
+
+from seglog_protocol.texts import disarmed, disarmed_json
+
+
+def show(line: str = "", **style: Any) -> None:
+    """Print a line; ``style`` is that of ``click.style``, such as ``bold=True``."""
+    shown = disarmed(line) if is_terminal() else line
+    print(styled(shown, sys.stdout, **style))  # noqa: T201 - the one place
+
+
+def show_json(line: str) -> None:
+    """Print a line of JSON."""
+    print(disarmed_json(line) if is_terminal() else line)  # noqa: T201
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def styled(text: str, stream: TextIO, **style: Any) -> str:
+    """``text`` in colours where ``stream`` has them. It must not have control characters of others."""
+    if not (style and text and has_colors(stream)):
+        return text
+    import click
+
+    return click.style(text, **style)
+
+
+def has_colors(stream: TextIO) -> bool:
+    """Whether to write colours to ``stream``, by the same rule as the daemon's log."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
