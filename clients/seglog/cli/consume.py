@@ -13,7 +13,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import PLACES, Command, Option
 from seglog.cli.common import moment_of, open_client, warn, zone_of
 from seglog.cli.exits import OK, UsageError
-from seglog.cli.option_types import COUNT, GROUP_NAME
+from seglog.cli.option_types import COUNT, GROUP_NAME, SEPARATOR
 from seglog.cli.parameters import isolation, local, partitions, topic, until
 from seglog.cli.terminal import is_terminal
 from seglog.core.errors import count_of
@@ -163,10 +163,12 @@ def _formatter(options: Options) -> "Formatter":
     if options.format == "raw":
         return raw_formatter(on_terminal=on_terminal)
     return text_formatter(
-        keys=options.keys,
+        keys=options.keys or options.key_separator is not None,
         headers=options.headers,
         offsets=options.offsets,
         zone=zone_of(options),
+        separator="\t" if options.key_separator is None else options.key_separator,
+        null=options.null,
         on_terminal=on_terminal,
     )
 
@@ -198,16 +200,18 @@ def text_formatter(
     headers: bool,
     offsets: bool,
     zone: tzinfo | None,
+    separator: str = "\t",
+    null: str = "null",
     on_terminal: bool = False,
 ) -> "Formatter":
-    """Tab-separated: partition:offset, time, headers and key as asked for, then the value; ``null`` where none is.
+    """Separated: partition:offset, time, headers and key as asked for, then the value; ``null`` where none is.
 
     On a terminal a record is a line, whatever is in it: what is no text is escaped, tabs and line ends included.
     """
     as_it_is = _escaped if on_terminal else bytes
 
     def shown(content: bytes | None) -> bytes:
-        return b"null" if content is None else as_it_is(content)
+        return null.encode() if content is None else as_it_is(content)
 
     def as_text(record: "Record") -> bytes:
         parts: list[bytes] = []
@@ -220,7 +224,7 @@ def text_formatter(
         if keys:
             parts.append(shown(record.key))
         parts.append(shown(record.value))
-        return b"\t".join(parts) + b"\n"
+        return separator.encode().join(parts) + b"\n"
 
     return as_text
 
@@ -277,6 +281,14 @@ COMMAND: Final = Command(
             is_flag=True,
             help="Print partition, offset and time before the value, with --format text.",
         ),
+        Option(
+            ["--key-separator"],
+            type=SEPARATOR,
+            metavar="TEXT",
+            show_default="a tab",
+            help="What is between offsets, headers, key and value, with --format text; implies --keys.",
+        ),
+        Option(["--null"], metavar="TEXT", default="null", help="What to print for a key or a value that is none."),
         local(),
     ],
     times=PLACES,

@@ -141,6 +141,13 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def separator(text: str) -> str:
+    r"""Text between two others; ``\t`` is a tab."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text.replace(r"\t", "\t")
+
+
 def place_of_partition(text: str) -> tuple[int | None, str]:
     """``PARTITION:PLACE``, or ``PLACE`` alone, with None, for all partitions; a time may itself hold colons."""
     partition, colon, place = text.partition(":")
@@ -168,5 +175,6 @@ MILLISECONDS: Final = Checked("milliseconds", milliseconds)
 SIZE: Final = Checked("size", size)
 MEBIBYTES: Final = Checked("mebibytes", mebibytes)
 PAIR: Final = Checked("pair", pair)
+SEPARATOR: Final = Checked("separator", separator)
 PLACE_OF_PARTITION: Final = Checked("place", place_of_partition)
 TOPIC_PARTITIONS: Final = Checked("topic", topic_partitions)

@@ -13,7 +13,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import Command, Option
 from seglog.cli.common import can_ask, is_yes, open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
-from seglog.cli.option_types import COUNT, MILLISECONDS, PAIR, SIZE, SOME_SECONDS
+from seglog.cli.option_types import COUNT, MILLISECONDS, PAIR, SEPARATOR, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ack, compression, topic
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import ClientError, DeliveryFailed, SeglogError, UnknownTopicError
@@ -31,8 +31,7 @@ _STDIN: Final = "-"
 
 def run(options: Options) -> int:
     """Send the input's records; a bad line stops the run with everything before it acknowledged."""
-    if options.format != "json" and (options.key_field or options.timestamp_field):
-        raise UsageError("--key-field and --timestamp-field name fields of JSON; add --format json")
+    _check_format(options)
     from pathlib import Path
 
     from seglog.cli.lines import Tally, send_all
@@ -80,6 +79,19 @@ def run(options: Options) -> int:
     if tally.bad and not tally.sent:
         raise InputError(f"every line is bad, {tally.bad:,} in all, and nothing was sent; {tally.commonest()}")
     return OK
+
+
+def _check_format(options: Options) -> None:
+    """Raises UsageError for options that do not go with the format, or with each other."""
+    names_fields = options.key_field is not None or options.timestamp_field is not None
+    if options.format != "json" and names_fields:
+        raise UsageError("--key-field and --timestamp-field name fields of JSON; add --format json")
+    if options.format != "json" and options.envelope is not None:
+        raise UsageError("--envelope and --no-envelope say what lines of JSON are; add --format json")
+    if options.envelope and names_fields:
+        raise UsageError("--envelope has key and timestamp in it: leave out --key-field and --timestamp-field")
+    if options.format != "text" and (options.keys or options.headers or options.key_separator or options.null):
+        raise UsageError("--keys, --headers, --key-separator and --null are for --format text")
 
 
 def _is_refusal(reason: BaseException) -> bool:
@@ -200,8 +212,34 @@ COMMAND: Final = Command(
             ["--format"],
             type=click.Choice(("text", "json", "raw")),
             default="text",
-            help="text: each line is a record. json: the same, and each line must be JSON. raw: the whole input is "
-            "one record.",
+            help="text: each line is a record. json: the same, and each line must be JSON; lines that `seglog consume "
+            "--format json` printed become the same records again. raw: the whole input is one record.",
+        ),
+        Option(["--keys"], is_flag=True, help="A line has a key and a separator before the value, with --format text."),
+        Option(
+            ["--headers"],
+            is_flag=True,
+            help="A line begins with headers, NAME=VALUE,NAME=VALUE, and a separator, with --format text.",
+        ),
+        Option(
+            ["--key-separator"],
+            type=SEPARATOR,
+            metavar="TEXT",
+            show_default="a tab",
+            help="What is between headers, key and value; implies --keys.",
+        ),
+        Option(
+            ["--null"],
+            metavar="TEXT",
+            show_default="nothing is",
+            help="What a key or a value is where there is none; a value that is none makes a tombstone.",
+        ),
+        Option(
+            ["--envelope/--no-envelope"],
+            default=None,
+            show_default="as the first line looks",
+            help="With --format json: each line is a whole record, as `seglog consume --format json` prints it; or a "
+            "value, whatever it looks like.",
         ),
         Option(["--key-field"], metavar="NAME", help="The field that becomes the record's key, with --format json."),
         Option(
@@ -260,5 +298,6 @@ COMMAND: Final = Command(
         ),
     ],
     example="seglog produce clicks clicks.jsonl --format json --key-field user\n"
-    "tail -f access.log | seglog produce access --ack os",
+    "tail -f access.log | seglog produce access --ack os\n"
+    "seglog consume clicks --format json | seglog produce copy --format json",
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from seglog.cli.exits import InputError
-from seglog.cli.lines import JsonLines
+from seglog.cli.input_records import JsonLines
 
 TS = 1312242084000
 
@@ -23,7 +23,7 @@ TS = 1312242084000
     ],
 )
 def test_a_key_is_text_as_it_is_or_json(line: bytes, key: bytes | None) -> None:
-    assert JsonLines(key_field="k").parse(line) == (key, None)
+    assert JsonLines(key_field="k").parse(line)[:3] == (key, line, None)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,8 @@ def test_a_key_is_text_as_it_is_or_json(line: bytes, key: bytes | None) -> None:
     ],
 )
 def test_a_timestamp_in_every_unit(unit: str, text: str, timestamp: int) -> None:
-    assert JsonLines(None, "t", unit).parse(f'{{"t":{text}}}'.encode()) == (None, timestamp)
+    line = f'{{"t":{text}}}'.encode()
+    assert JsonLines(None, "t", unit).parse(line) == (None, line, timestamp, ())
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,6 @@ def test_why_a_line_is_bad(unit: str, line: bytes, complaint: str) -> None:
 
 
 def test_without_fields_any_json_will_do() -> None:
-    assert JsonLines().parse(b"[1]") == (None, None)
+    assert JsonLines().parse(b"[1]") == (None, b"[1]", None, ())
     with pytest.raises(InputError):
         JsonLines().parse(b"nope")
