@@ -13,7 +13,7 @@ from seglog.cli import complain
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import show_json
+from seglog.cli.terminal import print_json_line
 from seglog.core.moments import EXAMPLES, Moment, parse_moment
 from seglog_protocol.texts import printable
 
@@ -49,7 +49,7 @@ def print_json(value: Any) -> None:
     """One JSON value on a line of its own."""
     import json
 
-    show_json(json.dumps(value, ensure_ascii=False))
+    print_json_line(json.dumps(value, ensure_ascii=False))
 
 
 def print_config(config: "Mapping[str, ConfigEntry]") -> None:

@@ -9,7 +9,7 @@ import click
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options, server_of
 from seglog.cli.commands import Command
 from seglog.cli.exits import OK
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from seglog.client import Client
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
     kind = get_completion_class(options.shell)
     assert kind is not None
     for line in kind(ROOT, {}, "seglog", COMPLETE_VARIABLE).source().splitlines():
-        show(line)
+        print_line(line)
     return OK
 
 

@@ -15,7 +15,7 @@ from seglog.cli import complain
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options
 from seglog.cli.commands import LazyCommand, LazyGroup, Option, common_options
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog_protocol.errors import SeglogError
 
 _COMMANDS: Final = {
@@ -43,7 +43,7 @@ class _Root(LazyGroup):
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
     if value and not ctx.resilient_parsing:
-        show(f"seglog {__version__}")
+        print_line(f"seglog {__version__}")
         ctx.exit(0)
 
 

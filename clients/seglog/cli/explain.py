@@ -13,7 +13,7 @@ from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, local, topic
 from seglog.cli.showing import picture_options, show, wants_picture, width_of_output
 from seglog.cli.tables import labelled
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
@@ -44,9 +44,9 @@ def _seek(client: "Client", options: Options) -> int:
         print_json(reply.to_wire())
         return OK
     wanted = f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {_time(moment.timestamp, options)}"
-    show(f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}")
+    print_line(f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}")
     for line in labelled(_steps(reply, options), label_width=10):
-        show(line)
+        print_line(line)
     return OK
 
 
@@ -107,7 +107,10 @@ def _segments(client: "Client", options: Options) -> int:
         return code
     width = width_of_output()
     for number, partition in enumerate(explained):
-        print("\n" * (number > 0) + "\n".join(lines_of(partition, zone_of(options), width)))
+        if number:
+            print_line()
+        for line in lines_of(partition, zone_of(options), width):
+            print_line(line)
     return code
 
 

@@ -12,7 +12,7 @@ from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
 from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
 from seglog.cli.parameters import client_command, complete_topics, local, yes
 from seglog.cli.tables import named, print_table
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of
 from seglog.core.moments import Moment
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
@@ -57,7 +57,7 @@ def _describe(client: "Client", options: Options) -> int:
     else:
         lines = description_lines(described, zone_of(options), offsets=not options.members, members=not options.offsets)
         for line in lines:
-            show(line)
+            print_line(line)
     notes = [] if options.members else offset_notes(described.offsets)
     for note in notes:
         warn(note)
@@ -84,7 +84,7 @@ def _reset(client: "Client", options: Options) -> int:
         return OK
     print_table(("TOPIC", ">PARTITION", ">OLD", ">NEW", ">CHANGE", "NOTE"), map(reset_row, resets))
     if options.execute:
-        show(f"{printable(options.group)}: {count_of(len(resets), 'offset')} committed")
+        print_line(f"{printable(options.group)}: {count_of(len(resets), 'offset')} committed")
     else:
         warn("nothing is changed: add --execute to commit the new offsets")
     return OK
@@ -131,7 +131,7 @@ def _delete_groups(client: "Client", options: Options, names: Sequence[str]) -> 
             warn(group.error.message)
             code = exit_code_of(group.error)
         elif not options.json:
-            show(f"{printable(group.group)}: deleted")
+            print_line(f"{printable(group.group)}: deleted")
     if options.json:
         print_json([group.to_wire() for group in deleted])
     return code
@@ -157,7 +157,7 @@ def _delete_offsets(
                 warn(f"group {name} has committed nothing for {topic}")
                 code = FAILED
             elif not options.json:
-                show(f"{printable(name)}: {count_of(len(partitions), 'offset')} of {topic} deleted")
+                print_line(f"{printable(name)}: {count_of(len(partitions), 'offset')} of {topic} deleted")
     return code
 
 

@@ -15,7 +15,7 @@ from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ACKS, ack, compression, local, topic
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ def _show(line: str) -> None:
 
 
 def _print(report: "Report") -> None:
-    show(report.heading())
-    show()
+    print_line(report.heading())
+    print_line()
     for titles, rows in (report.totals(), report.latency_rows()):
         if rows:
             print_table(titles, rows)
-            show()
+            print_line()
     for remark in report.remarks():
-        show(remark)
+        print_line(remark)
 
 
 # --- What can be typed ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import Choice, Command, Option
 from seglog.cli.common import open_client, print_json
 from seglog.cli.exits import FAILED, OK
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import RequestError, SeglogError, StorageError, error_to_wire
 from seglog_protocol.texts import printable
@@ -64,10 +64,10 @@ def _print(broker: "HelloReply", server: str) -> None:
         recovery += f"{broker.read_only_until_room} of them read-only until there is room on the disk, "
     problems = count_of(len(broker.problems), "problem") if broker.problems else "no problems"
     partitions = count_of(broker.partitions, "partition")
-    show(f"{broker.broker} at {server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
-    show(f"data in {broker.log_dir or '?'}, cluster id {broker.cluster_id or '?'}")
+    print_line(f"{broker.broker} at {server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
+    print_line(f"data in {broker.log_dir or '?'}, cluster id {broker.cluster_id or '?'}")
     for problem in broker.problems:
-        show(f"problem: {printable(problem)}", fg="red")
+        print_line(f"problem: {printable(problem)}", fg="red")
 
 
 def _refusal(error: BaseException | None) -> RequestError | StorageError | None:
@@ -81,7 +81,7 @@ def _print_refusal(refusal: SeglogError, options: Options) -> None:
     if options.json:
         print_json({"server": options.server, "ok": True, "refusal": error_to_wire(refusal)})
     else:
-        show(f"a broker answers at {options.server}: {refusal.message}")
+        print_line(f"a broker answers at {options.server}: {refusal.message}")
 
 
 COMMAND: Final = Command(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog_protocol.tables import Column, table_line, titles_of, widths_of
 from seglog_protocol.texts import printable, shortened
 
@@ -19,7 +19,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print the lines of a table, of which the first one has the titles."""
     for number, line in enumerate(lines):
-        show(line, bold=not number)
+        print_line(line, bold=not number)
 
 
 def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:

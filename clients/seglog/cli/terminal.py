@@ -12,13 +12,13 @@ from typing import Any, TextIO
 from seglog_protocol.texts import disarmed, disarmed_json
 
 
-def show(line: str = "", **style: Any) -> None:
+def print_line(line: str = "", **style: Any) -> None:
     """Print a line; ``style`` is that of ``click.style``, such as ``bold=True``."""
     shown = disarmed(line) if is_terminal() else line
     print(styled(shown, sys.stdout, **style))  # noqa: T201 - the one place
 
 
-def show_json(line: str) -> None:
+def print_json_line(line: str) -> None:
     """Print a line of JSON."""
     print(disarmed_json(line) if is_terminal() else line)  # noqa: T201
 

@@ -9,7 +9,7 @@ from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 from seglog.cli.parameters import client_command, local, topic, yes
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, AtTime, Edge
 from seglog_protocol.texts import printable
@@ -26,7 +26,7 @@ def _create(client: "Client", options: Options) -> int:
     if options.json:
         print_json({"topic": made.topic, "id": made.topic_id, "partitions": made.partitions, "warnings": made.warnings})
     else:
-        show(f"{made.topic}: {count_of(made.partitions, 'partition')}")
+        print_line(f"{made.topic}: {count_of(made.partitions, 'partition')}")
     return OK
 
 
@@ -47,9 +47,9 @@ def _describe(client: "Client", options: Options) -> int:
         print_json(described.to_wire())
         return OK
     size = f"{count_of(described.segments, 'segment')}, {count_of(described.size, 'byte')}"
-    show(f"{described.name}: {count_of(described.partitions, 'partition')}, {size}, id {described.id}")
+    print_line(f"{described.name}: {count_of(described.partitions, 'partition')}, {size}, id {described.id}")
     for note in described.notes:
-        show(f"note: {printable(note)}")
+        print_line(f"note: {printable(note)}")
     print_config(described.config or {})
     return OK
 
@@ -66,7 +66,7 @@ def _alter(client: "Client", options: Options) -> int:
         print_json(altered.to_wire())
         return OK
     settings = ", ".join(f"{key}={value}" for key, value in sorted(altered.config.items())) or "no settings of its own"
-    show(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
+    print_line(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
     return OK
 
 
@@ -108,7 +108,7 @@ def _delete(client: "Client", options: Options) -> int:
     if options.json:
         print_json({"topic": options.topic})
     else:
-        show(f"{options.topic}: deleted")
+        print_line(f"{options.topic}: deleted")
     return OK
 
 

@@ -13,7 +13,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import print_json, zone_of
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.tables import aligned, print_lines
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.moments import format_time
@@ -136,9 +136,9 @@ def _print_result(
         return
     if options.out is None:
         print_lines([*lines, ""])
-    show(_sentence(topic, total, options))
+    print_line(_sentence(topic, total, options))
     for found in lags:
-        show(
+        print_line(
             f"{topic}-{found.partition}: {options.lag_of} is at {found.position:,}, "
             f"{count_of(found.lag, 'offset')} behind the end"
         )

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from seglog.cli.arguments import Options
 from seglog.cli.common import print_json
 from seglog.cli.exits import InputError, UsageError
-from seglog.cli.terminal import show
+from seglog.cli.terminal import print_line
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
@@ -173,7 +173,7 @@ def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) ->
     if options.json:
         print_json({"job": options.job, **summary})
     else:
-        show(sentence)
+        print_line(sentence)
 
 
 def size_of(size: int) -> str:
