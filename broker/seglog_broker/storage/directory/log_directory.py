@@ -137,13 +137,12 @@ class LogDirectory:
                 self.registry.save()
         sparing = self.space.lacks_inodes_for(len(self.logs) * INODES_OF_A_STOP + len(filenames.SPARE_FILES))
         is_complete = True
-        for key, log in self.logs.items():
-            try:
-                log.close(sparing=sparing)
-            except StorageError as error:
+        for key, error in self.partitions.close(sparing=sparing).items():
+            log = self.logs[key]
+            if isinstance(error, StorageError):
                 problems.append(error.message)
                 continue
-            except Exception as error:  # noqa: BLE001 - a bug: report it, and close the others
+            if error is not None:
                 problems.append(f"{log.directory} could not be closed, which is a bug of seglog: {_where(error)}")
                 continue
             ends[key] = log.log_end_offset

@@ -35,7 +35,7 @@ from seglog_broker.storage.io.os_errors import suppress_no_room, why
 from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol import checkpoint_files as checkpoints
-from seglog_protocol.errors import LogDirectoryError, StorageError
+from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.internal_topics import RESERVED_TOPIC
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
@@ -379,11 +379,11 @@ class _Opening:
         """
         if not self._report.clean or self._report.offline or self._report.kafka_signs:
             return False
+        if any(error is not None for error in self.partitions.close().values()):
+            return False
         try:
-            for log in self.partitions.logs.values():
-                log.close()
             write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), CLEAN_MARKER)
-        except (OSError, StorageError):
+        except OSError:
             return False
         return True
 

@@ -10,6 +10,7 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.closing import close_together
 from seglog_broker.storage.log.loader import LoadedLog, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
@@ -134,10 +135,16 @@ class PartitionLogs:
         del self.recovering[key]
         self.offline[key] = reason
 
+    def close(self, *, sparing: bool = False) -> dict[TopicPartition, Exception | None]:
+        """Close all logs, as ``close_together``: the error of each, or None."""
+        closings = [log.closing() for log in self.logs.values()]
+        errors = close_together(self._fs, self.handles, closings, sparing=sparing)
+        return dict(zip(self.logs, errors, strict=True))
+
     def release(self) -> None:
-        """Close the files of all logs without writing anything."""
+        """Give up the writers of all logs without writing anything; the caller closes the handle pool."""
         for log in self.logs.values():
-            log.release()
+            log.release_writers()
 
     def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
         """Set the recovery point: everything below ``offset`` is on the disk, indexes included, and needs no recovery.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import File
-from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import Lease
 from seglog_broker.storage.io.os_errors import NO_RESOURCES, LogDirectoryGoneError, storage_error, why
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
@@ -83,14 +83,16 @@ class LogFlusher:
         while self._run(self.prepare_flush()) < self._offsets.end:
             pass
 
-    def _run(self, flush: Flush) -> int:
-        try:
-            flush.run()
-        except OSError as error:
-            self.finish_flush(flush, error)
+    def settle_flush(self, flush: Flush, error: OSError | None) -> int:
+        """As ``finish_flush``; returns up to where the log is flushed. Raises StorageError if it has failed."""
+        self.finish_flush(flush, error)
+        if error is not None:
             raise storage_error(f"{self._files.directory} could not be synced: {why(error)}", error) from error
-        self.finish_flush(flush, None)
         return flush.end_offset
+
+    def _run(self, flush: Flush) -> int:
+        [error] = run_flushes(self._files.fs, [flush])
+        return self.settle_flush(flush, error)
 
     def prepare_checkpoint(self) -> Flush:
         """A flush after which a start need not read below its ``end_offset``.
@@ -103,13 +105,17 @@ class LogFlusher:
         return self._prepare_deep_flush(closed, self._segments.active.base_offset)
 
     def flush_deep(self, *, sparing: bool = False) -> None:
-        """Sync everything now, indexes and producer snapshots included. Raises OSError or StorageError.
-
-        With ``sparing`` no checksum is written, which takes a file: the scrub does that later.
-        """
-        end = self._offsets.end
-        while self._run(self._prepare_deep_flush([*self._segments.known()], end, sparing=sparing)) < end:
+        """Sync everything now, as ``prepare_deep_flush``. Raises OSError or StorageError."""
+        while self._run(self.prepare_deep_flush(sparing=sparing)) < self._offsets.end:
             pass
+
+    def prepare_deep_flush(self, *, sparing: bool = False) -> Flush:
+        """A flush of everything, indexes and producer snapshots included. The caller does as with ``prepare_flush``.
+
+        If there is very much to sync, it has the oldest, up to its ``end_offset``. With ``sparing`` no checksum is
+        written, which takes a file: the scrub does that later. Raises OSError or StorageError.
+        """
+        return self._prepare_deep_flush([*self._segments.known()], self._offsets.end, sparing=sparing)
 
     def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int, *, sparing: bool = False) -> Flush:
         if self._indexes_unsaved:

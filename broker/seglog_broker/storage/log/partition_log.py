@@ -16,8 +16,9 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
+from seglog_broker.storage.log.closing import LogClosing, close_together
 from seglog_broker.storage.log.loader import LoadedLog
-from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
+from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.retention import LogRetention
 from seglog_broker.storage.log.segment_list import SegmentList
@@ -228,31 +229,26 @@ class PartitionLog:
 
     # --- Closing ------------------------------------------------------------------------------------------------------
 
-    def close(self, *, sparing: bool = False) -> None:
-        """Flush everything and close every file. After this a start need not check the directory.
+    def closing(self) -> LogClosing:
+        """What closes the log, alone or with others: see ``close_together``. It is released afterwards."""
+        return LogClosing(
+            self._files,
+            self._offsets,
+            self._segments,
+            self.state_file,
+            self.epochs,
+            self._snapshots,
+            self.flusher,
+        )
 
-        With ``sparing``, because inodes are short, no file is made that a start can do without: then the state may not
-        be saved (``StateFile.is_saved``).
+    def close(self) -> None:
+        """Flush everything and close every file. After this a start need not check the directory.
 
         Raises StorageError when the disk fails; the next start then has to recover the log.
         """
-        state, end = self.state, self._offsets.end
-        try:
-            self._segments.active.close()
-            self.flusher.flush_deep(sparing=sparing)
-            self._snapshots.close(self._segments.bases, end, sparing=sparing)
-            if state.read_only is None:
-                state.held_end = end
-            self.epochs.save()  # truncated by retention, which does not fsync them
-            state.stopped = StoppedAt(self._offsets.start, end)
-            if sparing and self.state_file.is_expendable:
-                self.state_file.mark_dirty()
-            else:
-                self.state_file.save()
-        except OSError as error:
-            raise storage_error(f"{self.directory} could not be closed: {error}", error) from error
-        finally:
-            self.release()
+        [error] = close_together(self._files.fs, self._files.handles, [self.closing()])
+        if error is not None:
+            raise error
 
     def release(self) -> None:
         """Close every file without writing anything."""

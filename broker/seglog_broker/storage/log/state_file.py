@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, ActiveChecksum, PartitionState
@@ -24,9 +24,21 @@ class StateWrite:
         self._path = path
         self._content = content
 
+    @property
+    def file(self) -> tuple[str, bytes]:
+        """The path of the file, and what it is to have."""
+        return self._path, self._content
+
     def run(self) -> None:
         """Return when it survives a power cut."""
         write_file_atomically(self._fs, self._path, self._content)
+
+    def has_been_done(self) -> bool:
+        """Whether the file has this content."""
+        try:
+            return read_file(self._fs, self._path) == self._content
+        except OSError:
+            return False
 
 
 class StateFile:
@@ -108,6 +120,21 @@ class StateFile:
         """
         if not (self._is_dirty or self._checksum_is_due()):
             return None
+        return self._prepare()
+
+    def prepare_last(self) -> StateWrite | None:
+        """As ``prepare``, whatever has changed, for a stop; None if the last stop has written the same.
+
+        The file of that stop is on the disk: after any other kind of stop the state has one more leader epoch.
+        """
+        was_saved = self.is_saved
+        write = self._prepare()
+        if was_saved and write.has_been_done():
+            self.finish(written=True)
+            return None
+        return write
+
+    def _prepare(self) -> StateWrite:
         self._is_dirty = False
         self._collect()
         self._in_flight = StateWrite(self._files.fs, self._path, self.state.encode(), self._offsets.start)

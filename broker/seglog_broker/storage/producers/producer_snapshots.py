@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_files_atomically
 from seglog_broker.storage.io.os_errors import suppress_no_room
 from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.producers.producer_state import ProducerState
@@ -131,17 +131,28 @@ class ProducerSnapshots:
         Temporary file, fsync, rename, fsync of the directory. Without ``sync`` (at a roll: nothing waits for the disk
         there) neither fsync; a power cut may then leave a torn file, which its checksum gives away.
         """
-        if end_offset < self.state.end_offset:
-            raise ValueError(f"a snapshot at {end_offset}, but batches up to {self.state.end_offset} are counted")
-        self.state.end_offset = end_offset
-        if end_offset <= (self.offsets[-1] if self.offsets else self._first_base):
+        file = self.file_at(end_offset)
+        if file is None:
             return
-        write_file_atomically(self._fs, self._path(end_offset), encode_snapshot(self.state.entries()), sync=sync)
-        self.offsets.append(end_offset)
+        write_files_atomically(self._fs, [file], sync=sync)
+        self.note_taken(end_offset)
         if sync:
             self._names_changed = False
         else:
             self._unsynced[end_offset] = None
+
+    def file_at(self, end_offset: int) -> tuple[str, bytes] | None:
+        """The path and content of a snapshot below ``end_offset``, the end of the log; None if there is one already."""
+        if end_offset < self.state.end_offset:
+            raise ValueError(f"a snapshot at {end_offset}, but batches up to {self.state.end_offset} are counted")
+        self.state.end_offset = end_offset
+        if end_offset <= (self.offsets[-1] if self.offsets else self._first_base):
+            return None
+        return self._path(end_offset), encode_snapshot(self.state.entries())
+
+    def note_taken(self, end_offset: int) -> None:
+        """The file of ``file_at`` has been written."""
+        self.offsets.append(end_offset)
 
     def take_if_there_is_room(self, end_offset: int, *, sync: bool = True) -> None:
         """As ``take``; on a full disk there is none, and a later start reads more batches."""
@@ -170,14 +181,8 @@ class ProducerSnapshots:
                     return taken, decode_snapshot(read_file(self._fs, self._path(taken)))
         return self._first_base, []
 
-    def close(self, segment_bases: Sequence[int], end_offset: int, *, sparing: bool = False) -> None:
-        """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed.
-
-        Where there is no room for it, or it is to be ``sparing`` with files, the next start reads the batches after the
-        snapshot before.
-        """
-        if not sparing:
-            self.take_if_there_is_room(end_offset)
+    def remove_strays(self, segment_bases: Sequence[int]) -> None:
+        """Remove the snapshots that were of an earlier stop and that appends have passed."""
         self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def drop(self, segment_bases: Collection[int]) -> None:

@@ -1070,7 +1070,7 @@ def test_a_bug_in_one_partition_costs_no_other() -> None:
     fs, directory = _with_topic(partitions=3)
 
     def fail(operation: Operation) -> None:
-        if "/orders-1/" in operation.path:
+        if "/orders-1/" in operation.path and operation.name != "fdatasync":
             raise struct.error("int too large to convert")
 
     fs.on_operation = fail
@@ -1090,6 +1090,24 @@ def test_a_bug_in_one_partition_costs_no_other() -> None:
     }
     assert [again.report.opened["orders", number].recovery is None for number in range(3)] == [True, False, True]
     assert "/data/seglog-clean-partitions" not in again._fs.list_directory("/data")
+    assert again.close() == []
+
+
+def test_a_bug_of_an_fsync_leaves_its_round_unclean() -> None:
+    """After an fsync that neither succeeded nor failed, none of the logs that were synced with it counts as synced."""
+    fs, directory = _with_topic(partitions=3)
+
+    def fail(operation: Operation) -> None:
+        if "/orders-1/" in operation.path and operation.name == "fdatasync":
+            raise struct.error("int too large to convert")
+
+    fs.on_operation = fail
+    problems = directory.close()
+    fs.on_operation = None
+    assert ["int too large" in problem for problem in problems] == [True] * 3
+    assert _MARKER not in fs.snapshot()
+    again = _opened(fs.crash(PROCESS_KILL))
+    assert [log.log_end_offset for log in again.logs.values()] == [5, 5, 5]
     assert again.close() == []
 
 

@@ -200,12 +200,10 @@ def test_a_snapshot_for_which_there_is_no_room_is_left_out() -> None:
     partition.fs.limit_free_inodes(0)
     assert partition.load(recovered_from=8).replayed == 9
     assert (seen(partition.state), partition.files) == ([(1, 8)], [])
-    partition.snapshots.close([0, 3, 6, 8], 9)
+    partition.snapshots.take_if_there_is_room(9)
     assert partition.files == []
     partition.fs.limit_free_inodes(None)
-    partition.snapshots.close([0, 3, 6, 8], 9, sparing=True)
-    assert partition.files == []
-    partition.snapshots.close([0, 3, 6, 8], 9)
+    partition.snapshots.take_if_there_is_room(9)
     assert partition.files == [9]
 
 

@@ -1,0 +1,192 @@
+"""Closes logs: their records and indexes to the disk, then their last small files, last their handles.
+
+A clean stop closes every log, and an fsync waits for the disk. So the logs are closed a round at a time, and the fsyncs
+of a round run side by side, in three waves: first the files of segments; then the temporary files of producer
+snapshots, leader epochs and states; last the directories in which these were renamed. Each wave of a log begins when
+the one before is on the disk, because the state and the snapshot's name say where the log ended. An error concerns its
+log alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from seglog_broker.storage.io.filesystem import FileSystem, write_files_atomically
+from seglog_broker.storage.io.flushes import Flush, run_flushes
+from seglog_broker.storage.io.handle_pool import STOP_EXCESS, HandlePool
+from seglog_broker.storage.io.os_errors import is_no_room, storage_error
+from seglog_broker.storage.log.flusher import LogFlusher
+from seglog_broker.storage.log.leader_epochs import LeaderEpochs
+from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.partition_state import StoppedAt
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile, StateWrite
+from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
+
+LOGS_A_ROUND: Final = 64
+"""Logs that are closed together; each has up to three small files open at a time, beside the handles of the pool."""
+
+T = TypeVar("T")
+Contents = list[tuple[str, bytes]]
+"""(path, content) of files to be replaced."""
+
+
+class LogClosing:
+    """The closing of one log, in the steps of ``close_together``, which calls each of them once and in this order."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        offsets: LogOffsets,
+        segments: SegmentList,
+        state_file: StateFile,
+        epochs: LeaderEpochs,
+        snapshots: ProducerSnapshots,
+        flusher: LogFlusher,
+    ) -> None:
+        self.directory = files.directory
+        self._files = files
+        self._offsets = offsets
+        self._segments = segments
+        self._state_file = state_file
+        self._epochs = epochs
+        self._snapshots = snapshots
+        self._flusher = flusher
+        self._snapshot: tuple[str, bytes] | None = None
+        self._state: StateWrite | None = None
+
+    def begin(self, *, sparing: bool) -> Flush:
+        """Write what the indexes have in memory; return the flush of all segments. Raises OSError or StorageError."""
+        self._segments.active.close()
+        return self._flusher.prepare_deep_flush(sparing=sparing)
+
+    def end_flush(self, flush: Flush, error: OSError | None, *, sparing: bool) -> None:
+        """Apply the result of the flush, and sync what it had no room for. Raises OSError or StorageError."""
+        if self._flusher.settle_flush(flush, error) < self._offsets.end:
+            self._flusher.flush_deep(sparing=sparing)
+
+    def last_files(self, *, sparing: bool) -> Contents:
+        """The small files as they are to be found by the next start, without those that are so already."""
+        state, end = self._state_file.state, self._offsets.end
+        if not sparing:
+            self._snapshot = self._snapshots.file_at(end)
+        if state.read_only is None:
+            state.held_end = end
+        state.stopped = StoppedAt(self._offsets.start, end)
+        if sparing and self._state_file.is_expendable:
+            self._state_file.mark_dirty()
+        else:
+            self._state = self._state_file.prepare_last()
+        return [
+            *([] if self._snapshot is None else [self._snapshot]),
+            *([] if self._epochs.is_saved else [self._epochs.file]),  # retention truncates them and does not save
+            *([] if self._state is None else [self._state.file]),
+        ]
+
+    def write(self, contents: Contents) -> None:
+        """Write the last files of this log alone. Where the snapshot finds no room, a start reads more batches."""
+        fs = self._files.fs
+        try:
+            write_files_atomically(fs, contents)
+        except OSError as error:
+            if self._snapshot is None or not is_no_room(error):
+                raise
+            contents.remove(self._snapshot)
+            self._snapshot = None
+            write_files_atomically(fs, contents)
+
+    def finish(self) -> None:
+        """The last files are on the disk. Raises OSError."""
+        if self._snapshot is not None:
+            self._snapshots.note_taken(self._offsets.end)
+        self._epochs.note_saved()
+        if self._state is not None:
+            self._state_file.finish(written=True)
+            self._state = None
+        self._snapshots.remove_strays(self._segments.bases)
+
+    def release(self) -> None:
+        """Give up the writers, whatever has failed; the handle pool still has the files."""
+        if self._state is not None:
+            self._state_file.finish(written=False)
+        for segment in self._segments.known():
+            segment.release()
+
+
+def close_together(
+    fs: FileSystem, handles: HandlePool, closings: Sequence[LogClosing], *, sparing: bool = False
+) -> list[Exception | None]:
+    """Close logs; after that a start need not check their directories. Returns the error of each, or None.
+
+    A StorageError is one of the disk: the next start has to recover that log. Any other error is a bug. With
+    ``sparing``, because inodes are short, no file is made that a start can do without: then a state may not be saved
+    (``StateFile.is_saved``).
+    """
+    errors: list[Exception | None] = []
+    while len(errors) < len(closings):
+        first = len(errors)
+        errors += _close_round(fs, handles, closings[first : first + LOGS_A_ROUND], sparing=sparing)
+    return errors
+
+
+def _close_round(
+    fs: FileSystem, handles: HandlePool, closings: Sequence[LogClosing], *, sparing: bool
+) -> list[Exception | None]:
+    """Close the first of these logs, as many as there are handles for, but at least one."""
+    failed: dict[LogClosing, Exception] = {}
+
+    def attempt(closing: LogClosing, step: Callable[[], T]) -> T | None:
+        try:
+            return step()
+        except OSError as error:
+            failed[closing] = storage_error(f"{closing.directory} could not be closed: {error}", error)
+            failed[closing].__cause__ = error
+        except Exception as error:  # noqa: BLE001 - a bug in one must not cost the others a recovery
+            failed[closing] = error
+        return None
+
+    flushes: list[tuple[LogClosing, Flush]] = []
+    tried: list[LogClosing] = []
+    for closing in closings:
+        if flushes and not handles.has_room_for(STOP_EXCESS):
+            break
+        tried.append(closing)
+        flush = attempt(closing, partial(closing.begin, sparing=sparing))
+        if flush is not None:
+            flushes.append((closing, flush))
+    try:
+        outcomes = run_flushes(fs, [flush for _, flush in flushes])
+    except Exception as error:  # noqa: BLE001 - a bug: what of these logs is on the disk is not known
+        for closing, flush in flushes:
+            flush.release()
+            failed[closing] = error
+    else:
+        for (closing, flush), outcome in zip(flushes, outcomes, strict=True):
+            attempt(closing, partial(closing.end_flush, flush, outcome, sparing=sparing))
+    written: dict[LogClosing, Contents] = {}
+    for closing in tried:
+        if closing not in failed:
+            contents = attempt(closing, partial(closing.last_files, sparing=sparing))
+            if contents is not None:
+                written[closing] = contents
+    if not _are_written_together(fs, written):
+        for closing, contents in written.items():
+            attempt(closing, partial(closing.write, contents))
+    for closing in written:
+        if closing not in failed:
+            attempt(closing, closing.finish)
+    for closing in tried:
+        closing.release()
+    handles.forget_in(*(closing.directory for closing in tried))
+    return [failed.get(closing) for closing in tried]
+
+
+def _are_written_together(fs: FileSystem, written: Mapping[LogClosing, Contents]) -> bool:
+    """Write the last files of several logs at once; if that fails, it is not known which of them are on the disk."""
+    if len(written) < 2:
+        return False
+    try:
+        write_files_atomically(fs, [file for contents in written.values() for file in contents])
+    except Exception:  # noqa: BLE001 - also of a bug, which shows again in the log that has it
+        return False
+    return True
