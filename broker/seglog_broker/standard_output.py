@@ -5,6 +5,7 @@ None of these gives a traceback: a broken pipe ends the printing in silence, the
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -54,6 +55,11 @@ def print_line(line: str) -> None:
         # File names need not be UTF-8. As JSON's own escapes they stay JSON; elsewhere they are escaped already.
         shown = disarmed_json(line) if sys.stdout.isatty() else line
         sys.stdout.buffer.write(shown.encode(errors="backslashreplace") + b"\n")
+
+
+def columns_of_terminal() -> int | None:
+    """The width of the terminal that standard output is; None where it is none, and lines may have any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def complain(program: str, sentence: str) -> None:

@@ -1,5 +1,6 @@
 """Facts as text: headings, aligned tables, damage and notes between rows, findings with advice. Times are UTC."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -23,13 +24,24 @@ class _Layout(NamedTuple):
     indent: str = ""
 
 
-def readable(facts: Iterable[f.Fact]) -> Iterator[str]:
-    """Lines without their newlines. Streamed, except that the first rows of a table wait until its widths are known."""
-    return _Writer().lines(facts)
+def readable(facts: Iterable[f.Fact], width: int | None = None) -> Iterator[str]:
+    """Lines without their newlines, in ``width`` columns (None: any).
+
+    Streamed, except that the first rows of a table wait until its widths are known.
+    """
+    for line in _Writer(width).lines(facts):
+        if width is None or len(line) <= width:
+            yield line
+        else:
+            indent = " " * (len(line) - len(line.lstrip()) + 2)
+            yield from textwrap.wrap(
+                line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, width: int | None) -> None:
+        self._width = width
         self._table: Table | None = None
         self._table_of: type[f.Fact] | None = None
         self._path = ""  # what the last heading named
@@ -52,7 +64,7 @@ class _Writer:
         layout = _TABLES[kind]
         if self._table is None or self._table_of is not kind:
             yield from self._end_table()
-            self._table, self._table_of = Table(layout.columns, self._indent + layout.indent), kind
+            self._table, self._table_of = Table(layout.columns, self._indent + layout.indent, self._width), kind
             if kind in _TITLES:
                 yield ""
                 yield self._indent + _TITLES[kind]

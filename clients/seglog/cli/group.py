@@ -12,7 +12,7 @@ from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
 from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
 from seglog.cli.parameters import client_command, complete_topics, local, yes
 from seglog.cli.tables import named, print_table
-from seglog.cli.terminal import print_line
+from seglog.cli.terminal import columns_of_terminal, print_line
 from seglog.core.errors import count_of
 from seglog.core.moments import Moment
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
@@ -55,7 +55,13 @@ def _describe(client: "Client", options: Options) -> int:
     if options.json:
         print_json(group_as_json(described))
     else:
-        lines = description_lines(described, zone_of(options), offsets=not options.members, members=not options.offsets)
+        lines = description_lines(
+            described,
+            zone_of(options),
+            offsets=not options.members,
+            members=not options.offsets,
+            width=columns_of_terminal(),
+        )
         for line in lines:
             print_line(line)
     notes = [] if options.members else offset_notes(described.offsets)

@@ -14,9 +14,14 @@ from seglog_protocol.texts import host_text, printable
 
 
 def description_lines(
-    described: GroupDescription, zone: tzinfo | None, *, offsets: bool = True, members: bool = True
+    described: GroupDescription,
+    zone: tzinfo | None,
+    *,
+    offsets: bool = True,
+    members: bool = True,
+    width: int | None = None,
 ) -> Iterator[str]:
-    """A group for people: what it is, and tables of its offsets and members."""
+    """A group for people: what it is, and tables of its offsets and members, in ``width`` columns (None: any)."""
     group = described.group
     assignor = [f"assignor {printable(group.protocol)}"] if group.protocol else []
     words = [group.kind, group.state, f"generation {group.generation:,}", *assignor]
@@ -25,11 +30,11 @@ def description_lines(
     if offsets and described.offsets:
         yield ""
         yield from _offset_table(
-            described.offsets, {member.member_id: _name_of(member) for member in group.members}, group.now_ms
+            described.offsets, {member.member_id: _name_of(member) for member in group.members}, group.now_ms, width
         )
     if members and group.members:
         yield ""
-        yield from _member_table(group)
+        yield from _member_table(group, width)
 
 
 def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
@@ -81,7 +86,9 @@ def until_of(moment_ms: int | None, now_ms: int) -> str:
 # --- Offsets ----------------------------------------------------------------------------------------------------------
 
 
-def _offset_table(offsets: Sequence[GroupOffset], owners: Mapping[str, str], now_ms: int) -> Iterator[str]:
+def _offset_table(
+    offsets: Sequence[GroupOffset], owners: Mapping[str, str], now_ms: int, width: int | None
+) -> Iterator[str]:
     """A row for each partition; a column in which nothing would stand is left out."""
     table: dict[str, list[Any]] = {
         "TOPIC": [offset.topic for offset in offsets],
@@ -99,7 +106,7 @@ def _offset_table(offsets: Sequence[GroupOffset], owners: Mapping[str, str], now
     for title in (">LOST", "OWNER", "EXPIRES", "METADATA"):
         if all(cell == "-" for cell in table[title]):
             del table[title]
-    yield from aligned(list(table), zip(*table.values(), strict=True))
+    yield from aligned(list(table), zip(*table.values(), strict=True), width=width)
 
 
 def offset_notes(offsets: Iterable[GroupOffset]) -> list[str]:
@@ -128,7 +135,7 @@ def _name_of(member: DescribedMember) -> str:
     return named(member.instance_id or member.member_id)
 
 
-def _member_table(group: DescribeGroupReply) -> Iterator[str]:
+def _member_table(group: DescribeGroupReply, width: int | None) -> Iterator[str]:
     titles = ["MEMBER", "CLIENT", "ADDRESS", ">SESSION", ">LAST HEARTBEAT", "PARTITIONS"]
     rows = [
         [
@@ -141,7 +148,7 @@ def _member_table(group: DescribeGroupReply) -> Iterator[str]:
         ]
         for member in group.members
     ]
-    yield from aligned(titles, rows)
+    yield from aligned(titles, rows, width=width)
 
 
 def _assigned(member: DescribedMember) -> str:

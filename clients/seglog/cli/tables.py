@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from seglog.cli.terminal import print_line
-from seglog_protocol.tables import Column, table_line, titles_of, widths_of
+from seglog.cli.terminal import columns_of_terminal, print_line
+from seglog_protocol.tables import Column, columns_that_fit, row_lines, table_line, titles_of, widths_of
 from seglog_protocol.texts import printable, shortened
 
 NAME_MAX: Final = 64
@@ -12,20 +12,23 @@ NAME_MAX: Final = 64
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print what ``aligned`` gives."""
-    print_lines(aligned(titles, rows))
+    """Print what ``aligned`` gives, on a terminal in its width."""
+    print_lines(aligned(titles, rows, width=columns_of_terminal()))
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print the lines of a table, of which the first one has the titles."""
-    for number, line in enumerate(lines):
-        print_line(line, bold=not number)
+    style = {"bold": True}
+    for line in lines:
+        print_line(line, **style)
+        style = {}
 
 
-def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None) -> Iterator[str]:
     """The lines of a table, titles first: columns as wide as they need to be, numbers to the right.
 
-    ``>`` before a title aligns its whole column to the right. What would not print is escaped.
+    ``>`` before a title aligns its whole column to the right. What would not print is escaped. Columns for which a
+    terminal of ``width`` columns has no room stand below each row.
     """
     columns = [Column(title.removeprefix(">"), right=title.startswith(">") or None) for title in titles]
     texts = [
@@ -33,8 +36,10 @@ def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[st
         *([f"{cell:,}" if isinstance(cell, int) else printable(str(cell)) for cell in row] for row in rows),
     ]
     widths = widths_of(texts)
-    for row in texts:
-        yield table_line(columns, widths, row)
+    count = columns_that_fit(widths, width)
+    yield table_line(columns[:count], widths[:count], texts[0][:count])
+    for row in texts[1:]:
+        yield from row_lines(columns, widths, row, count, width)
 
 
 def named(text: str) -> str:

@@ -28,6 +28,15 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def columns_of_terminal() -> int | None:
+    """The width of the terminal that standard output is; None where it is none, and lines may have any length."""
+    if not is_terminal():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
 def styled(text: str, stream: TextIO, **style: Any) -> str:
     """``text`` in colours where ``stream`` has them. It must not have control characters of others."""
     if not (style and text and has_colors(stream)):

@@ -2,11 +2,13 @@
 
 from datetime import UTC
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cli.segment_table import lines_of
 from seglog.core.explaining import PartitionExplanation
+from seglog.core.moments import format_time
 from seglog_protocol.messages import (
     ConfigEntry,
     ExplainedSegment,
@@ -113,6 +115,36 @@ SEGMENT  NEXT  BYTES   STATE    LEAVES THE LOG      LEAVES THE DISK
 
 def test_a_partition_with_a_segment_in_every_state_at_80_columns() -> None:
     assert list(lines_of(PartitionExplanation(PARTITION, SEGMENTS), UTC, 80)) == AT_80.splitlines()
+
+
+def test_the_check_that_does_it_is_named_to_the_second() -> None:
+    sure = msgspec.structs.replace(PARTITION, doubts=[], problems=[])
+    shown = [" ".join(line.split()) for line in lines_of(PartitionExplanation(sure, SEGMENTS), UTC, 160)]
+    assert "16 32 16,384 closed in 2 min in 3 min" in shown
+    assert "48 51 3,072 active in 2 min in 3 min" in shown
+    assert "leaves the log 2023-11-14T22:15:20.000Z" in shown
+    assert "leaves the log 2023-11-14T22:15:20.000Z, at the check after 2023-11-14T22:13:20.000Z" in shown
+    while_it_runs = msgspec.structs.replace(sure, next_check_ms=NOW)
+    shown = [" ".join(line.split()) for line in lines_of(PartitionExplanation(while_it_runs, SEGMENTS), UTC, 160)]
+    assert "48 51 3,072 active within 5 min in 1 min to 6 min" in shown
+
+
+@given(due=st.integers(0, 30 * MINUTE), first=st.integers(1, 5 * MINUTE), delay=st.integers(0, 10 * MINUTE))
+def test_the_check_named_is_the_first_one_after_a_segment_is_due(due: int, first: int, delay: int) -> None:
+    checks = range(NOW + first, NOW + 60 * MINUTE, 5 * MINUTE)
+    does_it = next(check for check in checks if check >= NOW + due)
+    from_ms = max(NOW + due, NOW + first)
+    segment = msgspec.structs.replace(
+        SEGMENTS[-1],
+        leaves_from_ms=from_ms,
+        leaves_by_ms=from_ms + 5 * MINUTE,
+        gone_from_ms=from_ms + delay,
+        gone_by_ms=from_ms + delay + 5 * MINUTE,
+    )
+    sure = msgspec.structs.replace(PARTITION, doubts=[], problems=[], next_check_ms=NOW + first)
+    shown = "\n".join(lines_of(PartitionExplanation(sure, [segment]), UTC, 250))
+    assert f"leaves   the log {format_time(does_it)}" in shown
+    assert f"the disk {format_time(does_it + delay)}" in shown
 
 
 def test_where_the_row_is_too_wide_the_disk_is_told_below_it_only() -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
+from seglog.cli import complain
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.messages import CreateTopicRequest, HelloReply, HelloRequest
@@ -137,6 +139,7 @@ def test_colours_are_for_a_terminal_whose_user_wants_them(broker: FakeBroker) ->
     list_topics = seglog_command(broker.address, "topic", "list")
     _, coloured = on_terminal(list_topics)
     assert coloured.startswith("\x1b[1mTOPIC")
+    assert "\x1b" not in coloured.partition("\n")[2]
     assert "\x1b" not in on_terminal(list_topics, NO_COLOR="1")[1]
     assert "\x1b" not in on_terminal(list_topics, TERM="dumb")[1]
     assert b"\x1b" not in seglog(broker.address, "topic", "list").stdout
@@ -145,3 +148,41 @@ def test_colours_are_for_a_terminal_whose_user_wants_them(broker: FakeBroker) ->
     assert b"\x1b" not in seglog(broker.address, "topic", "delete", "x").stderr
     silent = seglog_command(broker.address, "consume", "t")
     assert "seglog: \x1b[36mnote:\x1b[0m t has no record" in on_terminal(silent)[1]
+
+
+# --- Width ------------------------------------------------------------------------------------------------------------
+
+
+def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(broker: FakeBroker) -> None:
+    _keep(broker, (b"k", b"v", ()))
+    command = seglog_command(broker.address, "offsets", "t", "--at", "@0")
+    whole = seglog(broker.address, "offsets", "t", "--at", "@0").stdout.decode().splitlines()
+    assert len(whole) == 2
+    for columns in (40, 80):
+        code, shown = on_terminal(command, columns=columns, NO_COLOR="1")
+        assert code == 0
+        assert max(map(len, shown.splitlines())) <= columns
+        assert "1970-01-01T00:00:00.000Z" in shown
+    assert on_terminal(command, columns=160, NO_COLOR="1")[1].splitlines() == whole, "where there is room"
+
+
+def test_a_dump_fits_the_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    (folder / "00000000000000000000.log").write_bytes(encode_batch([(1_700_000_000_000, b"k", b"v", ())]))
+    command = [sys.executable, "-m", "seglog_broker", "dump", "t-0"]
+    _, shown = on_terminal(["sh", "-c", f"cd {tmp_path} && exec {' '.join(command)}"], columns=60)
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "largest timestamp 2023-11-14T22:13:20.000Z" in shown
+    assert "timestamp" in shown
+
+
+def test_a_warning_leaves_the_progress_bar_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    with tqdm(total=10, file=sys.stderr, desc="clicks", ascii=True, mininterval=0) as bar:
+        bar.update(5)
+        complain("warning: seconds?")
+        bar.update(5)
+    told = capsys.readouterr().err
+    lines = [line.rpartition("\r")[2] for line in told.split("\n")]
+    assert "seglog: warning: seconds?" in lines, "a line of its own"
+    assert " 50%|" in told.partition("warning")[2], "and the bar again below it"

@@ -16,7 +16,7 @@ from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.facts import json_lines
 from seglog_broker.inspect.findings import Totals
 from seglog_broker.inspect.readable import readable
-from seglog_broker.standard_output import complain, print_line, run_printing
+from seglog_broker.standard_output import columns_of_terminal, complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.texts import size_text
 from seglog_protocol.errors import InvalidConfigError
@@ -40,14 +40,13 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(error.message, EXIT_USAGE)
     progress = _Progress(is_shown=sys.stderr.isatty())
     path = plain_path(arguments.directory)
-    lines_of = json_lines if arguments.json else readable
 
     def check() -> int:
         options = CheckOptions(deep=arguments.deep, repair=arguments.repair)
         is_sound = False
         for report in check_directory(PosixFileSystem(), path, config, options, progress.segment):
             progress.clear()
-            for line in lines_of([report]):
+            for line in json_lines([report]) if arguments.json else readable([report], columns_of_terminal()):
                 print_line(line)
             is_sound = isinstance(report, Totals) and report.is_sound  # the totals come last
         return EXIT_OK if is_sound else EXIT_UNSOUND

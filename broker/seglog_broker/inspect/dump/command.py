@@ -11,7 +11,7 @@ from typing import Final
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.inspect.facts import Damage, Fact, json_lines
 from seglog_broker.inspect.readable import readable
-from seglog_broker.standard_output import complain, print_line, run_printing
+from seglog_broker.standard_output import columns_of_terminal, complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 
 EXIT_OK: Final = 0
@@ -57,7 +57,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _dump(fs: FileSystem, paths: Sequence[str], options: DumpOptions, *, as_json: bool) -> int:
     reader = _PathReader(fs, options)
-    for line in (json_lines if as_json else readable)(reader.facts(paths)):
+    facts = reader.facts(paths)
+    for line in json_lines(facts) if as_json else readable(facts, columns_of_terminal()):
         print_line(line)
     return EXIT_USAGE if reader.has_nothing_to_show else EXIT_DAMAGED if reader.has_damage else EXIT_OK
 

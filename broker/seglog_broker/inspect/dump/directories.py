@@ -272,10 +272,14 @@ def dump_partition(
         high_watermark=_offset(offsets, checkpoints.HIGH_WATERMARK_CHECKPOINT, key),
     )
     yield from small
+    compacted_before = max(
+        (fact.compacted_before for fact in small if isinstance(fact, f.StateFound)),
+        default=_offset(offsets, checkpoints.CLEANER_CHECKPOINT, key),
+    )
     end: int | None = None
     followings: list[int | None] = [*bases[1:], None]
     for base, following in zip(bases, followings, strict=False):  # without a segment only None is left
-        segment = _segment(fs, path, base, following, stems[base], count=count)
+        segment = _segment(fs, path, base, following, stems[base], compacted_before, count=count)
         for fact in with_read_errors(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
             if isinstance(fact, f.SegmentFound) and count:
                 end = base if fact.next_offset is None else fact.next_offset
@@ -322,12 +326,19 @@ def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[
 
 
 def _segment(
-    fs: FileSystem, path: str, base: int, following: int | None, names: Sequence[str], *, count: bool
+    fs: FileSystem,
+    path: str,
+    base: int,
+    following: int | None,
+    names: Sequence[str],
+    compacted_before: int | None,
+    *,
+    count: bool,
 ) -> Iterator[f.Fact]:
     log = segment_file_name(base, LOG_SUFFIX)
     offset_index = segment_file_name(base, OFFSET_INDEX_SUFFIX)
     time_index = segment_file_name(base, TIME_INDEX_SUFFIX)
-    counts = _Counts()
+    counts = _Counts(compacted_before)
     problems: list[f.Fact] = []
     try:
         size = fs.stat(f"{path}/{log}").size
@@ -363,9 +374,10 @@ def _segment(
 
 
 class _Counts:
-    """Totals of a segment, from its batch headers."""
+    """Totals of a segment, from its batch headers. ``compacted_before`` is None where nothing tells of compaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, compacted_before: int | None) -> None:
+        self._compacted_before = compacted_before
         self.batches = 0
         self.records = 0
         self.next_offset: int | None = None
@@ -393,10 +405,17 @@ class _Counts:
             if following is not None and self.next_offset is not None and self.next_offset > following:
                 yield f.Damage(path, None, None, f"its offsets go on to {self.next_offset - 1}, into the next segment")
             elif following is not None and (end := self.next_offset or base) < following:
-                yield f.Note(
-                    path,
-                    f"offsets {end} to {following - 1} are in no segment: left by compaction, or a file is lost",
-                )
+                yield f.Note(path, f"offsets {end} to {following - 1} are in no segment: {self._why_absent(following)}")
+
+    def _why_absent(self, following: int) -> str:
+        """Why the offsets up to those of the next segment are in none."""
+        if self._compacted_before is None:
+            return "compaction removed their records, or a file is lost"
+        if following <= self._compacted_before:
+            return "compaction removed their records"
+        if self._compacted_before:
+            return f"compaction has come to offset {self._compacted_before} only, so a file is lost"
+        return "nothing here was compacted, so a file is lost"
 
 
 def _offset(offsets: Offsets | None, name: str, key: TopicPartition | None) -> int | None:

@@ -17,6 +17,7 @@ from seglog_broker.inspect.facts import (
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.broker.inspect.dump.support import LOG, create, damage, facts, notes, only, overwrite, small_log
 from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, add_bytes, append_one, batch_of_size, cut_file, flip_bit
@@ -171,12 +172,34 @@ def test_a_lost_segment_leaves_a_gap_that_is_noted() -> None:
     disk.fs.unlink(LOG.replace("00.log", "10.log"))
     found = facts(disk.fs, DIRECTORY)
     assert notes(found) == [
-        "offsets 10 to 19 are in no segment: left by compaction, or a file is lost",
+        "offsets 10 to 19 are in no segment: nothing here was compacted, so a file is lost",
         (
             "without their .log, so a start removes them: "
             "00000000000000000010.checksum, 00000000000000000010.index, 00000000000000000010.timeindex"
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (20, "compaction removed their records"),
+        (15, "compaction has come to offset 15 only, so a file is lost"),
+        (0, "nothing here was compacted, so a file is lost"),
+        (None, "compaction removed their records, or a file is lost"),
+    ],
+    ids=str,
+)
+def test_why_offsets_are_in_no_segment_is_said_as_far_as_it_is_known(before: int | None, why: str) -> None:
+    disk = small_log(30, segment_bytes=1000)
+    disk.fs.unlink(LOG.replace("00.log", "10.log"))
+    if before is None:
+        disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    else:
+        state = PartitionState.load(disk.fs, DIRECTORY)
+        state.compacted_before = before
+        state.save(disk.fs, DIRECTORY)
+    assert f"offsets 10 to 19 are in no segment: {why}" in notes(facts(disk.fs, DIRECTORY))
 
 
 def test_segments_that_overlap_are_damage() -> None:
