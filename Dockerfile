@@ -1,7 +1,7 @@
 # seglogd in a container, with `seglog` and `seglog load` beside it.
 #
 #     docker build -t seglog .
-#     docker run -d -p 127.0.0.1:9192:9192 -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
+#     docker run -d -p 127.0.0.1:9192:9192 -p 127.0.0.1:9092:9092 -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
 #
 # What runs in it is the compiled build. Where that cannot be built, the build of the image fails and says why; the one from
 # the sources is made with `--build-arg SEGLOG_BUILD=sources`. The first line of the log says which it is.
@@ -43,7 +43,7 @@ USER 10001
 # 0.0.0.0 is every interface of the container: with 127.0.0.1 a published port would lead nowhere. There is no
 # authentication, so whoever reaches the port reads and writes everything: publish it to 127.0.0.1 or to a trusted network.
 # Kafka's clients connect again to the advertised address. localhost is right where the port is published to it; where
-# clients come from elsewhere, or from other containers, name the address that they use.
+# clients come from elsewhere, or from other containers, name the address that they use (docs/CONTAINERS.md).
 # The data lies one level below the volume, because a fresh volume may hold a `lost+found`, which a log directory must not.
 ENV PATH=/opt/seglog/bin:$PATH \
     SEGLOG_LISTEN=0.0.0.0:9192 \

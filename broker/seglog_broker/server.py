@@ -183,6 +183,7 @@ async def serve(
         place = Place(native, origin=config.origin("seglog.listen"))
         listeners, *others = await open_all_listeners([place, *kafka_places(config)])
         kafka_listeners = [listener for opened in others for listener in opened]
+        places = [place for place, opened in enumerate(others) for _ in opened]
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
         ready = ReadySockets(lambda: broker.offload.is_awaited or broker.transfers.waiting > 0)
@@ -210,7 +211,8 @@ async def serve(
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
                     doors.start_soon(_end_waits, broker)
-                    doors.start_soon(partial(serve_kafka, broker, kafka_listeners, ready, native_port=native_port))
+                    listen_to_kafka = partial(serve_kafka, places=places, native_port=native_port)
+                    doors.start_soon(listen_to_kafka, broker, kafka_listeners, ready)
                     doors.start_soon(partial(serve_native, broker, listeners, ready, kafka=kafka))
             finally:
                 for listener in [*listeners, *kafka_listeners]:

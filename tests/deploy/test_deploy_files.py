@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from seglog.cli.dispatch import parse
-from seglog_broker.config import load_config
+from seglog_broker.config import OriginKind, load_config
+from tests.kafka_metadata import brokers_at
 from tests.processes import clean_environment
 from tests.support import REPOSITORY, missing
 
@@ -142,6 +143,83 @@ def test_wherever_the_configuration_is_put_there_it_is_read() -> None:
     assert f"./seglogd.toml:{broker['command'][1]}:ro" in broker["volumes"]
     starts = {value.partition(" ")[2] for name, value in unit() if name == "ExecStart"}
     assert starts == {"--config /etc/seglog/seglogd.toml"}
+
+
+# --- Addresses --------------------------------------------------------------------------------------------------------
+
+
+def environments() -> dict[str, dict[str, str]]:
+    """What each file, and each example of docs/CONTAINERS.md, sets for the broker."""
+    page = (REPOSITORY / "docs/CONTAINERS.md").read_text()
+    examples = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    composed, pod, _ = map(yaml.safe_load, examples)
+    variables = [*container()[1]["env"], *pod["env"]]
+    inside, outside = (
+        {variable["name"]: variable["value"] for variable in some if "value" in variable}
+        for some in (variables[: len(container()[1]["env"])], variables[len(container()[1]["env"]) :])
+    )
+    return {
+        "compose": compose()["broker"]["environment"],
+        "page": composed["services"]["broker"]["environment"],
+        "kubernetes": inside,
+        "kubernetes, outside": outside,
+    }
+
+
+ADVERTISED = {
+    "compose": [("broker", 29092), ("localhost", 9092)],
+    "page": [("broker", 29092), ("localhost", 9092)],
+    "kubernetes": [("seglog.apps.svc", 9092)],
+    "kubernetes, outside": [("seglog.apps.svc", 9092), ("seglog.example.org", 9094)],
+}
+
+
+@pytest.mark.parametrize("file", ADVERTISED)
+def test_clients_of_each_listener_are_told_an_address_that_they_can_reach(file: str, tmp_path: Path) -> None:
+    image = dict(re.findall(r"(SEGLOG_\w*LISTEN\w*)=(\S+)", DOCKERFILE))
+    settings = image | {name: text.replace("$(POD_NAMESPACE)", "apps") for name, text in environments()[file].items()}
+    here = {name: re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text) for name, text in settings.items()}
+    command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data"), "--log-format", "json"]
+    daemon = subprocess.Popen(command, env=clean_environment(**here), stderr=subprocess.PIPE, text=True)
+    try:
+        assert daemon.stderr is not None
+        logged = []
+        for line in daemon.stderr:
+            logged.append(json.loads(line))
+            if logged[-1]["event"] == "broker_ready":
+                break
+        told = [brokers_at(address) for address in logged[-1]["kafka"].split(", ")]
+    finally:
+        daemon.kill()
+        daemon.wait()
+        assert daemon.stderr is not None
+        daemon.stderr.close()
+    assert told == [[(1, host, port)] for host, port in ADVERTISED[file]]
+    assert "config_warning" not in {entry["event"] for entry in logged}
+
+
+def test_the_pages_compose_file_is_one_by_the_specification() -> None:
+    page = (REPOSITORY / "docs/CONTAINERS.md").read_text()
+    composed, _, service = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    parsed = compose_spec.PyCompose.from_yaml(composed)
+    parsed.validate()
+    assert sorted(parsed.service_names()) == ["app", "broker"]
+    kubernetes_validate.validate(yaml.safe_load(service), kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("page", ["Dockerfile", "docs/OPERATIONS.md", "docs/CONTAINERS.md"])
+def test_whoever_runs_the_image_for_this_machine_publishes_both_ports(page: str) -> None:
+    text = (REPOSITORY / page).read_text().replace("\\\n", " ")
+    runs = [line for line in text.splitlines() if "docker run" in line and "--network" not in line]
+    assert runs
+    for line in runs:
+        assert re.findall(r"-p (\S+)", line) == ["127.0.0.1:9192:9192", "127.0.0.1:9092:9092"]
+    assert {"9192", "9092"} <= set(re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)[0].split())
+
+
+def test_the_example_configuration_names_both_addresses() -> None:
+    config, _ = load_config((DEPLOY / "seglogd.toml").read_text(), "", {}, [])
+    assert {config.origin(key).kind for key in ("seglog.listen", "listeners")} == {OriginKind.FILE}
 
 
 # --- All of one mind --------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from typing import Final
 
 import pytest
 
+from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.storage.directory.identity import NODE_ID
 from tests.interop.client_programs import CLIENTS, installed, python_environment, run, skipped_where_absent
 from tests.processes import daemon
 
@@ -100,7 +100,10 @@ def unpacked() -> Path:
         (tests / "service.py").write_text(SERVICE, encoding="utf-8")
         for path in (tests / "integration").glob("test_*.py"):
             text = path.read_text(encoding="utf-8")
-            path.write_text(text.replace("[[0], [0]]", f"[[{NODE_ID}], [{NODE_ID}]]"), encoding="utf-8")
+            path.write_text(
+                text.replace("[[0], [0]]", f"[[{BrokerConfig().node_id}], [{BrokerConfig().node_id}]]"),
+                encoding="utf-8",
+            )
 
     return installed("kafka-python-suite", [Path(__file__), pins], make)
 

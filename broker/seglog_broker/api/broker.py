@@ -48,7 +48,6 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
-from seglog_broker.storage.directory.identity import NODE_ID
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading
@@ -171,7 +170,7 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
-        self.configs = ConfigService(topics, self.partitions, self.live_config, NODE_ID)
+        self.configs = ConfigService(topics, self.partitions, self.live_config, self.config.node_id)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
         self.truncate = TruncateService(

@@ -14,7 +14,7 @@ from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.kafka_configs import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType, ResourceType
 from seglog_broker.config.kafka_keys import KafkaKey, kafka_keys
-from seglog_broker.config.keys import DEFAULT_ORIGIN, Key
+from seglog_broker.config.keys import DEFAULT_ORIGIN, Effect, Key
 from seglog_broker.config.sources import variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.values import Value
@@ -209,7 +209,8 @@ class _BrokerValues:
 
     def _default(self, name: str) -> str | None:
         key = _key_of(name)
-        if name in self._known and (key is None or key.is_topic_key):
+        is_kafkas = key is None or key.is_topic_key or key.effect is Effect.NEVER or name in self._facts
+        if name in self._known and is_kafkas:
             return self._known[name].default
         if key is None:
             return None

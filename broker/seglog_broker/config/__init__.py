@@ -7,10 +7,11 @@
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.keys import Described, Effect, Origin, OriginKind
+from seglog_broker.config.listeners import advertised_listener, served_listeners
 from seglog_broker.config.sources import ConfigSources, load_config, read_config_file
 from seglog_broker.config.topic_config import TopicConfig
 from seglog_broker.config.topic_overrides import validate_topic_config
-from seglog_broker.config.values import join_address, split_address, split_listener
+from seglog_broker.config.values import join_address, split_address
 
 __all__ = [
     "BrokerConfig",
@@ -20,10 +21,11 @@ __all__ = [
     "Origin",
     "OriginKind",
     "TopicConfig",
+    "advertised_listener",
     "join_address",
     "load_config",
     "read_config_file",
+    "served_listeners",
     "split_address",
-    "split_listener",
     "validate_topic_config",
 ]

@@ -31,12 +31,18 @@ from seglog_broker.config.values import (
     Int,
     Listeners,
     Long,
+    ProtocolMap,
     Raw,
+    Short,
     Text,
     Words,
 )
 
 NO_TRANSACTIONS: Final = "there are no transactions"
+NO_CLUSTER: Final = "one node has no cluster"
+NO_CONTROLLER: Final = "one node has no controllers"
+ONE_LOOP: Final = "one event loop serves all requests"
+NO_SHARE_GROUPS: Final = "there are no share groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ class BrokerConfig:
         tuple[str, ...],
         Key(
             Listeners(),
-            "Addresses for Kafka's clients, such as PLAINTEXT://127.0.0.1:9092; empty for none.",
+            "Addresses for Kafka's clients, such as PLAINTEXT://127.0.0.1:9092; empty for none. Each has a name, as in "
+            "INTERNAL://:9092,EXTERNAL://:9094.",
             "Use PLAINTEXT://0.0.0.0:9092 to be reached from other machines; without authentication, only on a network "
             "you trust.",
         ),
@@ -78,12 +85,31 @@ class BrokerConfig:
         tuple[str, ...],
         Key(
             Listeners(is_advertised=True),
-            "The address that Kafka's clients are told to use, one for all or one for each of listeners, in their "
-            "order; empty for the one that each client has reached.",
+            "The address that Kafka's clients of a listener are told to use, under the name of that listener; of equal "
+            "names one for each, in their order, or one for all. A listener without any names the address that the "
+            "client has reached.",
             "Where clients reach the broker by another address than its own: through a mapped port or a proxy.",
             change=Change.RELOAD,
         ),
     ] = ()
+    listener_security_protocol_map: Annotated[
+        tuple[str, ...],
+        Key(
+            ProtocolMap(),
+            "What is spoken on a listener of some name: only PLAINTEXT can be, as there is no TLS and no SASL yet.",
+            "Together with names of your own in listeners: INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT.",
+        ),
+    ] = ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT")
+    node_id: Annotated[
+        int,
+        Key(
+            Int(0),
+            "The number of this broker, which Kafka's clients see as that of the leader of every partition.",
+            "Where programs name the broker by its number, as in kafka-configs.sh --entity-name. A meta.properties "
+            "that is there keeps its number.",
+            synonyms=(Synonym("node.id"), Synonym("broker.id")),
+        ),
+    ] = 1
     seglog_kafka_acks_all: Annotated[
         Literal["disk", "os"],
         Key(
@@ -347,7 +373,7 @@ class BrokerConfig:
             "Raise it on fast disks with many partitions and cores to spare.",
         ),
     ] = 2
-    log_dir_failure_timeout_ms: Annotated[int, without_effect(Long(1), "one node has no cluster")] = 30_000
+    log_dir_failure_timeout_ms: Annotated[int, without_effect(Long(1), NO_CLUSTER)] = 30_000
     cordoned_log_dirs: Annotated[
         tuple[str, ...], without_effect(Words(), "there is exactly one log directory", holds=())
     ] = ()
@@ -594,6 +620,36 @@ class BrokerConfig:
     transaction_max_timeout_ms: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 900_000
     transaction_state_log_num_partitions: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 50
     transaction_state_log_segment_bytes: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 104_857_600
+    transaction_state_log_replication_factor: Annotated[int, without_effect(Short(1), NO_REPLICAS, holds=1)] = 3
+    transaction_state_log_min_isr: Annotated[int, without_effect(Int(1), NO_REPLICAS, holds=1)] = 2
+    offsets_topic_replication_factor: Annotated[int, without_effect(Short(1), NO_REPLICAS, holds=1)] = 3
+    default_replication_factor: Annotated[int, without_effect(Int(1), NO_REPLICAS, holds=1)] = 1
+    num_replica_fetchers: Annotated[int, without_effect(Int(), NO_REPLICAS)] = 1
+    replica_lag_time_max_ms: Annotated[int, without_effect(Long(), NO_REPLICAS)] = 30_000
+    auto_leader_rebalance_enable: Annotated[bool, without_effect(Boolean(), NO_REPLICAS)] = True
+    share_coordinator_state_topic_replication_factor: Annotated[
+        int, without_effect(Short(1), NO_SHARE_GROUPS, holds=1)
+    ] = 3
+    share_coordinator_state_topic_min_isr: Annotated[int, without_effect(Short(1), NO_SHARE_GROUPS, holds=1)] = 2
+    share_coordinator_state_topic_num_partitions: Annotated[int, without_effect(Int(1), NO_SHARE_GROUPS)] = 50
+    process_roles: Annotated[tuple[str, ...], without_effect(Words(("broker", "controller")), NO_CONTROLLER)] = ()
+    controller_listener_names: Annotated[
+        tuple[str, ...], without_effect(Words(), "one node has no controllers, and their listeners are not opened")
+    ] = ()
+    controller_quorum_voters: Annotated[tuple[str, ...], without_effect(Words(), NO_CONTROLLER)] = ()
+    controller_quorum_bootstrap_servers: Annotated[tuple[str, ...], without_effect(Words(), NO_CONTROLLER)] = ()
+    controller_quorum_election_timeout_ms: Annotated[int, without_effect(Int(), NO_CONTROLLER)] = 1_000
+    controller_quorum_fetch_timeout_ms: Annotated[int, without_effect(Int(), NO_CONTROLLER)] = 2_000
+    inter_broker_listener_name: Annotated[str, without_effect(Text(), NO_CLUSTER)] = ""
+    security_inter_broker_protocol: Annotated[str, without_effect(Text(), NO_CLUSTER)] = "PLAINTEXT"
+    broker_rack: Annotated[str, without_effect(Text(), NO_CLUSTER)] = ""
+    controlled_shutdown_enable: Annotated[bool, without_effect(Boolean(), NO_CLUSTER)] = True
+    num_network_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 3
+    num_io_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 8
+    background_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 10
+    group_coordinator_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 4
+    queued_max_requests: Annotated[int, without_effect(Int(1), "requests are bounded by their memory")] = 500
+    socket_listen_backlog_size: Annotated[int, without_effect(Int(1), "the system's own limit is asked for")] = 50
     topic_defaults: TopicConfig = field(default_factory=TopicConfig, kw_only=True)
     """The configuration of a topic without settings of its own."""
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)

@@ -32,7 +32,8 @@ effect](#keys-without-effect) are accepted so that Kafka's configurations can be
 **The broker** reads, weakest first:
 
 1. the defaults in the tables;
-2. a TOML file. Keys are flat and written in quotes, because they contain dots: `"log.dir" = "/var/lib/seglog"`;
+2. a TOML file. Keys are flat and written in quotes, because they contain dots: `"log.dir" = "/var/lib/seglog"`. A file
+   whose name ends in `.properties` is read in Kafka's own format: `log.dir=/var/lib/seglog`;
 3. the environment: `SEGLOG_` and the key in upper case with `_` for `.`: `{env_dir}` is `log.dir`. The prefix is not
    doubled: `{env_listen}` is `seglog.listen`. An unknown variable `SEGLOG_...` gives a warning, not an error.
    {others} do not belong to the broker's configuration;
@@ -106,8 +107,9 @@ _WITHOUT_EFFECT_HEAD: Final = """
 ## Keys without effect
 
 These keys of Kafka's never have an effect on one node. They are accepted and checked so that Kafka's configurations can
-be used unchanged; setting one gives a warning with the reason. A value that describes what the broker does anyway, such
-as `preallocate=false`, gives no warning.
+be used unchanged; setting one gives a warning with the reason, setting several one with their names. A value that
+describes what the broker does anyway, such as `preallocate=false`, gives no warning. Keys that begin with `zookeeper.`
+are accepted likewise.
 
 """
 

@@ -156,6 +156,10 @@ class Key:
         shortfall = self.shortfall(value)
         return None if shortfall is None else f"{setting.name}{_place(setting)} is accepted but has {shortfall}."
 
+    def is_noted(self, value: Value) -> bool:
+        """Whether setting this value is to be noted because the key never has an effect."""
+        return self.effect is Effect.NEVER and value != self.holds
+
     def shortfall(self, value: Value) -> str | None:
         """Why this value has no effect; None if it has one, or describes what the broker does anyway."""
         if self.effect is Effect.NOW or value == self.holds:

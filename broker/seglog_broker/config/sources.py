@@ -16,9 +16,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, BrokerConfig
 from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
+from seglog_broker.config.listeners import check_listeners
+from seglog_broker.config.properties import parse_properties
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
 from seglog_broker.config.topic_overrides import check_together
-from seglog_broker.config.values import Raw, Value
+from seglog_broker.config.values import Raw, Value, shown
 from seglog_protocol.errors import InvalidConfigError
 
 ENVIRONMENT_PREFIX: Final = "SEGLOG_"
@@ -34,6 +36,12 @@ REMOVED_BROKER_KEYS: Final = frozenset(
     }
 )
 """Broker keys that Apache Kafka 4 no longer has."""
+
+CLUSTER_PREFIX: Final = "zookeeper."
+"""Keys that begin so stand in the files of Kafka 3, and have no effect: one node has no cluster."""
+
+PROPERTIES_SUFFIX: Final = ".properties"
+"""The end of the name of a file in Kafka's own format."""
 
 CONFIG_BYTES_MAX: Final = 1_048_576
 """Bytes of a configuration file: every key with its longest value needs a small part of it."""
@@ -126,8 +134,12 @@ def examine_config(
         {} if file_text is None else _from_file(file_text, file_name, mistakes),
     ]
     topic_keys, broker_keys = TOPIC_KEYS.values(), BROKER_KEYS.values()
-    topic_values, topic_settings = _resolve(((key, key.synonyms) for key in topic_keys), layers, warnings, mistakes)
-    values, settings = _resolve(((key, key.names) for key in broker_keys), layers, warnings, mistakes)
+    idle = [(name, "") for layer in layers for name in layer if name.startswith(CLUSTER_PREFIX)]
+    topic_values, topic_settings = _resolve(
+        ((key, key.synonyms) for key in topic_keys), layers, warnings, idle, mistakes
+    )
+    values, settings = _resolve(((key, key.names) for key in broker_keys), layers, warnings, idle, mistakes)
+    warnings += _without_effect(idle)
     topic_origins = {name: setting.origin for name, setting in topic_settings.items()}
     origins = {name: setting.origin for name, setting in settings.items()}
     defaults = dataclasses.replace(TopicConfig(), **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
@@ -138,6 +150,14 @@ def examine_config(
                 check()
     warnings += consequences(topic_settings, defaults)
     return Examined(config, list(dict.fromkeys(warnings)), list(mistakes.found.values()))
+
+
+def _without_effect(idle: Sequence[tuple[str, str]]) -> list[str]:
+    """The warnings about settings that never have an effect, (name, sentence) each: of several, one that names all."""
+    names = ", ".join(sorted({name for name, _ in idle}))
+    if len(idle) == 1 and idle[0][1]:
+        return [idle[0][1]]
+    return [f'{names}: no effect here. "Keys without effect" in docs/CONFIG.md says why.'] if idle else []
 
 
 def read_config_file(path: str, *, regular_only: bool = False) -> str:
@@ -192,7 +212,9 @@ class _Mistakes:
 def _from_file(text: str, file_name: str, mistakes: _Mistakes) -> Layer:
     layer: dict[str, Setting] = {}
     with mistakes.noted():
-        for name, raw in _toml(text, file_name).items():
+        is_kafkas = file_name.endswith(PROPERTIES_SUFFIX)
+        found = parse_properties(text) if is_kafkas else _toml(text, file_name)
+        for name, raw in found.items():
             with mistakes.noted():
                 if isinstance(raw, dict):
                     _refuse_table(name, raw, file_name)
@@ -206,7 +228,10 @@ def _toml(text: str, file_name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also raised by int() for thousands of digits
-        raise InvalidConfigError(f"{file_name} is not valid TOML: {error}.", key="") from error
+        raise InvalidConfigError(
+            f"{file_name} is not valid TOML: {error}. A file of Kafka's has a name that ends in {PROPERTIES_SUFFIX}.",
+            key="",
+        ) from error
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
@@ -249,9 +274,13 @@ def _resolve(
     wanted: Iterable[tuple[Key, tuple[Synonym, ...]]],
     layers: Sequence[Layer],
     warnings: list[str],
+    idle: list[tuple[str, str]],
     mistakes: _Mistakes,
 ) -> tuple[dict[str, Value], dict[str, Setting]]:
-    """The values that were set, by attribute, and their settings, by key; layers and names come strongest first."""
+    """The values that were set, by attribute, and their settings, by key; layers and names come strongest first.
+
+    Settings that never have an effect are added to ``idle``, each with its name and a sentence.
+    """
     values: dict[str, Value] = {}
     settings: dict[str, Setting] = {}
     for key, synonyms in wanted:
@@ -262,7 +291,11 @@ def _resolve(
             continue
         (setting, value), *hidden = strongest
         values[key.attribute], settings[key.name] = value, setting
-        warnings += _warnings(key, setting, value)
+        found_wanting = _warnings(key, setting, value)
+        if key.is_noted(value):
+            idle += [(_named(key, setting), sentence) for sentence in found_wanting]
+        else:
+            warnings += found_wanting
         warnings += [
             f"{weaker.name} ({weaker.origin}) has no effect beside {setting.name}, which is the stronger name for the "
             "same setting."
@@ -288,8 +321,14 @@ def _warnings(key: Key, setting: Setting, value: Value) -> list[str]:
     return [] if warning is None else [warning]
 
 
+def _named(key: Key, setting: Setting) -> str:
+    """The name of a setting without effect, with its value where another would say what the broker does."""
+    return setting.name if key.holds is None else f"{setting.name} = {shown(setting.raw)}"
+
+
 def check_broker_config(config: BrokerConfig) -> None:
     """Raise InvalidConfigError when values of broker keys contradict each other."""
+    check_listeners(config)
     threads = max(config.log_cleaner_threads, 1)
     if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
         raise InvalidConfigError(
@@ -304,7 +343,7 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 def _known(setting: Setting) -> Setting:
     name = setting.name
-    if name in CONFIG_NAMES:
+    if name in CONFIG_NAMES or name.startswith(CLUSTER_PREFIX):
         return setting
     if name in REMOVED_BROKER_KEYS:
         hint = "it was removed in Apache Kafka 4."

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog_protocol.quantities import Unit, parse_quantity
 
@@ -98,7 +98,7 @@ class Boolean(Kind):
 class Whole(Kind):
     """A whole number from ``minimum`` to ``maximum``, both included, or the one value ``also``.
 
-    A limit of None is the limit of Kafka's own type: 32 bits (``Int``) or 64 (``Long``).
+    A limit of None is the limit of Kafka's own type: 16 bits (``Short``), 32 (``Int``) or 64 (``Long``).
     """
 
     bits: int
@@ -109,7 +109,7 @@ class Whole(Kind):
     @property
     def type_name(self) -> str:
         """See Kind."""
-        return "int" if self.bits == 32 else "long"
+        return {16: "short", 32: "int"}.get(self.bits, "long")
 
     @property
     def valid(self) -> str:
@@ -133,6 +133,11 @@ class Whole(Kind):
             also = "" if self.also is None else f", or {self.also}"
             raise ValueError(f"must be a whole number from {low} to {high}{also}")
         return value
+
+
+def Short(minimum: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
+    """A whole number of 16 bits."""
+    return Whole(16, minimum)
 
 
 def Int(minimum: int | None = None, maximum: int | None = None, *, also: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
@@ -281,21 +286,25 @@ class Address(Kind):
         return value
 
 
-_PLAINTEXT: Final = "PLAINTEXT://"
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's security protocols, of which the first is spoken."""
+
+_LISTENER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - they are looked for
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners(Kind):
-    """Kafka's addresses, ``PLAINTEXT://HOST:PORT``, comma separated when written as text; none for an empty text.
+    """Kafka's addresses, ``NAME://HOST:PORT``, comma separated when written as text; none for an empty text.
 
+    The name is that of a security protocol, or one to which ``listener.security.protocol.map`` gives a protocol.
     Addresses that are advertised must be such as a client can reach.
     """
 
     is_advertised: bool = False
 
     type_name = "list"
-    valid = "of PLAINTEXT://HOST:PORT"
+    valid = "of NAME://HOST:PORT"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
         """See Kind."""
@@ -303,28 +312,51 @@ class Listeners(Kind):
         if listeners is None or "" in listeners:
             raise ValueError("must be a list of addresses such as PLAINTEXT://127.0.0.1:9092")
         for listener in listeners:
-            host, port = split_listener(listener)
+            _, host, port = split_listener(listener)
             if self.is_advertised and (host in _ALL_ADDRESSES or not port):
                 raise ValueError(f"must be addresses that clients can reach, which {listener} is not")
         return tuple(dict.fromkeys(listeners))
 
 
-def split_listener(listener: str) -> tuple[str, int]:
-    """``"PLAINTEXT://127.0.0.1:9092"`` -> ``("127.0.0.1", 9092)``; as in Kafka, no host stands for every address.
+class ProtocolMap(Kind):
+    """Security protocols of listeners, ``NAME:PROTOCOL``, comma separated when written as text; names in capitals."""
+
+    valid = f"NAME:PROTOCOL, with commas between several; a protocol is {', '.join(PROTOCOLS)}"
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """See Kind."""
+        entries = split_list(raw)
+        if entries is None:
+            raise ValueError(f"must be {self.valid}")
+        for entry in entries:
+            name, _, protocol = entry.partition(":")
+            if not _LISTENER_NAME.fullmatch(name) or protocol.upper() not in PROTOCOLS:
+                raise ValueError(f"must be {self.valid}")
+        return tuple(dict.fromkeys(entry.upper() for entry in entries))
+
+
+class Listener(NamedTuple):
+    """One of Kafka's addresses; the ``name`` is in capitals, as Kafka compares it."""
+
+    name: str
+    host: str
+    port: int
+
+
+def split_listener(listener: str) -> Listener:
+    """``"PLAINTEXT://127.0.0.1:9092"`` -> its name, host and port; as in Kafka, no host stands for every address.
 
     Raises ValueError ("must be ...") when it is not such an address.
     """
-    scheme, separator, address = listener.partition("://")
-    if not separator:
+    name, separator, address = listener.partition("://")
+    if not separator or not _LISTENER_NAME.fullmatch(name):
         raise ValueError("must be addresses such as PLAINTEXT://127.0.0.1:9092")
-    if f"{scheme}://".upper() != _PLAINTEXT:
-        raise ValueError(f"must be PLAINTEXT://HOST:PORT: {scheme[:20]} is not spoken, neither TLS nor SASL")
     if address.startswith(":"):
         address = f"0.0.0.0{address}"  # noqa: S104 - as Kafka has it
     try:
-        return split_address(address)
+        return Listener(name.upper(), *split_address(address))
     except ValueError:
-        raise ValueError("must be PLAINTEXT://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092") from None
+        raise ValueError("must be NAME://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092") from None
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -733,6 +733,8 @@ def other_value(key: Key) -> str:
         "PLAINTEXT://127.0.0.1:1",
         "range",
         "disabled",
+        "broker",
+        "INTERNAL:PLAINTEXT",
     ]
     for text in [*candidates, "LogAppendTime"]:
         try:
@@ -841,6 +843,11 @@ def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
         *("num.partitions", "seglog.connections.max", "seglog.partitions.max", "seglog.handles.max"),
         *("num.recovery.threads.per.data.dir", "log.cleaner.threads"),
         *("offsets.topic.num.partitions", "transaction.state.log.num.partitions"),
+        *("node.id", "broker.id", "default.replication.factor", "offsets.topic.replication.factor"),
+        *("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
+        *("share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr"),
+        *("share.coordinator.state.topic.num.partitions", "num.replica.fetchers", "num.network.threads"),
+        *("num.io.threads", "background.threads", "group.coordinator.threads", "queued.max.requests"),
     }
 
 

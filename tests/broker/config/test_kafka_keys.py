@@ -16,9 +16,10 @@ OTHER_DEFAULTS = {
     *("log.dir", "listeners", "advertised.listeners"),
     *("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
     *("socket.send.buffer.bytes", "socket.receive.buffer.bytes"),
+    *("node.id", "process.roles", "controller.listener.names", "inter.broker.listener.name", "broker.rack"),
 }
 """Broker keys with a default of seglog's own: a directory that stays, addresses of this machine alone, what measured
-best."""
+best; and where Kafka has none."""
 
 
 def test_the_table_names_its_origin_and_its_licence() -> None:

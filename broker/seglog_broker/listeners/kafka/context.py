@@ -8,7 +8,6 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
-from seglog_broker.storage.directory.identity import NODE_ID
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.kafka.structs import Response
@@ -65,7 +64,7 @@ class RequestContext:
     @property
     def node_id(self) -> int:
         """The only node of the cluster."""
-        return NODE_ID
+        return self.broker.config.node_id
 
     def turn(self) -> Awaitable[None]:
         """Wait for the next turn of a request with much work, and for the memory of a large response."""

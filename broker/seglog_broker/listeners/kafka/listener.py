@@ -6,7 +6,7 @@ from functools import partial
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import BrokerConfig, join_address, split_listener
+from seglog_broker.config import BrokerConfig, advertised_listener, join_address, served_listeners
 from seglog_broker.listeners.acceptor import Acceptor, Place
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
@@ -21,18 +21,14 @@ def kafka_places(config: BrokerConfig) -> list[Place]:
     """Where to listen for Kafka's clients."""
     origin = config.origin("listeners")
     return [
-        Place(join_address(*split_listener(listener)), "listeners", "--kafka", origin) for listener in config.listeners
+        Place(join_address(host, port), "listeners", "--kafka", origin) for _, host, port in served_listeners(config)
     ]
 
 
-def advertised(config: BrokerConfig, port: int) -> Endpoint | None:
-    """The advertised listener of our ``port``; None for the address that each client has reached."""
-    addresses = config.advertised_listeners
-    if not addresses:
-        return None
-    ports = [split_listener(listener)[1] for listener in config.listeners]
-    place = ports.index(port) if len(addresses) > 1 and port in ports else 0
-    return Endpoint(*split_listener(addresses[min(place, len(addresses) - 1)]))
+def advertised(config: BrokerConfig, place: int) -> Endpoint | None:
+    """What the listener at ``place`` advertises; None for the address that each client has reached."""
+    found = advertised_listener(config, place)
+    return None if found is None else Endpoint(found.host, found.port)
 
 
 async def serve_kafka(
@@ -40,20 +36,25 @@ async def serve_kafka(
     listeners: Sequence[trio.SocketListener],
     ready: ReadySockets,
     *,
+    places: Sequence[int] = (),
     native_port: int = -1,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
-    As ``serve_native``. Without listeners it returns at once. A seglog client is told the ``native_port``.
+    As ``serve_native``. Without listeners it returns at once. ``places`` says of each which of ``kafka_places`` it is;
+    without, all are the first. A seglog client is told the ``native_port``.
     """
     if not listeners:
         task_status.started([])
         return
     run = AppendRun(broker, ready)
+    bound = {listener.socket.getsockname()[:2]: place for listener, place in zip(listeners, places, strict=False)}
+    by_port = {port: place for (_, port), place in bound.items()}  # a socket for all addresses has clients at any
 
     def connect(transport: Transport) -> Connection:
-        endpoint = advertised(broker.config, transport.local[1]) or Endpoint(*transport.local)
+        place = bound.get(transport.local, by_port.get(transport.local[1], 0))
+        endpoint = advertised(broker.config, place) or Endpoint(*transport.local)
         return Connection(
             broker, transport, partial(KafkaWire, broker, endpoint, native_port), ready, run, listener="kafka"
         )

@@ -20,9 +20,6 @@ FORMAT_VERSION: Final = 1
 FORMAT_CONTENT: Final = f"{FORMAT_VERSION}\n".encode()
 """The content of ``seglog-format``."""
 
-NODE_ID: Final = 1
-"""The number of this broker, which is the only one of its cluster."""
-
 _META_VERSION: Final = "1"
 _CLOCK_VERSION: Final = 1
 
@@ -67,13 +64,13 @@ def read_cluster_id(fs: FileSystem, path: str, found: Collection[str]) -> str | 
     return properties.get("cluster.id", "")
 
 
-def write_identity(fs: FileSystem, path: str, new_uuid: Callable[[], uuid.UUID]) -> str:
-    """Write a ``meta.properties`` with a new cluster id, and return that."""
+def write_identity(fs: FileSystem, path: str, node_id: int, new_uuid: Callable[[], uuid.UUID]) -> str:
+    """Write a ``meta.properties`` for the broker ``node_id`` with a new cluster id, and return that."""
     cluster_id = filenames.new_id(new_uuid())
     lines = (
         "#",
         "# written by seglog",
-        f"node.id={NODE_ID}",
+        f"node.id={node_id}",
         f"directory.id={filenames.new_id(new_uuid())}",
         f"version={_META_VERSION}",
         f"cluster.id={cluster_id}",

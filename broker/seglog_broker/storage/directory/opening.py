@@ -175,6 +175,7 @@ class _Opening:
         self._fs = fs
         self._path = path
         self._new_uuid = new_uuid
+        self._node_id = config.node_id
         self._report = LoadReport()
         self._space = FreeSpace(fs, path, config)
         self._registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
@@ -254,7 +255,7 @@ class _Opening:
                     f"{filenames.META_PROPERTIES_FILE} names no cluster id: put it back from a backup"
                 )
             return cluster_id
-        cluster_id = write_identity(self._fs, self._path, self._new_uuid)
+        cluster_id = write_identity(self._fs, self._path, self._node_id, self._new_uuid)
         if has_data:
             self._report.problems.append(
                 f"{filenames.META_PROPERTIES_FILE} was missing: from now on the cluster id is {cluster_id}; stop the "
