@@ -1,6 +1,6 @@
 """A table to a topic, and a topic as a table; needs pyarrow.
 
-    pip install 'seglog[arrow]'
+    pip install '.[arrow]'
     python examples/arrow_tables.py
 
 The broker is the one that SEGLOG_SERVER names, or localhost:9192.

@@ -1,6 +1,6 @@
 """Beside asyncio: the client of trio, as a guest of asyncio's loop.
 
-    pip install 'seglog[trio]'
+    pip install '.[trio]'
     python examples/asyncio_trio.py
 
 trio can run inside another loop, in the same thread ("guest mode"). Then `seglog.trio` works as it does on trio, its

@@ -1,6 +1,6 @@
 """A topic in Spark, in batch and as a stream; needs PySpark and a Java, both by pip.
 
-    pip install 'seglog[spark-java]'
+    pip install '.[spark-java]'
     python examples/spark_query.py FOLDER
 
 The stream keeps its output and its progress in FOLDER: started again, it goes on where it was.

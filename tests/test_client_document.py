@@ -1,5 +1,6 @@
 """docs/CLIENT.md: its programs run, in order, and print what the page says."""
 
+import re
 from pathlib import Path
 
 from tests.pages import programs_of, run_program
@@ -33,3 +34,11 @@ def test_the_lines_of_the_log_on_the_page_are_those_that_are_logged() -> None:
     ):
         assert line in PAGE
         assert f'"{logged}"' in source
+
+
+def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
+    """Only where seglog is installed, which the one page on it says, and the sentences of the programs themselves."""
+    pages = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *REPOSITORY.glob("examples/*")]
+    pages += [*REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("docs/api/*.md")]
+    named = {path.name: re.findall(r"pip install '?seglog[^`\n]*", path.read_text(encoding="utf-8")) for path in pages}
+    assert {name: found for name, found in named.items() if found} == {"CLIENT.md": ["pip install 'seglog[trio]'"]}

@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from seglog.core import topics
 from seglog.core.connection import Reply
@@ -12,7 +12,7 @@ from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, parse_address
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol import messages
-from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 
 if TYPE_CHECKING:
@@ -418,6 +418,18 @@ class Client:
 
     def __enter__(self) -> Self:
         return self
+
+    def __aenter__(self) -> NoReturn:
+        """Raise ClientError: this client blocks, and is used by ``with``."""
+        self.close()
+        raise ClientError(
+            "seglog.connect() blocks and is for `with`, not for `async with`: on trio use seglog.trio.connect(), "
+            "beside asyncio call this one in a thread, as by asyncio.to_thread"
+        )
+
+    def __aexit__(self, *_: object) -> NoReturn:
+        """There is no such block: ``__aenter__`` raises."""
+        raise AssertionError
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -41,7 +41,7 @@ from seglog.trio.link import Dialer, Link
 from seglog.trio.producer import Producer
 from seglog.trio.transport import Opener, open_socket
 from seglog_protocol import messages
-from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
@@ -60,11 +60,23 @@ def connect(
     """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
 
     ``client_id`` names this program in the broker's log; ``opener`` opens connections. Raises ValueError for an invalid
-    address. Entering the block raises NotReachableError, or RemoteProtocolError when the server is not a seglog broker.
+    address. Entering the block raises NotReachableError, RemoteProtocolError when the server is not a seglog broker,
+    and ClientError where trio does not run.
     """
     background = Background()
     dialer = Dialer(parse_address(address), client_id or CLIENT_ID, background, opener)
     return Client(dialer, background, connect_timeout, request_timeout)
+
+
+def _check_loop() -> None:
+    """Raise ClientError where trio does not run, as in a loop of asyncio."""
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError as error:
+        raise ClientError(
+            "seglog.trio runs on trio alone, as by trio.run: beside asyncio call seglog.connect() in a thread, as by "
+            "asyncio.to_thread, or run trio as a guest of its loop"
+        ) from error
 
 
 class Opening(Generic[ChildT]):
@@ -377,6 +389,7 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._link is not None or self._background.is_open:
             raise RuntimeError("a client is used in one block only; call connect() again")
+        _check_loop()
         await self._background.open()
         try:
             self._link = await self._dialer.dial(self._connect_timeout)

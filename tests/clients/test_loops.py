@@ -1,0 +1,34 @@
+"""Clients in a loop that is not theirs: one sentence that says what to write instead."""
+
+import asyncio
+
+import pytest
+
+import seglog
+import seglog.trio
+from tests.processes import Daemon
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def test_the_blocking_client_is_not_for_async_with(shared: Daemon) -> None:
+    clients = []
+
+    async def main() -> None:
+        clients.append(seglog.connect(shared.address))
+        async with clients[0]:
+            pass
+
+    with pytest.raises(seglog.ClientError, match=r"not for `async with`: on trio use seglog\.trio\.connect"):
+        asyncio.run(main())
+    with pytest.raises(seglog.ClientClosedError):
+        clients[0].topics()
+
+
+def test_the_client_on_trio_does_not_run_on_asyncio(shared: Daemon) -> None:
+    async def main() -> None:
+        async with seglog.trio.connect(shared.address):
+            pass
+
+    with pytest.raises(seglog.ClientError, match=r"runs on trio alone.*seglog\.connect.. in a thread"):
+        asyncio.run(main())
