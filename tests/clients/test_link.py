@@ -223,7 +223,7 @@ def test_a_peer_that_only_hangs_up(
 
     with fake_broker() as broker:
         broker.script = hang_up
-        with pytest.raises(NotReachableError, match=r"not a native port of seglog .9192.*tried for 30 s"):
+        with pytest.raises(NotReachableError, match=r"does not speak the seglog protocol.*9192.*tried for 30 s"):
             Dialer(parse_address(broker.address), "test").dial(30, sleep=lambda _: None)
     assert hellos == 4
 

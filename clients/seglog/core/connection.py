@@ -131,8 +131,8 @@ class Connection:
         """
         if not self._is_known:
             return ConnectionLostError(
-                f"{self.server} closed the connection without an answer: it is starting or stopping, or not a native "
-                f"port of seglog ({NATIVE_PORT} by default)",
+                f"{self.server} closed the connection without an answer: it is starting or stopping, or does not speak "
+                f"the seglog protocol (its port is {NATIVE_PORT} by default)",
                 server=self.server,
             )
         where = "between two answers" if self._frames.is_idle else "in the middle of an answer"

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import load_config
+from seglog_broker.config.kafka_configs import ResourceType
 from seglog_broker.listeners.kafka.listener import advertised, kafka_places
 from seglog_protocol.errors import InvalidConfigError
+from seglog_protocol.kafka.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from tests.broker.listeners.kafka.kafka_peer import kafka
 from tests.kafka_metadata import brokers_at
 from tests.processes import clean_environment
 
@@ -127,3 +130,18 @@ def test_clients_of_each_listener_are_told_its_address_and_the_number_of_the_bro
         process.stderr.close()
     assert told == [[(7, "broker", 29092)], [(7, "localhost", 9092)]]
     assert "node.id=7\n" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("value", ["PLAINTEXT://a:1", ""])
+async def test_the_configuration_shows_what_was_set_or_the_address_that_is_told(value: str) -> None:
+    async with kafka(f"advertised.listeners={value}") as served:
+        peer = await served.connect()
+        told = "PLAINTEXT://{}:{}".format(*peer.stream.socket.getpeername())
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=ResourceType.BROKER, resource_name="1", configuration_keys=["advertised.listeners"]
+        )
+        await peer.send(DescribeConfigsRequest(resources=[resource]))
+        (result,) = (await peer.receive(DescribeConfigsResponse)).results
+    (entry,) = result.configs
+    assert entry.value == (value or told)

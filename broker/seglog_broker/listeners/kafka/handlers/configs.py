@@ -119,7 +119,9 @@ class _Entries:
 
 
 def _places(context: RequestContext) -> dict[str, str]:
-    """Values that the configuration file does not have: the advertised listener of this client."""
+    """Values that the configuration does not have: the advertised listener of this client, where none is set."""
+    if context.config.advertised_listeners:
+        return {}
     return {"advertised.listeners": f"PLAINTEXT://{join_address(*context.advertised)}"}
 
 
