@@ -2,7 +2,8 @@
 
 The documents link to each other, and to sources, by their places in the repository. mkdocs knows ``docs/`` only. So the
 documents beside README.md become pages, a source that is linked becomes a text file of the site, and a link to a folder
-becomes its text. MODULES.md has every module with the first sentence of its docstring.
+becomes its text. MODULES.md has every module with the first sentence of its docstring. The index of the
+search becomes a script.
 """
 
 import ast
@@ -96,3 +97,10 @@ def _source_file(path: str, files: Files, config: MkDocsConfig) -> str:
         content: Any = (REPOSITORY / path).read_bytes()
         files.append(File.generated(config, uri, content=content))
     return uri
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Write the index of the search as a script too: a page from a folder may load that, and not a file of JSON."""
+    folder = Path(config.site_dir) / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var searchIndex = {index};\n", encoding="utf-8")
