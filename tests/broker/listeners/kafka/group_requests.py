@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
@@ -33,6 +34,7 @@ def context_of(
     """The context of a request to a broker with two topics of two partitions."""
     topics = Topics({name: Topic(name, topic_id, PARTITIONS) for name, topic_id in TOPIC_IDS.items()})
     broker = SimpleNamespace(
+        config=BrokerConfig(),
         groups=groups,
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
