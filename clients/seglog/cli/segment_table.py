@@ -8,6 +8,7 @@ from datetime import tzinfo
 from typing import Final
 
 from seglog.cli.lags import fate_of
+from seglog.cli.removals import leaves_disk, leaves_log
 from seglog.cli.tables import aligned, labelled, wrapped
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
@@ -90,8 +91,8 @@ class _Table:
         return "; ".join(parts)
 
     def _row(self, segment: ExplainedSegment) -> tuple[object, ...]:
-        log = self._in(*self._leaves(segment))
-        disk = self._in(*self._gone(segment))
+        log = self._in(*leaves_log(segment, self._partition))
+        disk = self._in(*leaves_disk(segment, self._partition))
         if segment.state == "deleted":
             log = "has left"
         elif segment.leaves_by_ms is None and segment.bytes_to_come is not None:
@@ -110,12 +111,12 @@ class _Table:
             yield "rolls", f"{self._when(segment.idle_roll_ms)}, by the idle timer, if nothing closes it before"
         yield "why", segment.why
         label = "leaves"
-        due, (leaves, by) = segment.leaves_from_ms, self._leaves(segment)
+        due, (leaves, by) = segment.leaves_from_ms, leaves_log(segment, self._partition)
         if due is not None and leaves is not None and by is not None:
             after = f", at the check after {format_time(due, self._zone)}" if due < leaves else ""
             yield label, f"the log {self._span(leaves, by)}{after}"
             label = ""
-        gone, gone_by = self._gone(segment)
+        gone, gone_by = leaves_disk(segment, self._partition)
         if gone is not None and gone_by is not None:
             yield label, f"the disk {self._span(gone, gone_by)}"
             label = "or"
@@ -126,29 +127,6 @@ class _Table:
             yield "cleaner", f"would drop {dropped}"
         for warning in segment.warnings:
             yield "warning", warning
-
-    # --- Moments
-
-    def _leaves(self, segment: ExplainedSegment) -> tuple[int | None, int | None]:
-        """From when to when it can leave the log: one moment, if a check whose time is known lies between."""
-        return self._narrowed(segment.leaves_from_ms, segment.leaves_by_ms, 0)
-
-    def _gone(self, segment: ExplainedSegment) -> tuple[int | None, int | None]:
-        """As ``_leaves``, for the disk: so much later as its files wait."""
-        first, leaves = segment.gone_from_ms, segment.leaves_from_ms
-        if first is None or leaves is None:
-            return first, segment.gone_by_ms
-        return self._narrowed(first, segment.gone_by_ms, first - leaves)
-
-    def _narrowed(self, first: int | None, last: int | None, delay_ms: int) -> tuple[int | None, int | None]:
-        """Checks come at fixed times: the first one after it is due does it, unless something may hold that up."""
-        log = self._partition
-        is_running = log.next_check_ms <= self._now
-        if first is None or last is None or is_running or log.doubts or log.problems:
-            return first, last
-        checks = max(0, -((log.next_check_ms + delay_ms - first) // log.check_interval_ms))
-        check = log.next_check_ms + delay_ms + checks * log.check_interval_ms
-        return (check, check) if first <= check <= last else (first, last)
 
     # --- Words
 

@@ -12,6 +12,7 @@ import click
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Option
 from seglog.cli.exits import OK, UsageError
+from seglog.cli.terminal import has_colors
 
 if TYPE_CHECKING:
     from seglog.cli.pictures.model import Picture
@@ -87,13 +88,8 @@ def width_of_output() -> int:
 def _lines(pictures: "Sequence[Picture]", width: int) -> list[str]:
     from seglog.cli.pictures.text import glyphs_for, lines_of
 
-    glyphs, colours = glyphs_for(sys.stdout.encoding), _wants_colours()
+    glyphs, colours = glyphs_for(sys.stdout.encoding), has_colors(sys.stdout)
     lines: list[str] = []
     for picture in pictures:
         lines += [*([""] if lines else []), *lines_of(picture, width, glyphs, colours=colours)]
     return lines
-
-
-def _wants_colours() -> bool:
-    """Colours on a terminal, unless its user wants none (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from seglog.cli.pictures.model import Kind, Mark, Picture, Row, Span, Strip
 from seglog.cli.pictures.scales import TimeScale
 from seglog.cli.pictures.times import short_time
+from seglog.cli.removals import leaves_disk, leaves_log
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.moments import format_time
@@ -85,27 +86,13 @@ def _life(segment: ExplainedSegment, log: ExplainSegmentsReply) -> _Life:
         newest = segment.age_since_ms
     check = gone = None
     if segment.state == "deleted":
-        delay = _setting(log, "file.delete.delay.ms") or 0
+        delay = max(0, _setting(log, "file.delete.delay.ms") or 0)
         gone = segment.gone_by_ms
         check = None if gone is None else min(log.now_ms, gone - delay)
-    elif segment.leaves_from_ms is not None and segment.leaves_by_ms is not None:
-        check = _check(segment, log, segment.leaves_from_ms, segment.leaves_by_ms)
-        if segment.gone_by_ms is not None:
-            gone = check + segment.gone_by_ms - segment.leaves_by_ms
+    else:
+        check, gone = leaves_log(segment, log)[1], leaves_disk(segment, log)[1]
     due = None if check is None else segment.deletable_ms
     return _Life(segment, segment.first_timestamp, newest, segment.rolled_ms, due, check, gone)
-
-
-def _check(segment: ExplainedSegment, log: ExplainSegmentsReply, soonest: int, latest: int) -> int:
-    """The check that takes the segment out of the log: the first after it is due, as far as checks are at fixed times.
-
-    Where that is not when it leaves, it is the last that may.
-    """
-    late = max(0, (segment.deletable_ms or 0) - log.next_check_ms)
-    check = log.next_check_ms
-    if (segment.deletable_ms or 0) >= check:
-        check += (late // max(1, log.check_interval_ms) + 1) * log.check_interval_ms
-    return check if soonest <= check <= latest else latest
 
 
 def _row(life: _Life, scale: TimeScale, log: ExplainSegmentsReply, zone: tzinfo | None) -> Row:
