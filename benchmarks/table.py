@@ -88,7 +88,7 @@ def machine_line(facts: dict[str, Any]) -> str:
         f"load {facts['load_average']:.2f}"
     )
     if facts["load_average"] > 0.5:
-        text += "\nThe machine is busy: figures of this run compare with nothing."
+        text += "\nThe machine was busy at the start: compare these figures with each other alone."
     return text
 
 
