@@ -22,6 +22,7 @@ from seglog_broker.standard_output import complain, print_lines, run_printing
 
 if TYPE_CHECKING:
     from seglog_broker.config import BrokerConfig, ConfigSources
+    from seglog_broker.config.sources import Examined
     from seglog_broker.runtime.service_manager import ServiceManager
 
 GARBAGE_THRESHOLDS: Final = (2_000, 5, 5)
@@ -90,7 +91,7 @@ def _check_config(sources: "ConfigSources") -> int:
     from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
-    examined = sources.examine()
+    examined = _with_settings_of_run_time(sources.examine())
     code = _print(report.configuration_lines(examined), EXIT_OK)
     warnings: list[str] = []
     if not examined.mistakes:
@@ -101,6 +102,23 @@ def _check_config(sources: "ConfigSources") -> int:
     for line in report.verdict_lines(examined, warnings):
         complain("seglogd", line)
     return EXIT_USAGE if examined.mistakes else code
+
+
+def _with_settings_of_run_time(examined: "Examined") -> "Examined":
+    """With the settings that the log directory keeps, if there is one; where they cannot be used, with that mistake."""
+    from seglog_broker.storage.directory.dynamic_configs import config_in_force, read_dynamic_configs  # noqa: PLC0415
+    from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE  # noqa: PLC0415
+    from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
+    from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415
+
+    if examined.mistakes:
+        return examined
+    path = f"{examined.config.log_dir}/{DYNAMIC_CONFIGS_FILE}"
+    try:
+        dynamic = read_dynamic_configs(PosixFileSystem(), path)
+        return examined._replace(config=config_in_force(examined.config, dynamic, path))
+    except (LogDirectoryError, OSError) as error:
+        return examined._replace(mistakes=[InvalidConfigError(_sentence(error) or "", key="log.dir")])
 
 
 def _print(lines: Sequence[str], code: int) -> int:

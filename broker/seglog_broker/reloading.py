@@ -1,21 +1,18 @@
 """Reloading: a running broker reads its configuration file again on SIGHUP.
 
 Everything is checked first. Then the changes that a running broker can apply are applied in one step of the loop, and
-each is logged. Changes that need a restart are only logged. A file with a mistake changes nothing.
+each is logged. Changes that need a restart are only logged. A file with a mistake changes nothing. Settings made at run
+time stay over those of the file.
 """
 
-import dataclasses
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import BrokerConfig, ConfigSources, Origin
-from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES
-from seglog_broker.config.sources import check_broker_config
-from seglog_broker.runtime import logs
+from seglog_broker.config import ConfigSources
+from seglog_broker.config.changes import differences, taken_over
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_protocol.errors import InvalidConfigError
 
@@ -59,68 +56,20 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
         for mistake in mistakes:
             log.error("configuration_not_reloaded", file=file, reason=mistake.message)
         return
-    try:
-        found = differences(broker.config, new)
-        merged = taken_over(broker.config, new)
-    except InvalidConfigError as error:
-        log.error("configuration_not_reloaded", file=file, reason=error.message)  # noqa: TRY400 - no bug
-        return
+    live = broker.live_config
+    async with live.lock:  # no setting is made at run time meanwhile
+        old, old_static = live.current, live.static
+        try:
+            broker.reconfigure(taken_over(old_static, new))
+        except InvalidConfigError as error:
+            log.error("configuration_not_reloaded", file=file, reason=error.message)  # noqa: TRY400 - no bug
+            return
     for warning in warnings:
         log.warning("config_warning", reason=warning)
-    broker.reconfigure(merged)
-    logs.reconfigure(merged.seglog_log_format, merged.seglog_log_level)
-    for key, old, value, origin, is_dynamic in found:
-        if is_dynamic:
-            log.info("configuration_changed", key=key, old=old, new=value, origin=str(origin))
-        else:
-            log.warning("configuration_needs_restart", key=key, in_force=old, new=value, origin=str(origin))
-    waiting = sum(not difference.is_dynamic for difference in found)
-    log.info("configuration_reloaded", file=file, changed=len(found) - waiting, need_restart=waiting)
-
-
-# --- What differs -----------------------------------------------------------------------------------------------------
-
-
-class Difference(NamedTuple):
-    """One key with two values, as Kafka writes them."""
-
-    key: str
-    old: str
-    new: str
-    origin: Origin
-    """Of the new one."""
-    is_dynamic: bool
-    """Whether a running broker applies it; otherwise a restart is needed."""
-
-
-def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
-    """Every key whose value changed, keys for topic defaults included."""
-    return [
-        Difference(
-            after.key,
-            before.value,
-            after.value,
-            after.origin,
-            after.key not in BROKER_NAMES or BROKER_NAMES[after.key].is_dynamic,
-        )
-        for before, after in zip(old.describe(), new.describe(), strict=True)
-        if before.value != after.value
-    ]
-
-
-def taken_over(old: BrokerConfig, new: BrokerConfig) -> BrokerConfig:
-    """The configuration of a running broker with ``old`` after a reload of ``new``: static keys keep their values.
-
-    Raises InvalidConfigError when the mixture contradicts itself, though neither of the two does.
-    """
-    kept = [key for key in BROKER_KEYS.values() if not key.is_dynamic]
-    values = {key.attribute: getattr(old, key.attribute) for key in kept}
-    origins = dict(new.origins)
-    for key in kept:
-        if values[key.attribute] != getattr(new, key.attribute):
-            origins.pop(key.name, None)
-            if key.name in old.origins:
-                origins[key.name] = old.origins[key.name]
-    merged = dataclasses.replace(new, **values, origins=origins)
-    check_broker_config(merged)
-    return merged
+    changed = differences(old, live.current)
+    for key, before, after, origin, _ in changed:
+        log.info("configuration_changed", key=key, old=before, new=after, origin=str(origin))
+    waiting = [difference for difference in differences(old_static, new) if not difference.is_dynamic]
+    for key, before, after, origin, _ in waiting:
+        log.warning("configuration_needs_restart", key=key, in_force=before, new=after, origin=str(origin))
+    log.info("configuration_reloaded", file=file, changed=len(changed), need_restart=len(waiting))

@@ -176,6 +176,7 @@ async def serve(
                 problems.append(problem)
         log.info("broker_stopped")
         return
+    logs.reconfigure(broker.config.seglog_log_format, broker.config.seglog_log_level)  # perhaps set at run time
     reserve = StopReserve()
     gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:

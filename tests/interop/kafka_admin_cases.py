@@ -567,8 +567,8 @@ CASES: Final[tuple[Case, ...]] = (
             "resources": [
                 _resource(2, "plain", "segment.ms"),
                 _resource(2, "nope"),
-                _resource(4, "1", "num.partitions"),
-                _resource(4, "", "num.partitions"),
+                _resource(4, "1", "queued.max.requests"),
+                _resource(4, "", "queued.max.requests"),
                 _resource(4, "7"),
             ]
         },
@@ -608,7 +608,7 @@ CASES: Final[tuple[Case, ...]] = (
                 _changes(2, "other", ("nope", 0, "1")),
                 _changes(2, "other-2", ("retention.ms", 0, None)),
                 _changes(99, "x", ("retention.ms", 0, "1")),
-                _changes(4, "1", ("num.partitions", 0, "3")),
+                _changes(4, "1", ("queued.max.requests", 0, "3")),
             ]
         },
     ),

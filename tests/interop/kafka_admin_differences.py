@@ -141,9 +141,6 @@ KAFKAS_WORDS: Final = frozenset(
 )  # fmt: skip
 """Apis that refuse in Kafka's own sentences. In the others seglog's say more: what is wrong, and what to do."""
 
-_SET_AT_RUN_TIME: Final = "min.insync.replicas"
-"""Kafka sets it for all brokers at run time, as its feature of eligible leader replicas needs it."""
-
 
 def differences(api: str, kafka: Plain, ours: Plain, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The places where two answers differ, with the value of each."""
@@ -152,8 +149,6 @@ def differences(api: str, kafka: Plain, ours: Plain, place: str = "") -> Iterato
             fields = kafka.keys() | ours.keys()
             if kafka.get("error_code") and kafka["error_code"] == ours.get("error_code") and api not in KAFKAS_WORDS:
                 fields = fields - {"error_message"}
-            if kafka.get("name") == _SET_AT_RUN_TIME:
-                fields = fields - {"config_source"}
             fields = fields - {"batch_index_error_message"}  # one stands for all: it is the partition's
             for field in sorted(fields):
                 yield from differences(api, kafka.get(field), ours.get(field), f"{place}.{field}" if place else field)

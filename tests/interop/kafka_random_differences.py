@@ -73,12 +73,6 @@ REASONS: Final = (
         lambda place: bool(place.kafka and place.ours),
     ),
     Reason(
-        "Kafka sets min.insync.replicas for all brokers at run time",
-        "DescribeConfigs",
-        r".*\.synonyms",
-        lambda place: place.kafka[0]["name"] == "min.insync.replicas",
-    ),
-    Reason(
         "segments may be smaller than Kafka's least, one MiB",
         "AlterConfigs|IncrementalAlterConfigs",
         _CODE,

@@ -17,6 +17,7 @@ from seglog_broker.api.append import AppendService
 from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
+from seglog_broker.api.dynamic_configs import DynamicConfigs
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.flush import flush
@@ -29,6 +30,7 @@ from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.api.waiting_fetch import WaitingFetches
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
@@ -41,6 +43,7 @@ from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
+from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -58,6 +61,7 @@ from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.version import VERSION
 from seglog_protocol import messages
 from seglog_protocol.frames import HEADER_BYTES_MAX
+from seglog_protocol.steps import Steps, finished
 
 log = structlog.get_logger()
 
@@ -78,7 +82,8 @@ class Broker:
     def __init__(
         self, config: BrokerConfig, directory: LogDirectory, fs: FileSystem, clock: Clock, offload: Offload
     ) -> None:
-        self.live_config = LiveConfig(config)
+        self.live_config = LiveConfig(config, directory.dynamic_config)
+        config = self.live_config.current
         self.clock = clock
         self.offload = offload
         self.fs = fs
@@ -170,7 +175,8 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
-        self.configs = ConfigService(topics, self.partitions, self.live_config, self.config.node_id)
+        dynamic = DynamicConfigs(self.live_config, directory, fs, offload, self.scheduler, self.reconfigured)
+        self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
         self.truncate = TruncateService(
@@ -261,11 +267,20 @@ class Broker:
             log.error("stop_not_clean", problem=problem)
         return problems
 
-    def reconfigure(self, config: BrokerConfig) -> None:
-        """Put another configuration in force. Keys that need a restart must not differ."""
-        self.directory.reconfigure(config)
+    def reconfigure(self, static: BrokerConfig, dynamic: DynamicConfig | None = None) -> None:
+        """Put another configuration in force, with other settings made at run time or, by default, the same ones.
+
+        Keys that need a restart must not differ. Raises InvalidConfigError for values that contradict each other.
+        """
+        finished(self.reconfigured(static, dynamic))
+
+    def reconfigured(self, static: BrokerConfig, dynamic: DynamicConfig | None) -> Steps[None]:
+        """As ``reconfigure``, in steps: all but the logs of the partitions have the configuration after the first."""
+        self.live_config.replace(static, dynamic)
+        config = self.live_config.current
         self.retention_schedule.reconfigure(config.log_retention_check_interval_ms)
-        self.live_config.replace(config)
+        logs.reconfigure(config.seglog_log_format, config.seglog_log_level)
+        yield from self.directory.reconfigure(config)
 
     def hello(self) -> messages.HelloReply:
         """The broker's identity, its api versions, and its problems."""

@@ -1,10 +1,10 @@
 """Requests about configuration from Kafka's clients: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
-Only a topic's settings can be altered. Everything else of a running broker comes from its configuration file, which it
-reads again when it gets SIGHUP; an alteration of that is refused with Kafka's error for a key that is read-only.
+Settings of topics can be altered, and of brokers those that are read wherever they are used. Other keys of a broker
+need a restart; an alteration of them is refused with Kafka's error for a key that is read-only.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,30 +12,36 @@ import structlog
 
 from seglog_broker.api.describe_configs import (
     ROOT_LOGGER,
-    check_node_id,
+    broker_number,
     check_topic_name,
     describe,
     describe_topic,
     unknown_resource,
 )
+from seglog_broker.api.dynamic_configs import DynamicConfigs
 from seglog_broker.api.topics import TopicService
-from seglog_broker.config import BrokerConfig
+from seglog_broker.config import OriginKind
+from seglog_broker.config.dynamic_config import (
+    ALL_BROKERS,
+    DYNAMIC_KEYS,
+    FOR_ALL_BROKERS,
+    DynamicConfig,
+    checked_settings,
+    dynamic_warnings,
+    value_in,
+    why_not_dynamic,
+)
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_NAMES
-from seglog_broker.config.values import split_list
+from seglog_broker.config.values import Value, split_list
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
 from seglog_protocol.messages import ConfigValue
 
 log = structlog.get_logger()
-
-WHERE_TO_CHANGE: Final = (
-    "the broker's own settings are not changed here but where they come from, its configuration file, environment or "
-    "flags, for the next start; docs/CONFIG.md says which have an effect, and which SIGHUP reloads from a file"
-)
 
 _OPERATIONS: Final = frozenset(Operation)
 
@@ -51,29 +57,34 @@ def check_alterations(alterations: Sequence[Alteration]) -> None:
             raise InvalidRequestError(f"Null value not supported for : {name[:60]}")
 
 
-def altered_settings(own: Mapping[str, str], alterations: Sequence[Alteration], config: BrokerConfig) -> dict[str, str]:
-    """What the settings ``own`` of a topic become. The values that are set are not checked yet, and ``own`` is kept.
+def altered_settings(
+    own: Mapping[str, str],
+    alterations: Sequence[Alteration],
+    keys: Mapping[str, Key],
+    default_of: Callable[[Key], Value],
+) -> dict[str, str]:
+    """What the settings ``own`` of a resource become. The values that are set are not checked yet, and ``own`` is kept.
 
-    A list that the topic does not set begins with the broker's default. Deleting what is not set, or not known, changes
-    nothing.
+    ``keys`` are those of the resource, by every name. A list that is not set begins with its default. Deleting what is
+    not set, or not known, changes nothing.
 
     Raises InvalidConfigError for APPEND and SUBTRACT where there is no list; see also ``check_alterations``.
     """
-    check_alterations(alterations)
     wanted = dict(own)
     for name, operation, value in alterations:
-        key = TOPIC_NAMES.get(name)
+        key = keys.get(name)
+        stored = name if key is None or name not in key.aliases else key.name
         match operation:
             case Operation.SET:
                 wanted[name] = value or ""
             case Operation.DELETE:
-                wanted.pop(name if key is None else key.name, None)
+                wanted.pop(stored, None)
             case _:
                 list_key = _list_key(name, key, Operation(operation))
-                current = own.get(list_key.name)
+                current = own.get(stored)
                 if current is None:
-                    current = list_key.text(getattr(config.topic_defaults, list_key.attribute))
-                wanted[list_key.name] = _with_words(list_key, current, value or "", Operation(operation))
+                    current = list_key.text(default_of(list_key))
+                wanted[stored] = _with_words(list_key, current, value or "", Operation(operation))
     return wanted
 
 
@@ -98,12 +109,12 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
 
 @dataclass(eq=False)
 class ConfigService:
-    """The configuration of topics and of this broker, which is the node ``node_id``."""
+    """The configuration of topics, of this broker and of all brokers."""
 
     _topics: TopicService
     _table: PartitionTable
     _config: LiveConfig
-    _node_id: int
+    _dynamic: DynamicConfigs
 
     def describe(
         self,
@@ -119,15 +130,14 @@ class ConfigService:
             name,
             names,
             own_settings=lambda topic: self._table.topic(topic).config,
-            config=self._config.current,
-            node_id=self._node_id,
+            config=self._config,
             actual=actual,
         )
 
     def describe_new(self, settings: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
         """What ``describe`` would say of a topic with these settings. Raises InvalidConfigError."""
         own, _ = self._config.current.validate_topic_config(settings)
-        return describe_topic(own, self._config.current)
+        return describe_topic(own, self._config)
 
     async def alter(
         self,
@@ -148,7 +158,7 @@ class ConfigService:
             case ResourceType.TOPIC:
                 await self._alter_topic(name, alterations, replaces=replaces, validate_only=validate_only)
             case ResourceType.BROKER:
-                self._refuse_broker(name, alterations)
+                await self._alter_broker(name, alterations, replaces=replaces, validate_only=validate_only)
             case ResourceType.BROKER_LOGGER if not replaces:
                 self._refuse_logger(name, alterations)
             case ResourceType.CLIENT_METRICS:
@@ -166,7 +176,10 @@ class ConfigService:
         check_topic_name(name)
 
         def changed(own: Mapping[str, str]) -> dict[str, str]:
-            return altered_settings({} if replaces else own, alterations, self._config.current)
+            defaults = self._config.current.topic_defaults
+            return altered_settings(
+                {} if replaces else own, alterations, TOPIC_NAMES, lambda key: getattr(defaults, key.attribute)
+            )
 
         names = [alteration.name for alteration in alterations]
         reply = await self._topics.alter_config(name, changed, names, validate_only=validate_only)
@@ -174,27 +187,45 @@ class ConfigService:
             for warning in reply.warnings:  # Kafka's answer has no place for them
                 log.warning("config_warning", topic=name, reason=warning)
 
-    def _refuse_broker(self, name: str, alterations: Sequence[Alteration]) -> None:
-        """No setting is made at run time, so there is also nothing to delete."""
-        if name:
-            check_node_id(name, self._node_id)
-        for alteration in alterations:
-            if alteration.operation in (Operation.APPEND, Operation.SUBTRACT):
-                kafka = kafka_keys("broker").get(alteration.name)
-                if kafka is None or kafka.type != "LIST":
-                    operation = Operation(alteration.operation).name.lower()
-                    raise InvalidConfigError(
-                        f"Config value {operation} is not allowed for config key: {alteration.name[:60]}",
-                        key=alteration.name,
-                    )
-        refused = _set(alterations)
-        if refused:
-            raise InvalidRequestError(
-                f"Cannot update these configs dynamically: [{', '.join(refused)[:500]}]; {WHERE_TO_CHANGE}"
+    async def _alter_broker(
+        self, name: str, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
+    ) -> None:
+        """Of this broker, or of all brokers, where ``name`` is empty. A list that is not set begins as it stands below.
+
+        Values that are not possible are an InvalidRequestError, as in Kafka.
+        """
+        config = self._config
+        broker = str(broker_number(name, config.static.node_id)) if name else ALL_BROKERS
+        kind = OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT
+        for key, operation, _ in alterations:
+            if operation in (Operation.APPEND, Operation.SUBTRACT) and not _is_list(key):
+                word = Operation(operation).name.lower()
+                raise InvalidConfigError(f"Config value {word} is not allowed for config key: {key[:60]}", key=key)
+        if name and FOR_ALL_BROKERS in _set(alterations):
+            raise InvalidConfigError(
+                f"{FOR_ALL_BROKERS} is set for a topic or for all brokers, not for one broker", key=FOR_ALL_BROKERS
             )
+        unknown = [key for key in _set(alterations) if key not in DYNAMIC_KEYS]
+        if unknown:
+            raise InvalidRequestError(why_not_dynamic(unknown))
+
+        def changed(dynamic: DynamicConfig) -> DynamicConfig:
+            known = {} if replaces else dynamic.of_broker(broker)
+            settings = altered_settings(known, alterations, DYNAMIC_KEYS, lambda key: value_in(config.static, key))
+            return dynamic.with_broker(broker, checked_settings(settings, kind))
+
+        try:
+            altered = await self._dynamic.alter(changed, validate_only=validate_only)
+        except InvalidConfigError as error:
+            raise InvalidRequestError(error.message) from error
+        if altered:
+            own = config.dynamic.of_broker(broker)
+            named = {key: own[key] for key in _set(alterations) if key in own}
+            for warning in dynamic_warnings(named, config.current, kind):  # Kafka's answer has no place for them
+                log.warning("config_warning", reason=warning)
 
     def _refuse_logger(self, name: str, alterations: Sequence[Alteration]) -> None:
-        check_node_id(name, self._node_id)
+        broker_number(name, self._config.static.node_id)
         for logger, operation, _ in alterations:
             if operation in (Operation.APPEND, Operation.SUBTRACT):
                 what = Operation(operation).name
@@ -203,7 +234,7 @@ class ConfigService:
                 raise InvalidConfigError(f"Logger {logger[:60]} does not exist!", key=logger)
             if operation == Operation.DELETE:
                 raise InvalidRequestError("Removing the log level of the root logger is not allowed")
-            raise InvalidRequestError(f"The level of the root logger is seglog.log.level; {WHERE_TO_CHANGE}")
+            raise InvalidRequestError("The level of the root logger is seglog.log.level: set that key of the broker")
 
 
 def _refuse_metrics(name: str, alterations: Sequence[Alteration]) -> None:
@@ -222,6 +253,14 @@ def _refuse_group(name: str, alterations: Sequence[Alteration]) -> None:
         if key not in kafka_keys("group"):
             raise InvalidConfigError(f"Unknown group config name: {key[:60]}", key=key)
         raise InvalidRequestError(f"{key} cannot be set: a group has no settings of its own here")
+
+
+def _is_list(name: str) -> bool:
+    """Whether a key of brokers is a list: of seglog's, or of Kafka's alone."""
+    if name in DYNAMIC_KEYS:
+        return DYNAMIC_KEYS[name].kind.type_name == "list"
+    kafka = kafka_keys("broker").get(name)
+    return kafka is not None and kafka.type == "LIST"
 
 
 def _set(alterations: Sequence[Alteration]) -> list[str]:

@@ -2,7 +2,7 @@
 
 Keys come from Kafka's own table, and after them seglog's. Where seglog has a key, value and default are seglog's; a key
 that only Kafka has is shown with Kafka's default, and has no effect. A value is read-only here if no Kafka client can
-change it: a topic's settings can be changed, everything else comes from the broker's configuration.
+change it: settings of topics can be changed, and of brokers those that need no restart.
 """
 
 import re
@@ -12,12 +12,14 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.dynamic_config import ALL_BROKERS, DYNAMIC_KEYS, FOR_ALL_BROKERS, Settings
 from seglog_broker.config.kafka_configs import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType, ResourceType
 from seglog_broker.config.kafka_keys import KafkaKey, kafka_keys
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Effect, Key
 from seglog_broker.config.sources import variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.values import Value
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_protocol.errors import InvalidRequestError, InvalidTopicError
 
@@ -38,9 +40,9 @@ _ONE_NODE: Final = {
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-def describe_topic(own: Mapping[str, str], config: BrokerConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
+def describe_topic(own: Mapping[str, str], config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
     """The configuration of a topic with the settings ``own``, in the order of names; ``names`` as in ``describe``."""
-    values = config.topic_config(own)
+    values = config.current.topic_config(own)
     broker = _BrokerValues(config, {})
     entries = []
     known = kafka_keys("topic")
@@ -58,25 +60,44 @@ def describe_topic(own: Mapping[str, str], config: BrokerConfig, names: Collecti
 
 
 def describe_broker(
-    config: BrokerConfig, node_id: int, names: Collection[str] = (), *, actual: Mapping[str, str] | None = None
+    config: LiveConfig, names: Collection[str] = (), *, actual: Mapping[str, str] | None = None
 ) -> list[ConfigEntry]:
     """The configuration of this broker, in the order of names; ``names`` as in ``describe``.
 
     ``actual`` are values that the process knows better than its configuration, such as ``advertised.listeners``.
     """
     known = kafka_keys("broker")
-    facts = {"node.id": str(node_id), "broker.id": str(node_id), **_ONE_NODE, **(actual or {})}
+    node_id = str(config.static.node_id)
+    facts = {"node.id": node_id, "broker.id": node_id, **_ONE_NODE, **(actual or {})}
     broker = _BrokerValues(config, facts)
     entries = []
     for name in (*known, *sorted(CONFIG_NAMES - known.keys())):
         if _is_wanted(name, names):
             kafka = known.get(name)
             synonyms = broker.synonyms((kafka and kafka.synonyms) or (name,), name)
-            entries.append(_entry(name, broker.value(name), kafka, _key_of(name), synonyms, is_read_only=True))
+            is_read_only = name not in DYNAMIC_KEYS
+            entries.append(_entry(name, broker.value(name), kafka, _key_of(name), synonyms, is_read_only=is_read_only))
     return sorted(entries)
 
 
-def describe_defaults(resource: ResourceType, config: BrokerConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
+def describe_all_brokers(config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
+    """The settings made at run time for all brokers, in the order of names; ``names`` as in ``describe``."""
+    known = kafka_keys("broker")
+    entries = []
+    for name, value in _of_all_brokers(config).items():
+        if _is_wanted(name, names):
+            synonym = ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            entries.append(_entry(name, value, known.get(name), DYNAMIC_KEYS[name], [synonym], is_read_only=False))
+    return sorted(entries)
+
+
+def _of_all_brokers(config: LiveConfig) -> Settings:
+    """The settings of all brokers, with the one that is always set."""
+    replicas = {FOR_ALL_BROKERS: str(config.static.topic_defaults.min_insync_replicas)}
+    return {**replicas, **config.dynamic.of_broker(ALL_BROKERS)}
+
+
+def describe_defaults(resource: ResourceType, config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
     """The configuration of a group or of client metrics: the defaults, because no other can be set."""
     broker = _BrokerValues(config, {})
     entries = []
@@ -108,8 +129,7 @@ def describe(
     names: Collection[str] | None,
     *,
     own_settings: Callable[[str], Mapping[str, str]],
-    config: BrokerConfig,
-    node_id: int,
+    config: LiveConfig,
     actual: Mapping[str, str] | None = None,
 ) -> list[ConfigEntry]:
     """The configuration of one resource of a DescribeConfigs request.
@@ -120,20 +140,21 @@ def describe(
     Raises InvalidTopicError and InvalidRequestError for what Kafka refuses: another broker, a name that cannot be.
     """
     wanted = frozenset(names or ())
+    node_id = config.static.node_id
     match resource:
         case ResourceType.TOPIC:
             check_topic_name(name)
             return describe_topic(own_settings(name), config, wanted)
         case ResourceType.BROKER:
             if not name:
-                return []  # settings made at run time for all brokers, which there are none of
-            check_node_id(name, node_id)
-            return describe_broker(config, node_id, wanted, actual=actual)
+                return describe_all_brokers(config, wanted)
+            broker_number(name, node_id)
+            return describe_broker(config, wanted, actual=actual)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise InvalidRequestError("Broker id must not be empty")
-            check_node_id(name, node_id)
-            return describe_loggers(config, wanted)
+            broker_number(name, node_id)
+            return describe_loggers(config.current, wanted)
         case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
             if not name:
                 what = "Group" if resource == ResourceType.GROUP else "Client metrics subscription"
@@ -149,12 +170,13 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
 
 
-def check_node_id(name: str, node_id: int) -> None:
-    """Raise InvalidRequestError if ``name`` is not the number of this broker."""
+def broker_number(name: str, node_id: int) -> int:
+    """The number of this broker, if ``name`` is that. Raises InvalidRequestError."""
     if not _NUMBER.fullmatch(name):
         raise InvalidRequestError(f"Broker id must be an integer, but it is: {name[:60]}")
     if int(name) != node_id:
         raise InvalidRequestError(f"Unexpected broker id, expected {node_id} but received {int(name)}")
+    return node_id
 
 
 def unknown_resource(resource: int) -> InvalidRequestError:
@@ -163,17 +185,23 @@ def unknown_resource(resource: int) -> InvalidRequestError:
 
 
 class _BrokerValues:
-    """The values of broker keys, by name: those of ``facts``, then seglog's, then Kafka's defaults."""
+    """The values of broker keys, by name: set at run time, then ``facts``, then seglog's, then defaults."""
 
-    def __init__(self, config: BrokerConfig, facts: Mapping[str, str]) -> None:
-        self._config = config
+    def __init__(self, config: LiveConfig, facts: Mapping[str, str]) -> None:
+        self._config = config.static
         self._facts = facts
         self._known = kafka_keys("broker")
+        own, of_all = config.dynamic.of_broker(str(config.static.node_id)), _of_all_brokers(config)
+        self._layers: Sequence[tuple[Callable[[str], str | None], ConfigSource]] = (
+            (own.get, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (of_all.get, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._written, ConfigSource.STATIC_BROKER_CONFIG),
+            (self._default, ConfigSource.DEFAULT_CONFIG),
+        )
 
     def value(self, name: str) -> str | None:
         """The value in force under this very name; None if it has none, as ``log.retention.ms`` by default."""
-        written = self._written(name)
-        return self._default(name) if written is None else written
+        return next((value for value_of, _ in self._layers if (value := value_of(name)) is not None), None)
 
     def synonyms(self, names: Sequence[str], described: str) -> list[ConfigSynonym]:
         """The values under ``names``, those that are set first; ``described`` is one of them.
@@ -183,10 +211,7 @@ class _BrokerValues:
         """
         found = [
             ConfigSynonym(name, value, source)
-            for value_of, source in (
-                (self._written, ConfigSource.STATIC_BROKER_CONFIG),
-                (self._default, ConfigSource.DEFAULT_CONFIG),
-            )
+            for value_of, source in self._layers
             for name in names
             if (value := value_of(name)) is not None
         ]

@@ -37,7 +37,9 @@ effect](#keys-without-effect) are accepted so that Kafka's configurations can be
 3. the environment: `SEGLOG_` and the key in upper case with `_` for `.`: `{env_dir}` is `log.dir`. The prefix is not
    doubled: `{env_listen}` is `seglog.listen`. An unknown variable `SEGLOG_...` gives a warning, not an error.
    {others} do not belong to the broker's configuration;
-4. flags: `seglogd --data /var/lib/seglog --set num.partitions=3`. If a key is set twice, the last flag counts.
+4. flags: `seglogd --data /var/lib/seglog --set num.partitions=3`. If a key is set twice, the last flag counts;
+5. settings that Kafka's clients make at run time for all brokers;
+6. settings that they make for this broker. See [Settings made at run time](#settings-made-at-run-time).
 
 **A topic** uses its own values first (`seglog topic create events --config segment.bytes=262144`), then those that the
 broker sets for all topics under the *broker-wide* names, then the defaults. Of several broker-wide names, the leftmost
@@ -52,10 +54,11 @@ counts within one source; a stronger source counts before a stronger name.
 ```
 
 Descriptions show the origin of every value: `default`, `file seglogd.toml: "log.retention.hours"`,
-`environment SEGLOG_LOG_DIR`, `flag --set log.dir`, `topic retention.ms`.
+`environment SEGLOG_LOG_DIR`, `flag --set log.dir`, `dynamic default num.partitions` (5.),
+`dynamic broker num.partitions` (6.), `topic retention.ms`.
 
-`seglogd --check-config`, together with the other options, prints the value and the origin of every key and then all
-mistakes and warnings. Its exit code is 0 when the broker would start, else 2.
+`seglogd --check-config`, together with the other options, prints the value and the origin of every key, also of
+settings made at run time, and then all mistakes and warnings. Its exit code is 0 when the broker would start, else 2.
 
 ## Changing a running broker
 
@@ -69,6 +72,26 @@ with a mistake changes nothing: each mistake is logged as `configuration_not_rel
 
 A key that is no longer in the file falls back to its next weaker value. The environment and the flags are those of the
 start; they still override the file.
+
+## Settings made at run time
+
+Kafka's clients set keys with *at a reload*, and defaults of topics, in a running broker:
+
+```text
+kafka-configs.sh --bootstrap-server localhost:9092 --alter --entity-type brokers \\
+    --entity-name 1 --add-config num.partitions=3
+kafka-configs.sh --bootstrap-server localhost:9092 --alter --entity-type brokers \\
+    --entity-default --add-config log.retention.ms=7d
+```
+
+`1` is the `node.id` of the broker; `--entity-default` is for all brokers, and weaker. A default of topics has one name
+here, the first of its broker-wide names: `log.retention.ms`, not `log.retention.hours`. A value is checked as one in a
+file is, kept in `seglog-configs.json` in the log directory, and then in force at once; the change is logged as
+`configuration_changed`. It stays over file, environment and flags, after SIGHUP and after a restart, until it is
+deleted (`--delete-config`): then the next weaker value is in force again.
+
+A key with *at a restart* is refused with INVALID_REQUEST and a sentence that says so. A start is refused where file and
+settings contradict each other, and where `seglog-configs.json` is not understood: no setting is dropped in silence.
 
 ## How values are written
 
@@ -124,9 +147,11 @@ a key in the tables above they get the value and the default that hold here.
   list, subtract from it). Either can be only validated. What is refused gets Kafka's error. The ranges are those of the
   table of topic keys: numbers with units and small segments are taken, which Kafka refuses. A setting without effect is
   accepted as everywhere else, `remote.storage.enable=true` too, and logged as `config_warning`.
-- **Brokers** have only what stands in their configuration, so every key is read-only. A change is refused with
-  `INVALID_REQUEST` and a sentence that names the configuration file, also of keys that Kafka changes at run time.
-  Deleting a setting that was never made at run time succeeds, as in Kafka. There are no settings for all brokers.
+- **Brokers**, one by its number or all of them, can be changed in the keys that [need no
+  restart](#settings-made-at-run-time), which are not the same ones as in Kafka; all others are read-only. Of each key
+  the weaker values follow as synonyms, in Kafka's order. `min.insync.replicas` is always set for all brokers, as in a
+  new Kafka cluster, and cannot be set for one. Kafka keeps keys that it does not know for its plugins; here they are
+  refused.
 - **Loggers of a broker**: one, `root`, with the level of `seglog.log.level`; read-only.
 - **Groups and client metrics**: Kafka's defaults; read-only.
 - A broker key with several names (`log.retention.hours`) is shown under the name it was set with. Of several set names

@@ -32,7 +32,7 @@ class Change(StrEnum):
     """When a new value takes effect in a running broker."""
 
     RELOAD = "at a reload"
-    """When SIGHUP makes the broker read the file again."""
+    """When SIGHUP makes the broker read the file again, or a client alters the key at run time."""
     RESTART = "at a restart"
 
 
@@ -43,6 +43,10 @@ class OriginKind(StrEnum):
     FILE = "file"
     ENVIRONMENT = "environment"
     FLAG = "flag"
+    DYNAMIC_DEFAULT = "dynamic default"
+    """Set at run time for all brokers."""
+    DYNAMIC_BROKER = "dynamic broker"
+    """Set at run time for this broker."""
     TOPIC = "topic"
 
 
@@ -59,6 +63,9 @@ class Origin:
     def __str__(self) -> str:
         return f"{self.kind} {self.where}".rstrip()
 
+
+_WRITTEN: Final = frozenset({OriginKind.FILE, OriginKind.ENVIRONMENT, OriginKind.FLAG})
+"""Where the owner of the broker writes settings."""
 
 DEFAULT_ORIGIN: Final = Origin(OriginKind.DEFAULT)
 
@@ -221,8 +228,8 @@ def nearest_name(name: str, known: Mapping[str, object] | frozenset[str]) -> str
 
 
 def _place(setting: Setting) -> str:
-    """The origin of a setting for a message; empty for a topic's own setting, where the key is enough."""
-    return "" if setting.origin.kind is OriginKind.TOPIC else f" ({setting.origin})"
+    """The origin of a setting for a message; empty for one that a client makes, where the key is enough."""
+    return f" ({setting.origin})" if setting.origin.kind in _WRITTEN else ""
 
 
 def _converted(value: int, synonym: Synonym) -> int:

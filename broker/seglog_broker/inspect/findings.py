@@ -70,6 +70,7 @@ class Code(StrEnum):
     IDENTITY_MISSING = "identity-missing", Severity.DAMAGE
     FORMAT_WRONG = "format-wrong", Severity.DERIVED
     PRODUCER_IDS_MALFORMED = "producer-ids-malformed", Severity.DAMAGE
+    DYNAMIC_CONFIGS_MALFORMED = "configs-malformed", Severity.DAMAGE
     CLOCK_MALFORMED = "clock-malformed", Severity.DERIVED
     TOPIC_ID_WRONG = "topic-id-wrong", Severity.DAMAGE
     TOPIC_ID_MISSING = "topic-id-missing", Severity.DERIVED
@@ -129,6 +130,8 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.IDENTITY_MISSING: "restore it from a backup: otherwise a start generates another cluster id, and logs it",
     Code.FORMAT_WRONG: "--repair writes it; a start refuses only a higher number",
     Code.PRODUCER_IDS_MALFORMED: "restore it from a backup, or move it away: ids then begin above those in the logs",
+    Code.DYNAMIC_CONFIGS_MALFORMED: "restore it from a backup, or move it away: a start is then without the settings "
+    "that were made at run time",
     Code.CLOCK_MALFORMED: "--repair removes it and keeps a copy; a start keeps a copy and trusts the clock as it is",
     Code.TOPIC_ID_WRONG: "find out which topic the files belong to: the broker does not serve the partition",
     Code.TOPIC_ID_MISSING: "--repair writes it from the registry, as a start does",

@@ -5,18 +5,31 @@ from collections.abc import Callable
 import trio
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.dynamic_config import NO_SETTINGS, DynamicConfig, with_dynamic
 
 
 class LiveConfig:
-    """``current`` is the configuration in force; sleeping tasks are woken when it is replaced."""
+    """``current`` is the configuration in force; sleeping tasks are woken when it is replaced.
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self.current = config
+    It is made of ``static``, which file, environment and flags gave, and of ``dynamic``, the settings made at run time.
+    Who replaces one of them holds ``lock`` from its decision on.
+    """
+
+    def __init__(self, static: BrokerConfig, dynamic: DynamicConfig = NO_SETTINGS) -> None:
+        self.static = static
+        self.dynamic = dynamic
+        self.current = with_dynamic(static, dynamic)
+        self.lock = trio.Lock()
         self._changed = trio.Event()
 
-    def replace(self, config: BrokerConfig) -> None:
-        """Put another configuration in force, and wake the tasks that wait for a change."""
-        self.current = config
+    def replace(self, static: BrokerConfig, dynamic: DynamicConfig | None = None) -> None:
+        """Put another configuration in force, and wake the tasks that wait for a change; None keeps the settings.
+
+        Raises InvalidConfigError for values that contradict each other.
+        """
+        dynamic = self.dynamic if dynamic is None else dynamic
+        self.current = with_dynamic(static, dynamic)
+        self.static, self.dynamic = static, dynamic
         self._changed.set()
         self._changed = trio.Event()
 

@@ -21,8 +21,10 @@ class TopicsRequest(Request):
 
 
 class ConfigEntry(Message):
-    """One effective value and its origin: default, file, environment, flag or topic, and ``where`` in it.
+    """One effective value, its origin, and ``where`` in it.
 
+    Origins are default, file, environment, flag, dynamic default, dynamic broker and topic; the dynamic ones were set
+    at run time.
     ``shortfall`` says why the value has no effect or only part of it; None otherwise.
     """
 

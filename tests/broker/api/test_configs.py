@@ -17,7 +17,11 @@ from seglog_broker.api.describe_configs import (
     describe_topic,
 )
 from seglog_broker.config import BrokerConfig, kafka_configs, load_config
-from seglog_broker.config.broker_config import CONFIG_NAMES
+from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
+from seglog_broker.config.dynamic_config import DYNAMIC_KEYS
+from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.keys import Effect
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
@@ -25,7 +29,6 @@ from seglog_protocol.messages import CreateTopicRequest
 from tests.interop.kafka_keys import ANSWERS, INCREMENTAL, NOT_DESCRIBED, REPLACING, STATIC, Case, digest
 from tests.logs import ManualClock
 
-ELR: Final = "Kafka sets it for all brokers at run time, as its feature of eligible leader replicas needs it"
 PLACES: Final = "each has its own addresses and directory"
 CONTROLLER: Final = "seglog has no listener and no quorum of controllers"
 HIDDEN: Final = "a weaker name that was set in vain is not remembered"
@@ -34,11 +37,10 @@ FEWER: Final = "one node needs no more partitions, and smaller segments are comp
 
 BUFFERS: Final = "other sizes measured better"
 DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
-    "topic": {"min.insync.replicas": ELR},
-    "static_topic": {"min.insync.replicas": ELR, "segment.ms": HIDDEN},
-    "own_topic": {"min.insync.replicas": ELR, "segment.ms": HIDDEN},
+    "topic": {},
+    "static_topic": {"segment.ms": HIDDEN},
+    "own_topic": {"segment.ms": HIDDEN},
     "broker": {
-        "min.insync.replicas": ELR,
         "log.dir": PLACES,
         "log.dirs": PLACES,
         "listeners": PLACES,
@@ -59,8 +61,16 @@ DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Where value, source or the values of synonyms are not Kafka's, and why."""
 
-READ_ONLY_HERE: Final = {"broker", "static_broker", "group", "client_metrics", "root_logger"}
-"""What Kafka changes at run time in part, and seglog from its configuration file alone."""
+READ_ONLY_HERE: Final = {"group", "client_metrics", "root_logger"}
+"""What Kafka changes at run time, and seglog does not."""
+
+NEED_A_RESTART: Final = {
+    "listeners",
+    "listener.security.protocol.map",
+    "log.cleaner.threads",
+    "num.recovery.threads.per.data.dir",
+}
+"""Keys with an effect that Kafka changes at run time, and seglog at a restart."""
 
 INTERNAL: Final = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms"}
 """Keys that Kafka has, too, but does not describe."""
@@ -71,9 +81,10 @@ OTHER_OUTCOMES: Final[Mapping[str, tuple[int, str]]] = {
     "remote storage": (0, "the key is accepted, with a warning, and has no effect"),
     "no number at all": (40, "a ratio is a number"),
     "unknown operation": (42, "Kafka answers with an error of its own making, UNKNOWN_SERVER_ERROR"),
-    "dynamic broker key": (42, "seglog has broker keys from its configuration file"),
-    "unknown broker key": (42, "as above; Kafka keeps it for its plugins"),
-    "the root logger is set": (42, "seglog has the level from its configuration file"),
+    "read-only broker key": (0, "seglog reads it wherever it is used"),
+    "read-only key for all brokers": (0, "as above"),
+    "unknown broker key": (42, "Kafka keeps it for its plugins"),
+    "the root logger is set": (42, "the level is a key of the broker"),
     "client metrics": (42, "seglog collects no metrics of clients"),
     "a group": (42, "groups have no settings of their own"),
 }
@@ -93,19 +104,19 @@ def ours(name: str) -> list[kafka_configs.ConfigEntry]:
     """What seglog says where ``name`` is Kafka's answer."""
     match name:
         case "topic":
-            return describe_topic({}, config_of())
+            return describe_topic({}, LiveConfig(config_of()))
         case "static_topic":
-            return describe_topic({}, config_of(*STATIC))
+            return describe_topic({}, LiveConfig(config_of(*STATIC)))
         case "own_topic":
-            return describe_topic({"retention.ms": "1000", "cleanup.policy": "delete"}, config_of(*STATIC))
+            return describe_topic({"retention.ms": "1000", "cleanup.policy": "delete"}, LiveConfig(config_of(*STATIC)))
         case "broker":
-            return describe_broker(config_of(), 1)
+            return describe_broker(LiveConfig(config_of()))
         case "static_broker":
-            return describe_broker(config_of(*STATIC), 1, [row[0] for row in answers()[name]])
+            return describe_broker(LiveConfig(config_of(*STATIC)), [row[0] for row in answers()[name]])
         case "group":
-            return describe_defaults(kafka_configs.ResourceType.GROUP, config_of())
+            return describe_defaults(kafka_configs.ResourceType.GROUP, LiveConfig(config_of()))
         case "client_metrics":
-            return describe_defaults(kafka_configs.ResourceType.CLIENT_METRICS, config_of())
+            return describe_defaults(kafka_configs.ResourceType.CLIENT_METRICS, LiveConfig(config_of()))
     assert name == "root_logger"
     return describe_loggers(config_of())
 
@@ -134,6 +145,8 @@ def test_every_key_of_kafka_is_described_as_kafka_describes_it(name: str) -> Non
     assert [facts(rows[key]) for key in kafka] == [facts(row) for row in kafka.values()]
     if name in READ_ONLY_HERE:
         assert all(rows[key][2] for key in kafka)
+    elif name.endswith("broker"):
+        assert {key for key in kafka if not rows[key][2]} == kafka.keys() & DYNAMIC_KEYS.keys()
     else:
         assert [rows[key][2] for key in kafka] == [row[2] for row in kafka.values()]
     differing = {key for key, row in kafka.items() if values(rows[key]) != values(row)}
@@ -153,7 +166,7 @@ def test_other_keys_are_seglogs_own_and_all_are_in_the_order_of_names(name: str)
 
 
 def test_every_key_of_the_broker_can_be_seen_with_its_value_type_and_documentation() -> None:
-    entries = {entry.name: entry for entry in describe_broker(config_of("seglog.fetch.max.wait.ms.max=7"), 1)}
+    entries = {entry.name: entry for entry in describe_broker(LiveConfig(config_of("seglog.fetch.max.wait.ms.max=7")))}
     assert set(entries) >= CONFIG_NAMES
     entry = entries["seglog.fetch.max.wait.ms.max"]
     assert (entry.value, entry.type, entry.source) == (
@@ -171,7 +184,7 @@ def test_every_key_of_the_broker_can_be_seen_with_its_value_type_and_documentati
 def test_the_broker_shows_its_number_its_directory_and_what_the_process_knows_better() -> None:
     actual = {"advertised.listeners": "PLAINTEXT://kafka.example:9092"}
     config = config_of("log.dir=/var/lib/seglog", "num.partitions=4")
-    found = {entry.name: entry for entry in describe_broker(config, 1, actual=actual)}
+    found = {entry.name: entry for entry in describe_broker(LiveConfig(config), actual=actual)}
     shown = {name: found[name].value for name in ("node.id", "broker.id", "log.dir", "log.dirs", "num.partitions")}
     assert shown == {
         "node.id": "1",
@@ -198,18 +211,18 @@ def test_a_value_is_shown_under_the_name_it_was_set_with_wherever_that_was(
 ) -> None:
     config, _ = load_config(text, "seglogd.toml", environment, flags)
     names = ["log.retention.ms", "log.retention.minutes", "log.retention.hours"]
-    assert {entry.name: entry.value for entry in describe_broker(config, 1, names)} == {
+    assert {entry.name: entry.value for entry in describe_broker(LiveConfig(config), names)} == {
         "log.retention.ms": None,
         "log.retention.minutes": None,
         "log.retention.hours": "24",
     }
-    [topic] = describe_topic({}, config, ["retention.ms"])
+    [topic] = describe_topic({}, LiveConfig(config), ["retention.ms"])
     assert topic.value == "86400000"
 
 
 @pytest.mark.parametrize(("written", "shown"), [("-5", "-1"), ("1h", "1")])
 def test_hours_without_end_and_hours_with_a_unit_are_shown_as_hours(written: str, shown: str) -> None:
-    [entry] = describe_broker(config_of(f"log.retention.hours={written}"), 1, ["log.retention.hours"])
+    [entry] = describe_broker(LiveConfig(config_of(f"log.retention.hours={written}")), ["log.retention.hours"])
     assert entry.value == shown
 
 
@@ -260,9 +273,10 @@ async def test_keys_are_asked_for_by_name_and_none_means_all(broker: Broker) -> 
 
 
 async def test_settings_for_all_brokers_and_spellings_of_numbers(broker: Broker) -> None:
-    """Settings for all brokers are none and a number may be written as Kafka reads it."""
-    assert names(broker.configs.describe(kafka_configs.ResourceType.BROKER, "")) == []
-    assert [row[0] for row in answers()["all_brokers"]] == ["min.insync.replicas"], ELR
+    """Of a new cluster there is one setting for all brokers, and a number may be written as Kafka reads it."""
+    described = [row_of(entry) for entry in broker.configs.describe(kafka_configs.ResourceType.BROKER, "")]
+    assert described == answers()["all_brokers"]
+    assert [row[0] for row in described] == ["min.insync.replicas"]
     assert broker.configs.describe(kafka_configs.ResourceType.BROKER, "+01") == broker.configs.describe(
         kafka_configs.ResourceType.BROKER, "1"
     )
@@ -302,7 +316,7 @@ async def test_an_alteration_ends_as_it_does_in_kafka_or_differs_with_a_reason(
     await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", before, replaces=True)
     assert own_settings(broker) == case.before
     expected = kafka["code"]
-    if case.title in OTHER_OUTCOMES and kind == "incremental":
+    if case.title in OTHER_OUTCOMES:
         expected, _ = OTHER_OUTCOMES[case.title]
         assert expected != kafka["code"], "no difference any more"
     replaces = kind == "replacing"
@@ -393,8 +407,8 @@ async def test_the_other_name_of_a_key_sets_and_deletes_it(broker: Broker) -> No
     assert own_settings(broker) == {}
 
 
-async def test_a_refusal_of_a_broker_key_says_where_it_can_be_changed(broker: Broker) -> None:
-    change = [kafka_configs.Alteration("log.cleaner.backoff.ms", kafka_configs.Operation.SET, "100")]
-    with pytest.raises(errors.InvalidRequestError, match=r"configuration file.*SIGHUP") as raised:
-        await broker.configs.alter(kafka_configs.ResourceType.BROKER, "1", change)
-    assert raised.value.message.startswith("Cannot update these configs dynamically: [log.cleaner.backoff.ms]")
+def test_what_kafka_changes_at_run_time_is_changed_here_too_where_it_has_an_effect() -> None:
+    """All but a few keys, of which something is made at the start."""
+    changed = {name for name, key in kafka_keys("broker").items() if key.dynamic}
+    without_effect = {key.name for key in BROKER_KEYS.values() if key.effect is not Effect.NOW}
+    assert (changed & CONFIG_NAMES) - DYNAMIC_KEYS.keys() - without_effect == NEED_A_RESTART

@@ -27,6 +27,7 @@ from seglog_broker.inspect.findings import (
     Totals,
 )
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
+from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.identity import (
     FORMAT_CONTENT,
     FORMAT_VERSION,
@@ -209,6 +210,12 @@ class _DirectoryCheck:
                 ProducerIds(self._fs, self._path_of(name), highest_seen=NO_PRODUCER_ID)
             except LogDirectoryError as error:
                 yield self._finding(Code.PRODUCER_IDS_MALFORMED, name, error.message)
+        name = filenames.DYNAMIC_CONFIGS_FILE
+        if name in names:
+            try:
+                read_dynamic_configs(self._fs, self._path_of(name))
+            except LogDirectoryError as error:
+                yield self._finding(Code.DYNAMIC_CONFIGS_MALFORMED, name, error.message)
         name = filenames.CLOCK_FILE
         if name in names:
             try:

@@ -165,6 +165,21 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         yield f.Note(path, f"the topic with id {topic_id} is being deleted; the next start removes its directories")
 
 
+def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
+    """``seglog-configs.json``: each setting made at run time, after whose it is."""
+    from seglog_broker.storage.directory import dynamic_configs  # noqa: PLC0415 - it imports the configuration
+
+    try:
+        found = dynamic_configs.read_dynamic_configs(fs, path)
+    except LogDirectoryError as error:
+        yield f.Damage(path, None, None, error.message)
+        return
+    for name, settings in found.brokers.items():
+        owner = f"broker {name}" if name else "all brokers"
+        for key, value in settings.items():
+            yield f.Property(f"{owner}: {key}", value)
+
+
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-partition.json``; a ``Damage`` for each range of damage recorded in it."""
     directory = path.rpartition("/")[0] or "."
@@ -194,6 +209,7 @@ SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {
     filenames.META_PROPERTIES_FILE: ("identity of the log directory", read_meta_properties),
     filenames.CLEAN_SHUTDOWN_FILE: ("marker of a clean stop", read_clean_marker),
     filenames.REGISTRY_FILE: ("topic registry", read_registry),
+    filenames.DYNAMIC_CONFIGS_FILE: ("settings made at run time", read_dynamic_configs),
     filenames.FORMAT_FILE: ("format of the log directory", read_format),
     PARTITION_STATE_FILE: ("partition state", read_partition_state),
 }

@@ -8,6 +8,7 @@ import traceback
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.dynamic_config import NO_SETTINGS
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_loader import LoadReport, PartitionLoader
@@ -22,6 +23,7 @@ from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.errors import LogDirectoryError, StorageError
+from seglog_protocol.steps import Steps
 
 INODES_OF_A_STOP: Final = 2
 """Files that the stop of a partition makes at most: a snapshot of its producers, and its first state."""
@@ -101,13 +103,15 @@ class LogDirectory:
         self.handles = partitions.handles
         self.topics = topics
         self.registry = topics.registry
+        self.dynamic_config = NO_SETTINGS
+        """The settings made at run time, as they were when the directory was opened."""
         self._fs = fs
         self._loader = loader
 
-    def reconfigure(self, config: BrokerConfig) -> None:
+    def reconfigure(self, config: BrokerConfig) -> Steps[None]:
         """Use another broker configuration, and with it other defaults for topics."""
         self.space.reconfigure(config)
-        self.partitions.reconfigure(config, self.registry.topics.values())
+        yield from self.partitions.reconfigure(config, self.registry.topics)
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
         """Put a partition into service that a worker has recovered; it is not read again.

@@ -12,6 +12,7 @@ from typing import Final
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.topic_overrides import settings_in_force
 from seglog_broker.storage.directory import adoption
+from seglog_broker.storage.directory.dynamic_configs import config_in_force, read_dynamic_configs
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
 from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID, KafkaMetadata, read_kafka_metadata
@@ -49,6 +50,7 @@ REPLACED_FILES: Final = frozenset(
         filenames.FORMAT_FILE,
         filenames.PRODUCER_IDS_FILE,
         filenames.CLOCK_FILE,
+        filenames.DYNAMIC_CONFIGS_FILE,
         filenames.CREATION_FILE,
         checkpoints.RECOVERY_POINT_CHECKPOINT,
         checkpoints.LOG_START_CHECKPOINT,
@@ -78,6 +80,9 @@ def open_log_directory(
 ) -> LogDirectory:
     """Lock and check a log directory, and load every partition. It stays locked until ``close`` or ``abandon``.
 
+    ``config`` is that of file, environment and flags: the settings made at run time, which the directory keeps, are put
+    over it.
+
     After an unclean stop partitions are recovered here, the smallest first, up to ``in_line_bytes`` in total, by
     default all; the others are left ``recovering``. ``handles`` belong to the log directory, which closes them.
 
@@ -90,11 +95,15 @@ def open_log_directory(
             _look_before_touching(fs, path, config)
             lock = DirectoryLock(fs, path)
             opened.callback(lock.release)
+            settings = f"{path}/{filenames.DYNAMIC_CONFIGS_FILE}"
+            dynamic = read_dynamic_configs(fs, settings)
+            config = config_in_force(config, dynamic, settings)
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
             opening = _Opening(fs, clock, config, path, handles, new_uuid)
             opened.callback(opening.partitions.release)
             directory = opening.run(lock, in_line_bytes, loading)
+            directory.dynamic_config = dynamic
             opened.pop_all()
             return directory
     except OSError as error:

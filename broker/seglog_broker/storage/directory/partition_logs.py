@@ -1,6 +1,6 @@
 """The partitions of a log directory, with and without a loaded log."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from random import Random
 
 from seglog_broker.config import BrokerConfig, TopicConfig
@@ -16,7 +16,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_protocol.checkpoint_files import encode_offsets
 from seglog_protocol.errors import InvalidConfigError
-from seglog_protocol.steps import Steps, finished
+from seglog_protocol.steps import Pace, Steps, finished
 
 
 class PartitionLogs:
@@ -62,18 +62,23 @@ class PartitionLogs:
         except InvalidConfigError:
             return self.config.topic_config({})
 
-    def reconfigure(self, config: BrokerConfig, topics: Iterable[Topic]) -> None:
-        """Use another broker configuration, and with it other defaults for ``topics``."""
+    def reconfigure(self, config: BrokerConfig, topics: Mapping[str, Topic]) -> Steps[None]:
+        """Use another broker configuration, and with it other defaults for ``topics``; new logs have them at once."""
         self.config = config
-        for topic in topics:
-            topic_config = self.config_of(topic)
-            for partition in range(topic.partitions):
-                log = self.logs.get((topic.name, partition))
-                if log is None:
-                    continue
-                log.set_producer_expiration(config.producer_id_expiration_ms)
-                if log.config != topic_config:
-                    log.reconfigure(topic_config)
+        pace = Pace()
+        found: dict[str, TopicConfig] = {}
+        for key in list(self.logs):
+            log, topic = self.logs.get(key), topics.get(key[0])
+            if log is None or topic is None:
+                continue
+            if topic.name not in found:
+                found[topic.name] = self.config_of(topic)
+            log.set_producer_expiration(config.producer_id_expiration_ms)
+            if log.config != found[topic.name]:
+                log.reconfigure(found[topic.name])
+            if pace.is_due():
+                yield
+                found.clear()  # a topic may have been altered meanwhile
 
     def new_log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
         """Load the log of a new partition, without adding it to ``logs``. Raises what ``load`` raises."""

@@ -20,6 +20,7 @@ SPARE_FILES: Final = tuple(f"seglog-spare-inode-{number}" for number in range(1,
 """Empty files, each of which keeps an inode: what a stop writes to the log directory takes no more."""
 PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
 CLOCK_FILE: Final = "seglog-clock.json"
+DYNAMIC_CONFIGS_FILE: Final = "seglog-configs.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})

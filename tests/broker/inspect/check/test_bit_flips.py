@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.inspect.check.directory import RefusedError
 from seglog_broker.inspect.findings import Code, Severity
+from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -187,13 +189,16 @@ _SMALL_FILES = (
     "replication-offset-checkpoint",
     "log-start-offset-checkpoint",
     "seglog-format",
+    "seglog-configs.json",
 )
 """All but ``meta.properties``, of which nothing else speaks, and the clean marker, of which only the name counts."""
 
 
 def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
-    """A directory with epochs 0 to 2, a log start within a segment, and one block of producer ids."""
+    """A directory with epochs 0 to 2, a log start within a segment, a block of producer ids, and a setting."""
     fs = written(3, clean=False)
+    dynamic = DynamicConfig({"1": {"num.partitions": "3"}})
+    write_file_atomically(fs, "/data/seglog-configs.json", encode_dynamic_configs(dynamic))
     for number in range(2):
         logs = opened(fs)
         log = logs.logs["commits", 0]

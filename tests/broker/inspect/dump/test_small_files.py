@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.inspect.dump.small_files import BYTES_MAX
 from seglog_broker.inspect.facts import (
     AbortedFound,
@@ -17,6 +18,7 @@ from seglog_broker.inspect.facts import (
     StateFound,
     TopicFound,
 )
+from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.damage import DamagedRange
@@ -107,6 +109,15 @@ def test_the_topic_registry_is_shown() -> None:
     assert only(found, TopicFound) == [TopicFound("b", TOPIC_ID, 3, {"retention.ms": "-1"}, ["a note"])]
     assert len(notes(found)) == 1
     assert len(damage(told("seglog-topics.json", b'{"version": 1, "topics": [{}]}'))) == 1
+
+
+def test_settings_made_at_run_time_are_shown() -> None:
+    settings = DynamicConfig({"": {"num.partitions": "3"}, "1": {"log.retention.ms": "-1"}})
+    assert told("seglog-configs.json", encode_dynamic_configs(settings)) == [
+        Property("all brokers: num.partitions", "3"),
+        Property("broker 1: log.retention.ms", "-1"),
+    ]
+    assert len(damage(told("seglog-configs.json", b'{"version": 1, "brokers": {"1": {"nope": "3"}}}'))) == 1
 
 
 def test_the_state_of_a_partition_is_shown_and_its_recorded_damage_is_damage() -> None:

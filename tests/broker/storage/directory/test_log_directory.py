@@ -1235,7 +1235,10 @@ def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named
     again.close()
 
 
-@pytest.mark.parametrize("name", ["seglog-topics.json", "seglog-producer-ids.json", "seglog-format", "meta.properties"])
+@pytest.mark.parametrize(
+    "name",
+    ["seglog-topics.json", "seglog-configs.json", "seglog-producer-ids.json", "seglog-format", "meta.properties"],
+)
 def test_without_a_file_that_nothing_replaces_the_start_is_refused_and_it_stays(name: str) -> None:
     fs, directory = _with_topic()
     directory.producer_ids.next_block().run()

@@ -1,0 +1,155 @@
+"""Settings made at run time, of brokers and of groups, and how they lie over what file, environment and flags say.
+
+A setting is a key and its value as Kafka writes it. ``with_dynamic`` is the one place that puts those of brokers over
+the rest: of one broker before those of all brokers, before flags, environment, file and defaults.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from seglog_broker.config.broker_config import (
+    BROKER_KEYS,
+    BROKER_NAMES,
+    CONFIG_NAMES,
+    TOPIC_DEFAULT_NAMES,
+    BrokerConfig,
+)
+from seglog_broker.config.consequences import consequences
+from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.keys import Change, Effect, Key, Origin, OriginKind, Setting, nearest_name
+from seglog_broker.config.sources import check_broker_config
+from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
+from seglog_broker.config.topic_overrides import check_together
+from seglog_broker.config.values import Value
+from seglog_protocol.errors import InvalidConfigError
+
+ALL_BROKERS: Final = ""
+"""The name of the settings of all brokers, where others have the number of their broker."""
+
+VALUE_CHARACTERS_MAX: Final = 8_192
+"""The most characters of a value: a list of addresses could have any length."""
+
+Settings = Mapping[str, str]
+"""Values by key, as Kafka writes them."""
+
+_NONE: Final[Settings] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicConfig:
+    """All settings made at run time: those of each broker by its number, under ``ALL_BROKERS`` those of all."""
+
+    brokers: Mapping[str, Settings] = field(default_factory=dict)
+
+    def of_broker(self, name: str) -> Settings:
+        """The settings of one broker, or of ``ALL_BROKERS``."""
+        return self.brokers.get(name, _NONE)
+
+    def with_broker(self, name: str, settings: Settings) -> "DynamicConfig":
+        """With these settings of one broker, or of ``ALL_BROKERS``, in place of others."""
+        return dataclasses.replace(self, brokers=_replaced(self.brokers, name, settings))
+
+
+FOR_ALL_BROKERS: Final = "min.insync.replicas"
+"""As in Kafka, where eligible leader replicas (ELR) need it, this key is always set for all brokers, and for none."""
+
+NO_SETTINGS: Final = DynamicConfig()
+
+DYNAMIC_KEYS: Final[Mapping[str, Key]] = {
+    **{
+        key.name: key
+        for key in BROKER_KEYS.values()
+        if key.change is Change.RELOAD and key.name not in TOPIC_DEFAULT_NAMES
+    },
+    **{key.synonyms[0].name: key for key in TOPIC_KEYS.values() if key.synonyms},
+}
+"""The broker keys that can be set at run time: those that are read wherever they are used.
+
+A default of topics has one name here, the strongest, as in Kafka: ``log.retention.ms`` and not ``log.retention.hours``.
+"""
+
+
+def parse_dynamic(name: str, text: str, kind: OriginKind) -> Value:
+    """The value of a setting, in its key's own unit; checked as one in a file is. Raises InvalidConfigError."""
+    key = DYNAMIC_KEYS[name]
+    synonym = TOPIC_DEFAULT_NAMES[name][1] if key.is_topic_key else None
+    return key.parse(Setting(name, text, Origin(kind, name)), synonym)
+
+
+def checked_settings(settings: Settings, kind: OriginKind) -> Settings:
+    """Settings of a broker that are to be kept, as Kafka writes their values. Raises InvalidConfigError."""
+    for name, text in settings.items():
+        if len(text) > VALUE_CHARACTERS_MAX:
+            raise InvalidConfigError(f"the value of {name} has more than {VALUE_CHARACTERS_MAX} characters", key=name)
+    return {name: DYNAMIC_KEYS[name].text(parse_dynamic(name, text, kind)) for name, text in settings.items()}
+
+
+def value_in(config: BrokerConfig, key: Key) -> Value:
+    """The value that a configuration has of a key: the broker's own, or its default for topics."""
+    value: Value = getattr(config.topic_defaults if key.is_topic_key else config, key.attribute)
+    return value
+
+
+def with_dynamic(static: BrokerConfig, dynamic: DynamicConfig) -> BrokerConfig:
+    """The configuration in force: the settings of this broker and of all brokers over ``static``.
+
+    Raises InvalidConfigError for values that contradict each other.
+    """
+    layers = (
+        (OriginKind.DYNAMIC_DEFAULT, dynamic.of_broker(ALL_BROKERS)),
+        (OriginKind.DYNAMIC_BROKER, dynamic.of_broker(str(static.node_id))),
+    )
+    values: dict[str, Value] = {}
+    topic_values: dict[str, Value] = {}
+    origins, topic_origins = dict(static.origins), dict(static.topic_defaults.origins)
+    for kind, settings in layers:
+        for name, text in settings.items():
+            key = DYNAMIC_KEYS[name]
+            (topic_values if key.is_topic_key else values)[key.attribute] = parse_dynamic(name, text, kind)
+            (topic_origins if key.is_topic_key else origins)[key.name] = Origin(kind, name)
+    if not values and not topic_values:
+        return static
+    defaults = dataclasses.replace(static.topic_defaults, **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
+    config = dataclasses.replace(static, **values, topic_defaults=defaults, origins=origins)  # type: ignore[arg-type] # as above
+    check_together(defaults)
+    check_broker_config(config)
+    return config
+
+
+def dynamic_warnings(settings: Settings, config: BrokerConfig, kind: OriginKind) -> list[str]:
+    """The warnings about some settings of a broker, with which ``config`` is in force."""
+    found = {name: Setting(name, text, Origin(kind, name)) for name, text in settings.items()}
+    warnings = [
+        DYNAMIC_KEYS[name].warning(setting, parse_dynamic(name, settings[name], kind))
+        for name, setting in found.items()
+    ]
+    of_topics = {DYNAMIC_KEYS[name].name: setting for name, setting in found.items() if DYNAMIC_KEYS[name].is_topic_key}
+    return [*filter(None, warnings), *consequences(of_topics, config.topic_defaults)]
+
+
+def why_not_dynamic(names: Sequence[str]) -> str:
+    """The sentence that refuses to set broker keys at run time; it begins as Kafka's does."""
+    reasons = "; ".join(f"{name[:60]} {_why_not_dynamic(name)}" for name in names[:5])
+    return f"Cannot update these configs dynamically: [{', '.join(names)[:500]}]: {reasons}"
+
+
+def _why_not_dynamic(name: str) -> str:
+    if name in TOPIC_DEFAULT_NAMES:
+        return f"is set under its other name, {TOPIC_DEFAULT_NAMES[name][0].synonyms[0].name}"
+    if name in BROKER_NAMES and BROKER_NAMES[name].effect is Effect.NOW:
+        return (
+            "needs a restart: set it in the configuration file, the environment or a flag, and start the broker again"
+        )
+    if name in CONFIG_NAMES or name in kafka_keys("broker"):
+        return "has no effect here, as docs/CONFIG.md says"
+    if name in TOPIC_NAMES:
+        return "is a key of topics"
+    nearest = nearest_name(name, frozenset(DYNAMIC_KEYS))
+    return f"is not a configuration key; did you mean {nearest}?" if nearest else "is not a configuration key"
+
+
+def _replaced(known: Mapping[str, Settings], name: str, settings: Settings) -> dict[str, Settings]:
+    changed = {**known, name: dict(sorted(settings.items()))}
+    return {name: settings for name, settings in sorted(changed.items()) if settings}

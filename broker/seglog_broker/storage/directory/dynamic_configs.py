@@ -1,0 +1,96 @@
+"""``seglog-configs.json``: the settings made at run time, which Kafka keeps in its metadata log.
+
+The file is written before a setting is in force. Nothing replaces it, so a start is refused while it cannot be
+understood, also where a newer version has written a key that this one does not know.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.config.dynamic_config import (
+    ALL_BROKERS,
+    DYNAMIC_KEYS,
+    DynamicConfig,
+    Settings,
+    parse_dynamic,
+    with_dynamic,
+)
+from seglog_broker.config.keys import OriginKind
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.small_files import seal, unseal
+from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
+
+_VERSION: Final = 1
+_KEYS: Final = frozenset({"version", "brokers"})
+
+
+def encode_dynamic_configs(dynamic: DynamicConfig) -> bytes:
+    """The content of the file."""
+    return seal({"version": _VERSION, "brokers": dynamic.brokers})
+
+
+def decode_dynamic_configs(content: bytes) -> DynamicConfig:
+    """The settings in the file. Raises ValueError, whose message is the end of a sentence."""
+    found = unseal(content, _KEYS)
+    if found.get("version") != _VERSION:
+        raise ValueError(f"version {found['version']!r} is not known" if "version" in found else "it has no version")
+    unknown = found.keys() - _KEYS
+    if unknown:
+        raise ValueError(f"it has a key {min(unknown)!r}, which is not known")
+    brokers = {name: _settings(settings) for name, settings in _mapping(found.get("brokers", {})).items()}
+    for name, settings in brokers.items():
+        if name != ALL_BROKERS and not name.isdecimal():
+            raise ValueError(f"{name!r} is not the number of a broker")
+        for key, text in settings.items():
+            _check(name, key, text)
+    return DynamicConfig(brokers)
+
+
+def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:
+    """The settings kept in the file ``path``; none where there is no file.
+
+    Raises OSError, and LogDirectoryError when the file cannot be understood.
+    """
+    if not fs.exists(path):
+        return DynamicConfig()
+    try:
+        return decode_dynamic_configs(read_file(fs, path))
+    except (ValueError, InvalidConfigError) as error:
+        problem = error.message if isinstance(error, InvalidConfigError) else str(error)
+        raise LogDirectoryError(
+            f"{path} cannot be understood ({problem.rstrip('.')}); restore it from a backup, or move it away to start "
+            "without the settings that were made at run time; if you edited it yourself, remove the key crc",
+            path=path,
+        ) from error
+
+
+def config_in_force(static: BrokerConfig, dynamic: DynamicConfig, path: str) -> BrokerConfig:
+    """``with_dynamic`` at a start, for the settings in the file ``path``; the error says what to do."""
+    try:
+        return with_dynamic(static, dynamic)
+    except InvalidConfigError as error:
+        raise LogDirectoryError(
+            f"the settings made at run time, in {path}, and the configuration contradict each other: "
+            f"{error.message.rstrip('.')}; change the configuration, or move the file away to start without them",
+            path=path,
+        ) from error
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        raise ValueError("it has another form")  # noqa: TRY004 - the content of a file
+    return found
+
+
+def _settings(found: Any) -> Settings:
+    settings = _mapping(found)
+    if not all(isinstance(text, str) for text in settings.values()):
+        raise ValueError("a value is not text")
+    return settings
+
+
+def _check(name: str, key: str, text: str) -> None:
+    if key not in DYNAMIC_KEYS:
+        raise ValueError(f"{key[:60]!r} is not a key that can be set at run time")
+    parse_dynamic(key, text, OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT)

@@ -1,0 +1,201 @@
+"""Settings of brokers that clients make at run time: checked, kept, in force, refused where nothing reads them."""
+
+import dataclasses
+import errno
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, VALUE_CHARACTERS_MAX, DynamicConfig
+from seglog_broker.config.kafka_configs import Alteration, ConfigSource, Operation, ResourceType
+from seglog_broker.config.keys import Change
+from seglog_broker.config.topic_config import TOPIC_KEYS
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import errors
+from seglog_protocol.messages import CreateTopicRequest
+from seglog_protocol.steps import ITEMS_A_STEP
+from tests.logs import ManualClock
+
+FLAGS: Final = ("log.dir=/data", "num.partitions=2")
+
+
+def opened(fs: ForgetfulFileSystem, *flags: str) -> Broker:
+    config, _ = load_config(None, "", {}, [*FLAGS, *flags])
+    return Broker.open(config, fs, ManualClock(1), InlineOffload())
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = opened(ForgetfulFileSystem())
+    yield broker
+    broker.close()
+
+
+def disk(broker: Broker) -> ForgetfulFileSystem:
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    return broker.fs
+
+
+async def alter(broker: Broker, name: str, *changes: tuple[str, str | None], **how: bool) -> None:
+    """Set keys, or delete those without a value."""
+    alterations = [
+        Alteration(key, Operation.DELETE if value is None else Operation.SET, value) for key, value in changes
+    ]
+    await broker.configs.alter(ResourceType.BROKER, name, alterations, **how)
+
+
+def shown(broker: Broker, name: str, *keys: str) -> dict[str, tuple[str | None, ConfigSource]]:
+    entries = broker.configs.describe(ResourceType.BROKER, name, keys)
+    return {entry.name: (entry.value, entry.source) for entry in entries}
+
+
+def test_the_keys_are_those_that_are_read_wherever_they_are_used() -> None:
+    reloaded = {key.name for key in BROKER_KEYS.values() if key.change is Change.RELOAD}
+    defaults = {key.synonyms[0].name for key in TOPIC_KEYS.values() if key.synonyms}
+    assert DYNAMIC_KEYS.keys() == (reloaded - (TOPIC_DEFAULT_NAMES.keys() - defaults)) | defaults
+
+
+async def test_one_broker_is_stronger_than_all_and_both_than_flags(broker: Broker) -> None:
+    key = "num.partitions"
+    assert shown(broker, "1", key) == {key: ("2", ConfigSource.STATIC_BROKER_CONFIG)}
+    await alter(broker, "", (key, "3"))
+    assert shown(broker, "1", key) == {key: ("3", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)}
+    await alter(broker, "+01", (key, "4"))
+    assert shown(broker, "1", key) == {key: ("4", ConfigSource.DYNAMIC_BROKER_CONFIG)}
+    assert broker.config.num_partitions == 4
+    assert str(broker.config.origin(key)) == "dynamic broker num.partitions"
+    await alter(broker, "1", (key, None))
+    assert broker.config.num_partitions == 3
+    await alter(broker, "", (key, None))
+    assert broker.config.num_partitions == 2
+    assert broker.config == broker.live_config.static
+
+
+async def test_settings_are_there_after_a_power_cut_and_reach_topics(broker: Broker) -> None:
+    await broker.create_topic(CreateTopicRequest("t"))
+    await alter(broker, "1", ("log.retention.ms", "1h"), ("log.cleanup.policy", "compact, delete"))
+    found = opened(disk(broker).found_after(POWER_LOSS))
+    for each in (broker, found):
+        assert each.partitions["t", 0].log.config.retention_ms == 3_600_000
+        assert each.partitions["t", 0].log.config.cleanup_policy == ("compact", "delete")
+        [entry] = each.configs.describe(ResourceType.TOPIC, "t", ["retention.ms"])
+        assert (entry.value, entry.source) == ("3600000", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    found.close()
+
+
+async def test_settings_of_another_number_are_kept_without_effect(broker: Broker) -> None:
+    await alter(broker, "1", ("num.partitions", "5"))
+    fs = disk(broker).found_after(POWER_LOSS)
+    other = opened(fs, "node.id=7")
+    assert other.config.num_partitions == 2
+    await alter(other, "7", ("num.partitions", "6"))
+    assert other.close() == []
+    again = opened(fs)
+    assert again.config.num_partitions == 5
+    again.close()
+
+
+async def test_an_alteration_that_replaces_drops_what_it_does_not_name(broker: Broker) -> None:
+    await alter(broker, "1", ("num.partitions", "5"), ("log.retention.ms", "-1"))
+    await alter(broker, "1", ("num.partitions", "6"), replaces=True)
+    assert broker.live_config.dynamic == DynamicConfig({"1": {"num.partitions": "6"}})
+    await alter(broker, "1", replaces=True)
+    assert broker.live_config.dynamic == DynamicConfig()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([("log.dir", "/x")], r"^Cannot update these configs dynamically: \[log.dir\]: log.dir needs a restart"),
+        ([("num.partitions", "3"), ("seglog.handles.max", "9")], "seglog.handles.max needs a restart"),
+        ([("log.retention.hours", "3")], "set under its other name, log.retention.ms"),
+        ([("num.io.threads", "3")], "has no effect here"),
+        ([("ssl.protocol", "TLS")], "has no effect here"),
+        ([("retention.ms", "3")], "retention.ms is a key of topics"),
+        ([("num.partition", "3")], "did you mean num.partitions?"),
+        ([("xyzzy", "3")], "xyzzy is not a configuration key$"),
+        ([("num.partitions", "0")], r"num.partitions = 0 .*must be a whole number from 1"),
+        ([("num.partitions", "3"), ("num.partitions", "4")], "duplicate"),
+        ([("log.cleaner.min.compaction.lag.ms", "9"), ("log.cleaner.max.compaction.lag.ms", "8")], "must be at most"),
+    ],
+)
+async def test_what_is_not_possible_changes_nothing_and_says_why(
+    broker: Broker, changes: Sequence[tuple[str, str]], why: str
+) -> None:
+    before = broker.config
+    disk(broker).operations.clear()
+    for validate_only in (True, False):
+        with pytest.raises(errors.InvalidRequestError, match=why):
+            await alter(broker, "1", *changes, validate_only=validate_only)
+    await alter(broker, "1", ("num.partitions", "3"), validate_only=True)
+    assert broker.config is before
+    assert disk(broker).operations == []
+
+
+async def test_as_in_kafka_replicas_in_sync_are_set_for_all_brokers_and_never_for_one(broker: Broker) -> None:
+    key = "min.insync.replicas"
+    assert shown(broker, "") == {key: ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)}
+    with pytest.raises(errors.InvalidConfigError, match="not for one broker"):
+        await alter(broker, "1", (key, "2"))
+    with capture_logs() as logged:
+        await alter(broker, "", (key, "2"))
+    assert [entry["event"] for entry in logged] == ["configuration_changed", "config_warning"]
+    assert "no effect here" in logged[1]["reason"]
+    assert shown(broker, "1", key) == {key: ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)}
+    await alter(broker, "", (key, None))
+    assert shown(broker, "") == {key: ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+async def test_settings_that_cannot_be_kept_are_not_in_force(broker: Broker, number: int) -> None:
+    await alter(broker, "1", ("num.partitions", "5"))
+    disk(broker).inject(Fault("pwritev", "seglog-configs.json.tmp", error=number))
+    with pytest.raises(errors.StorageError, match="the settings could not be kept") as raised:
+        await alter(broker, "1", ("num.partitions", "6"))
+    assert isinstance(raised.value, errors.DiskFullError) == (number == errno.ENOSPC)
+    assert broker.config.num_partitions == 5
+    await alter(broker, "1", ("num.partitions", "7"))
+    assert broker.config.num_partitions == 7
+
+
+async def test_alterations_at_the_same_time_lose_nothing(broker: Broker) -> None:
+    changes = {"num.partitions": "3", "fetch.max.bytes": "2000", "group.max.size": "9", "log.retention.ms": "77"}
+    async with trio.open_nursery() as nursery:
+        for change in changes.items():
+            nursery.start_soon(alter, broker, "1", change)
+    assert broker.live_config.dynamic.of_broker("1") == changes
+    found = opened(disk(broker).found_after(POWER_LOSS))
+    assert found.live_config.dynamic == broker.live_config.dynamic
+    found.close()
+
+
+async def test_another_configuration_of_the_file_keeps_the_settings(broker: Broker) -> None:
+    await alter(broker, "1", ("num.partitions", "5"))
+    broker.reconfigure(dataclasses.replace(broker.live_config.static, num_partitions=9, fetch_max_bytes=4000))
+    assert (broker.config.num_partitions, broker.config.fetch_max_bytes) == (5, 4000)
+    await alter(broker, "1", ("num.partitions", None))
+    assert (broker.config.num_partitions, broker.config.fetch_max_bytes) == (9, 4000)
+
+
+async def test_the_value_of_a_setting_has_a_bounded_length(broker: Broker) -> None:
+    def addresses(count: int) -> str:
+        return ",".join(f"PLAINTEXT://host-{number:06}:9092" for number in range(count))
+
+    with pytest.raises(errors.InvalidRequestError, match="more than 8192 characters"):
+        await alter(broker, "1", ("advertised.listeners", addresses(VALUE_CHARACTERS_MAX // 20)))
+    await alter(broker, "1", ("advertised.listeners", addresses(1)))
+    assert broker.config.advertised_listeners == (addresses(1),)
+
+
+async def test_very_many_logs_get_a_new_default_in_steps(broker: Broker) -> None:
+    await broker.create_topic(CreateTopicRequest("t", 2 * ITEMS_A_STEP + 1))
+    steps = broker.reconfigured(broker.live_config.static, DynamicConfig({"": {"log.retention.ms": "1"}}))
+    assert len(list(steps)) == 2
+    assert {log.config.retention_ms for log in broker.directory.logs.values()} == {1}
