@@ -1,7 +1,7 @@
 """Requests about configuration from Kafka's clients: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
-Settings of topics can be altered, and of brokers those that are read wherever they are used. Other keys of a broker
-need a restart; an alteration of them is refused with Kafka's error for a key that is read-only.
+Settings of topics and of groups can be altered, and of brokers those that are read wherever they are used. Other keys
+of a broker need a restart; an alteration of them is refused with Kafka's error for a key that is read-only.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +31,7 @@ from seglog_broker.config.dynamic_config import (
     value_in,
     why_not_dynamic,
 )
+from seglog_broker.config.group_config import GROUP_KEYS, checked_group_settings
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Key
@@ -38,10 +39,16 @@ from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.values import Value, split_list
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_protocol.errors import InvalidConfigError, InvalidRequestError
+from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
 
 log = structlog.get_logger()
+
+GROUPS_MAX: Final = 1_000
+"""The most groups with settings of their own: a new setting writes the file of all."""
+
+GROUP_BYTES_MAX: Final = 255
+"""The most bytes in the name of such a group."""
 
 _OPERATIONS: Final = frozenset(Operation)
 
@@ -109,7 +116,7 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
 
 @dataclass(eq=False)
 class ConfigService:
-    """The configuration of topics, of this broker and of all brokers."""
+    """The configuration of topics, of this broker, of all brokers and of groups."""
 
     _topics: TopicService
     _table: PartitionTable
@@ -164,7 +171,7 @@ class ConfigService:
             case ResourceType.CLIENT_METRICS:
                 _refuse_metrics(name, alterations)
             case ResourceType.GROUP:
-                _refuse_group(name, alterations)
+                await self._alter_group(name, alterations, replaces=replaces, validate_only=validate_only)
             case _:
                 raise unknown_resource(resource)
 
@@ -224,6 +231,27 @@ class ConfigService:
             for warning in dynamic_warnings(named, config.current, kind):  # Kafka's answer has no place for them
                 log.warning("config_warning", reason=warning)
 
+    async def _alter_group(
+        self, name: str, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
+    ) -> None:
+        if not name:
+            raise InvalidRequestError("Default group resources are not allowed.")
+        if len(name.encode()) > GROUP_BYTES_MAX:
+            raise InvalidRequestError(f"a group with settings has a name of at most {GROUP_BYTES_MAX} bytes")
+
+        def changed(dynamic: DynamicConfig) -> DynamicConfig:
+            known = {} if replaces else dynamic.of_group(name)
+            settings = altered_settings(known, alterations, GROUP_KEYS, lambda key: key.default)
+            settings = checked_group_settings(settings, self._config.current)
+            if settings and name not in dynamic.groups and len(dynamic.groups) >= GROUPS_MAX:
+                raise PolicyViolationError(
+                    f"{GROUPS_MAX:,} groups have settings of their own, which is the limit: delete those of another one"
+                )
+            return dynamic.with_group(name, settings)
+
+        if await self._dynamic.alter(changed, validate_only=validate_only):
+            log.info("group_configuration_changed", group=name, config=self._config.dynamic.of_group(name))
+
     def _refuse_logger(self, name: str, alterations: Sequence[Alteration]) -> None:
         broker_number(name, self._config.static.node_id)
         for logger, operation, _ in alterations:
@@ -244,15 +272,6 @@ def _refuse_metrics(name: str, alterations: Sequence[Alteration]) -> None:
         if key not in kafka_keys("client_metrics"):
             raise InvalidRequestError(f"Unknown client metrics configuration: {key[:60]}")
         raise InvalidRequestError(f"{key} cannot be set: seglog collects no metrics of clients")
-
-
-def _refuse_group(name: str, alterations: Sequence[Alteration]) -> None:
-    if not name:
-        raise InvalidRequestError("Default group resources are not allowed.")
-    for key in _set(alterations):
-        if key not in kafka_keys("group"):
-            raise InvalidConfigError(f"Unknown group config name: {key[:60]}", key=key)
-        raise InvalidRequestError(f"{key} cannot be set: a group has no settings of its own here")
 
 
 def _is_list(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 Keys come from Kafka's own table, and after them seglog's. Where seglog has a key, value and default are seglog's; a key
 that only Kafka has is shown with Kafka's default, and has no effect. A value is read-only here if no Kafka client can
-change it: settings of topics can be changed, and of brokers those that need no restart.
+change it: settings of topics can be changed, of brokers those that need no restart, of groups those that are read.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Final
 from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DYNAMIC_KEYS, FOR_ALL_BROKERS, Settings
+from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.config.kafka_configs import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType, ResourceType
 from seglog_broker.config.kafka_keys import KafkaKey, kafka_keys
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Effect, Key
@@ -97,18 +98,30 @@ def _of_all_brokers(config: LiveConfig) -> Settings:
     return {**replicas, **config.dynamic.of_broker(ALL_BROKERS)}
 
 
-def describe_defaults(resource: ResourceType, config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
-    """The configuration of a group or of client metrics: the defaults, because no other can be set."""
+def describe_group(group: str, config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
+    """The configuration of a group, there or not, in the order of names; ``names`` as in ``describe``."""
     broker = _BrokerValues(config, {})
+    own = config.dynamic.of_group(group)
     entries = []
-    for name, kafka in kafka_keys("group" if resource is ResourceType.GROUP else "client_metrics").items():
+    for name, kafka in kafka_keys("group").items():
         if _is_wanted(name, names):
             synonyms = broker.synonyms(kafka.synonyms, kafka.synonyms[0]) if kafka.synonyms else []
-            value = synonyms[0].value if synonyms else kafka.default
-            if resource is ResourceType.GROUP and not synonyms:
-                synonyms = [ConfigSynonym(name, value, ConfigSource.DEFAULT_CONFIG)]
-            entries.append(_entry(name, value, kafka, None, synonyms, is_read_only=True))
+            if not synonyms:
+                synonyms = [ConfigSynonym(name, kafka.default, ConfigSource.DEFAULT_CONFIG)]
+            if name in own:
+                synonyms.insert(0, ConfigSynonym(name, own[name], ConfigSource.GROUP_CONFIG))
+            value, is_read_only = synonyms[0].value, name not in GROUP_KEYS
+            entries.append(_entry(name, value, kafka, None, synonyms, is_read_only=is_read_only))
     return entries
+
+
+def describe_client_metrics(names: Collection[str] = ()) -> list[ConfigEntry]:
+    """The configuration of client metrics: the defaults, because no other can be set."""
+    return [
+        _entry(name, kafka.default, kafka, None, [], is_read_only=True)
+        for name, kafka in kafka_keys("client_metrics").items()
+        if _is_wanted(name, names)
+    ]
 
 
 def describe_loggers(config: BrokerConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
@@ -155,11 +168,14 @@ def describe(
                 raise InvalidRequestError("Broker id must not be empty")
             broker_number(name, node_id)
             return describe_loggers(config.current, wanted)
-        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+        case ResourceType.CLIENT_METRICS:
             if not name:
-                what = "Group" if resource == ResourceType.GROUP else "Client metrics subscription"
-                raise InvalidRequestError(f"{what} name must not be empty")
-            return describe_defaults(ResourceType(resource), config, wanted)
+                raise InvalidRequestError("Client metrics subscription name must not be empty")
+            return describe_client_metrics(wanted)
+        case ResourceType.GROUP:
+            if not name:
+                raise InvalidRequestError("Group name must not be empty")
+            return describe_group(name, config, wanted)
     raise unknown_resource(resource)
 
 

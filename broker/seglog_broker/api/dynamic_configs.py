@@ -55,7 +55,10 @@ class DynamicConfigs:
             before = live.current
             with trio.CancelScope(shield=True):  # what is on the disk is to be in force
                 await self._keep(altered)
-                await self._scheduler.in_turns(self._reconfigured(live.static, altered))
+                if altered.brokers == live.dynamic.brokers:
+                    live.replace(live.static, altered)
+                else:
+                    await self._scheduler.in_turns(self._reconfigured(live.static, altered))
         for key, old, new, origin, _ in differences(before, live.current):
             log.info("configuration_changed", key=key, old=old, new=new, origin=str(origin))
         return True

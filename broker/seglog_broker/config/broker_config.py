@@ -526,6 +526,42 @@ class BrokerConfig:
             change=Change.RELOAD,
         ),
     ] = 5_000
+    group_consumer_min_session_timeout_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Least consumer.session.timeout.ms that a group may be given.",
+            "Lower it where groups are to find dead members sooner than others.",
+            change=Change.RELOAD,
+        ),
+    ] = 45_000
+    group_consumer_max_session_timeout_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Largest consumer.session.timeout.ms that a group may be given.",
+            "Raise it for groups whose members are silent for long.",
+            change=Change.RELOAD,
+        ),
+    ] = 60_000
+    group_consumer_min_heartbeat_interval_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Least consumer.heartbeat.interval.ms that a group may be given.",
+            "Lower it for groups that are to rebalance faster than others.",
+            change=Change.RELOAD,
+        ),
+    ] = 5_000
+    group_consumer_max_heartbeat_interval_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Largest consumer.heartbeat.interval.ms that a group may be given.",
+            "Raise it for large groups that need no fast rebalances.",
+            change=Change.RELOAD,
+        ),
+    ] = 15_000
     group_consumer_max_size: Annotated[
         int,
         Key(

@@ -153,7 +153,9 @@ a key in the tables above they get the value and the default that hold here.
   new Kafka cluster, and cannot be set for one. Kafka keeps keys that it does not know for its plugins; here they are
   refused.
 - **Loggers of a broker**: one, `root`, with the level of `seglog.log.level`; read-only.
-- **Groups and client metrics**: Kafka's defaults; read-only.
+- **Groups** can be changed in `consumer.session.timeout.ms` and `consumer.heartbeat.interval.ms`, see
+  [GROUPS.md](GROUPS.md#two-protocols). All other keys of groups, and those of **client metrics**, have Kafka's defaults
+  and are read-only.
 - A broker key with several names (`log.retention.hours`) is shown under the name it was set with. Of several set names
   the strongest one is shown.
 

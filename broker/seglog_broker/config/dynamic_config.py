@@ -39,9 +39,13 @@ _NONE: Final[Settings] = {}
 
 @dataclass(frozen=True, slots=True)
 class DynamicConfig:
-    """All settings made at run time: those of each broker by its number, under ``ALL_BROKERS`` those of all."""
+    """All settings made at run time.
+
+    ``brokers`` are those of each broker by its number, under ``ALL_BROKERS`` those of all; ``groups`` those of groups.
+    """
 
     brokers: Mapping[str, Settings] = field(default_factory=dict)
+    groups: Mapping[str, Settings] = field(default_factory=dict)
 
     def of_broker(self, name: str) -> Settings:
         """The settings of one broker, or of ``ALL_BROKERS``."""
@@ -51,9 +55,18 @@ class DynamicConfig:
         """With these settings of one broker, or of ``ALL_BROKERS``, in place of others."""
         return dataclasses.replace(self, brokers=_replaced(self.brokers, name, settings))
 
+    def of_group(self, name: str) -> Settings:
+        """The settings of a group."""
+        return self.groups.get(name, _NONE)
+
+    def with_group(self, name: str, settings: Settings) -> "DynamicConfig":
+        """With these settings of a group in place of others."""
+        return dataclasses.replace(self, groups=_replaced(self.groups, name, settings))
+
 
 FOR_ALL_BROKERS: Final = "min.insync.replicas"
 """As in Kafka, where eligible leader replicas (ELR) need it, this key is always set for all brokers, and for none."""
+
 
 NO_SETTINGS: Final = DynamicConfig()
 

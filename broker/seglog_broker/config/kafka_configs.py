@@ -33,7 +33,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from. seglog has no dynamic settings of brokers, of client metrics and of groups."""
+    """Where a value comes from. seglog has no settings of client metrics."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2

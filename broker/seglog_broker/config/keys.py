@@ -47,6 +47,8 @@ class OriginKind(StrEnum):
     """Set at run time for all brokers."""
     DYNAMIC_BROKER = "dynamic broker"
     """Set at run time for this broker."""
+    DYNAMIC_GROUP = "dynamic group"
+    """Set at run time for a group."""
     TOPIC = "topic"
 
 

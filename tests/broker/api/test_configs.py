@@ -12,13 +12,15 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.describe_configs import (
     describe_broker,
-    describe_defaults,
+    describe_client_metrics,
+    describe_group,
     describe_loggers,
     describe_topic,
 )
 from seglog_broker.config import BrokerConfig, kafka_configs, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
 from seglog_broker.config.dynamic_config import DYNAMIC_KEYS
+from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Effect
 from seglog_broker.runtime.live_config import LiveConfig
@@ -61,7 +63,7 @@ DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Where value, source or the values of synonyms are not Kafka's, and why."""
 
-READ_ONLY_HERE: Final = {"group", "client_metrics", "root_logger"}
+READ_ONLY_HERE: Final = {"client_metrics", "root_logger"}
 """What Kafka changes at run time, and seglog does not."""
 
 NEED_A_RESTART: Final = {
@@ -86,7 +88,7 @@ OTHER_OUTCOMES: Final[Mapping[str, tuple[int, str]]] = {
     "unknown broker key": (42, "Kafka keeps it for its plugins"),
     "the root logger is set": (42, "the level is a key of the broker"),
     "client metrics": (42, "seglog collects no metrics of clients"),
-    "a group": (42, "groups have no settings of their own"),
+    "assignments of a group": (40, "nothing would read it"),
 }
 """The error codes of alterations that Kafka answers in another way, and why."""
 
@@ -114,9 +116,9 @@ def ours(name: str) -> list[kafka_configs.ConfigEntry]:
         case "static_broker":
             return describe_broker(LiveConfig(config_of(*STATIC)), [row[0] for row in answers()[name]])
         case "group":
-            return describe_defaults(kafka_configs.ResourceType.GROUP, LiveConfig(config_of()))
+            return describe_group("g", LiveConfig(config_of()))
         case "client_metrics":
-            return describe_defaults(kafka_configs.ResourceType.CLIENT_METRICS, LiveConfig(config_of()))
+            return describe_client_metrics()
     assert name == "root_logger"
     return describe_loggers(config_of())
 
@@ -145,6 +147,8 @@ def test_every_key_of_kafka_is_described_as_kafka_describes_it(name: str) -> Non
     assert [facts(rows[key]) for key in kafka] == [facts(row) for row in kafka.values()]
     if name in READ_ONLY_HERE:
         assert all(rows[key][2] for key in kafka)
+    elif name == "group":
+        assert {key for key in kafka if not rows[key][2]} == GROUP_KEYS.keys()
     elif name.endswith("broker"):
         assert {key for key in kafka if not rows[key][2]} == kafka.keys() & DYNAMIC_KEYS.keys()
     else:

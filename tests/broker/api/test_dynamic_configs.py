@@ -1,4 +1,4 @@
-"""Settings of brokers that clients make at run time: checked, kept, in force, refused where nothing reads them."""
+"""Settings that clients make at run time: checked, kept, in force, and refused where nothing would read them."""
 
 import dataclasses
 import errno
@@ -10,12 +10,14 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.configs import GROUP_BYTES_MAX, GROUPS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, VALUE_CHARACTERS_MAX, DynamicConfig
 from seglog_broker.config.kafka_configs import Alteration, ConfigSource, Operation, ResourceType
 from seglog_broker.config.keys import Change
 from seglog_broker.config.topic_config import TOPIC_KEYS
+from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
@@ -199,3 +201,93 @@ async def test_very_many_logs_get_a_new_default_in_steps(broker: Broker) -> None
     steps = broker.reconfigured(broker.live_config.static, DynamicConfig({"": {"log.retention.ms": "1"}}))
     assert len(list(steps)) == 2
     assert {log.config.retention_ms for log in broker.directory.logs.values()} == {1}
+
+
+# --- Groups -----------------------------------------------------------------------------------------------------------
+
+SESSION: Final = "consumer.session.timeout.ms"
+HEARTBEAT: Final = "consumer.heartbeat.interval.ms"
+
+
+async def alter_group(broker: Broker, name: str, *changes: tuple[str, str | None], **how: bool) -> None:
+    alterations = [
+        Alteration(key, Operation.DELETE if value is None else Operation.SET, value) for key, value in changes
+    ]
+    await broker.configs.alter(ResourceType.GROUP, name, alterations, **how)
+
+
+def shown_group(broker: Broker, name: str, key: str) -> list[tuple[str, str | None, ConfigSource]]:
+    """The synonyms of a key, the first of which is the value in force."""
+    [entry] = broker.configs.describe(ResourceType.GROUP, name, [key])
+    assert (entry.value, entry.source) == entry.synonyms[0][1:]
+    return [(name, value, source) for name, value, source in entry.synonyms]
+
+
+async def test_the_setting_of_a_group_is_stronger_than_those_of_brokers(broker: Broker) -> None:
+    await alter(broker, "", (f"group.{SESSION}", "50000"))
+    await alter_group(broker, "g", (SESSION, "55s"))
+    of_brokers = [
+        (f"group.{SESSION}", "50000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (f"group.{SESSION}", "45000", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert shown_group(broker, "g", SESSION) == [(SESSION, "55000", ConfigSource.GROUP_CONFIG), *of_brokers]
+    assert shown_group(broker, "other", SESSION) == of_brokers
+    found = opened(disk(broker).found_after(POWER_LOSS))
+    assert shown_group(found, "g", SESSION) == shown_group(broker, "g", SESSION)
+    found.close()
+    await alter_group(broker, "g", (HEARTBEAT, "6000"), replaces=True)
+    assert shown_group(broker, "g", SESSION) == of_brokers
+    await alter_group(broker, "g", (HEARTBEAT, None))
+    assert broker.live_config.dynamic.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([(SESSION, "44999")], "greater than or equal to group.consumer.min.session.timeout.ms, which is 45000"),
+        ([(SESSION, "60001")], "less than or equal to group.consumer.max.session.timeout.ms, which is 60000"),
+        ([(HEARTBEAT, "4999")], "greater than or equal to group.consumer.min.heartbeat.interval.ms, which is 5000"),
+        ([(HEARTBEAT, "15001")], "less than or equal to group.consumer.max.heartbeat.interval.ms, which is 15000"),
+        ([(HEARTBEAT, "x")], "must be a whole number"),
+        ([(SESSION, "50000"), (HEARTBEAT, "0")], "must be a whole number from 1"),
+        ([("share.session.timeout.ms", "45000")], "would have no effect: there are no share groups"),
+        ([("consumer.assignment.interval.ms", "1000")], "would have no effect"),
+        ([("streams.num.standby.replicas", "1")], "would have no effect: there are no streams groups"),
+        ([("nope", "1")], "Unknown group config name: nope"),
+    ],
+)
+async def test_what_a_group_may_not_have_is_refused(
+    broker: Broker, changes: Sequence[tuple[str, str]], why: str
+) -> None:
+    for validate_only in (True, False):
+        with pytest.raises(errors.InvalidConfigError, match=why):
+            await alter_group(broker, "g", *changes, validate_only=validate_only)
+    assert broker.live_config.dynamic == DynamicConfig()
+
+
+async def test_the_session_of_a_group_is_longer_than_the_time_between_its_heartbeats() -> None:
+    broker = opened(ForgetfulFileSystem(), "group.consumer.min.session.timeout.ms=1000")
+    with pytest.raises(errors.InvalidConfigError, match=r"must be greater than consumer\.heartbeat"):
+        await alter_group(broker, "g", (SESSION, "5000"))
+    await alter_group(broker, "g", (SESSION, "5001"))
+    broker.close()
+
+
+async def test_so_many_groups_have_settings_of_their_own() -> None:
+    fs = ForgetfulFileSystem()
+    groups = {f"g{number:04}": {SESSION: "50000"} for number in range(GROUPS_MAX)}
+    fs.load({"/data/seglog-configs.json": encode_dynamic_configs(DynamicConfig(groups=groups))})
+    broker = opened(fs)
+    with pytest.raises(errors.PolicyViolationError, match="1,000 groups have settings"):
+        await alter_group(broker, "one more", (SESSION, "50000"))
+    await alter_group(broker, "g0007", (SESSION, "51000"))
+    await alter_group(broker, "g0008", (SESSION, None))
+    await alter_group(broker, "one more", (SESSION, "50000"))
+    assert len(broker.live_config.dynamic.groups) == GROUPS_MAX
+    broker.close()
+
+
+async def test_the_name_of_a_group_with_settings_has_a_bounded_length(broker: Broker) -> None:
+    await alter_group(broker, "g" * GROUP_BYTES_MAX, (SESSION, "50000"))
+    with pytest.raises(errors.InvalidRequestError, match="at most 255 bytes"):
+        await alter_group(broker, "ä" * (GROUP_BYTES_MAX // 2 + 1), (SESSION, "50000"))

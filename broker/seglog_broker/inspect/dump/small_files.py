@@ -176,8 +176,9 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         return
     for name, settings in found.brokers.items():
         owner = f"broker {name}" if name else "all brokers"
-        for key, value in settings.items():
-            yield f.Property(f"{owner}: {key}", value)
+        yield from (f.Property(f"{owner}: {key}", value) for key, value in settings.items())
+    for name, settings in found.groups.items():
+        yield from (f.Property(f"group {name}: {key}", value) for key, value in settings.items())
 
 
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[f.Fact]:

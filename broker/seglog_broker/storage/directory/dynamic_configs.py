@@ -16,18 +16,19 @@ from seglog_broker.config.dynamic_config import (
     parse_dynamic,
     with_dynamic,
 )
+from seglog_broker.config.group_config import parse_group_value
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.io.small_files import seal, unseal
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 
 _VERSION: Final = 1
-_KEYS: Final = frozenset({"version", "brokers"})
+_KEYS: Final = frozenset({"version", "brokers", "groups"})
 
 
 def encode_dynamic_configs(dynamic: DynamicConfig) -> bytes:
     """The content of the file."""
-    return seal({"version": _VERSION, "brokers": dynamic.brokers})
+    return seal({"version": _VERSION, "brokers": dynamic.brokers, "groups": dynamic.groups})
 
 
 def decode_dynamic_configs(content: bytes) -> DynamicConfig:
@@ -44,7 +45,11 @@ def decode_dynamic_configs(content: bytes) -> DynamicConfig:
             raise ValueError(f"{name!r} is not the number of a broker")
         for key, text in settings.items():
             _check(name, key, text)
-    return DynamicConfig(brokers)
+    groups = {name: _settings(settings) for name, settings in _mapping(found.get("groups", {})).items()}
+    for settings in groups.values():
+        for key, text in settings.items():
+            parse_group_value(key, text)
+    return DynamicConfig(brokers, groups)
 
 
 def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import load_config
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
+from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.storage.directory.dynamic_configs import (
     decode_dynamic_configs,
     encode_dynamic_configs,
@@ -27,7 +28,9 @@ from tests.support import REPOSITORY, examples
 
 PATH: Final = "/data/seglog-configs.json"
 OLD: Final = DynamicConfig({ALL_BROKERS: {"num.partitions": "3"}})
-NEW: Final = OLD.with_broker("1", {"log.retention.ms": "-1", "log.cleanup.policy": "compact,delete"})
+NEW: Final = OLD.with_broker("1", {"log.retention.ms": "-1", "log.cleanup.policy": "compact,delete"}).with_group(
+    "g", {"consumer.session.timeout.ms": "50000"}
+)
 
 
 def written(*contents: DynamicConfig) -> ForgetfulFileSystem:
@@ -55,9 +58,12 @@ brokers = st.dictionaries(
 )
 
 
-@given(brokers)
-def test_what_is_written_is_read_back(brokers: dict[str, dict[str, str]]) -> None:
-    kept = DynamicConfig(brokers)
+groups = st.dictionaries(st.text(), st.dictionaries(st.sampled_from(sorted(GROUP_KEYS)), numbers))
+
+
+@given(brokers, groups)
+def test_what_is_written_is_read_back(brokers: dict[str, dict[str, str]], groups: dict[str, dict[str, str]]) -> None:
+    kept = DynamicConfig(brokers, groups)
     assert read_dynamic_configs(written(kept), PATH) == kept
 
 
@@ -102,6 +108,8 @@ def test_without_a_file_there_are_no_settings() -> None:
             "'log.dir' is not a key that can be set at run time",
         ),
         (seal({"version": 1, "brokers": {"1": {"num.partitions": "0"}}}), "must be a whole number from 1"),
+        (seal({"version": 1, "groups": {"g": {"share.session.timeout.ms": "1"}}}), "would have no effect"),
+        (seal({"version": 1, "groups": {"g": {"consumer.session.timeout.ms": "x"}}}), "must be a whole number"),
         (encode_dynamic_configs(NEW).replace(b"-1", b"-2"), "checksum"),
     ],
 )

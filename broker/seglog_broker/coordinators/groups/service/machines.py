@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
+from seglog_broker.config.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
@@ -71,16 +72,17 @@ class GroupMachines:
         self._topics = topics
         self._config = config
 
-    def limits(self) -> Limits:
-        """The limits in force."""
-        config = self._config.current
+    def limits(self, group: str) -> Limits:
+        """The limits in force for a group, with the settings that it has of its own."""
+        config, own = self._config.current, self._config.dynamic.of_group(group)
+        session_ms, heartbeat_ms = own.get(SESSION_TIMEOUT), own.get(HEARTBEAT_INTERVAL)
         return Limits(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,
-            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            consumer_session_timeout_ms=int(session_ms or config.group_consumer_session_timeout_ms),
+            consumer_heartbeat_interval_ms=int(heartbeat_ms or config.group_consumer_heartbeat_interval_ms),
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=config.group_consumer_migration_policy,
@@ -88,11 +90,11 @@ class GroupMachines:
 
     def classic(self, group: str) -> ClassicGroup:
         """A classic group without members, which is not in the runtime yet."""
-        return ClassicGroup(group, self.runtime.outbox, self.limits, self.new_id)
+        return ClassicGroup(group, self.runtime.outbox, partial(self.limits, group), self.new_id)
 
     def consumer(self, group: str) -> ConsumerGroup:
         """A group of the consumer protocol without members, which is not in the runtime yet."""
-        return ConsumerGroup(group, self.runtime.outbox, self.limits, self.new_id, self._topics)
+        return ConsumerGroup(group, self.runtime.outbox, partial(self.limits, group), self.new_id, self._topics)
 
     def upgrade(self, known: ClassicGroup) -> Steps[None]:
         """Replace a classic group, if it is still there, by one of the consumer protocol.
@@ -100,7 +102,8 @@ class GroupMachines:
         Raises UnknownGroupError where it may not change.
         """
         runtime, group = self.runtime, known.key
-        made = yield from upgraded(known, lambda: self.consumer(group), self.limits, self._topics, runtime.now())
+        limits = partial(self.limits, group)
+        made = yield from upgraded(known, lambda: self.consumer(group), limits, self._topics, runtime.now())
 
         def begin() -> ConsumerGroup:
             known.refuse_waits()

@@ -175,7 +175,7 @@ class MemberService:
     async def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
         """The group of a member of the consumer protocol, made for one that joins."""
         while not isinstance(known := self._runtime.machines.get(group), ConsumerGroup):
-            check_heartbeat(group, request, self._machines.limits())
+            check_heartbeat(group, request, self._machines.limits(group))
             if request.member_epoch != JOINING_EPOCH:
                 raise _unknown_member(group, request.member_id)
             if known is None:

@@ -138,6 +138,9 @@ async def list_config_resources(
         names = context.topics
         async for name in in_turns(context, list(names)):
             response.config_resources.append(_Resource(resource_name=name, resource_type=ResourceType.TOPIC))
+    if ResourceType.GROUP in wanted:
+        async for name in in_turns(context, list(context.broker.live_config.dynamic.groups)):
+            response.config_resources.append(_Resource(resource_name=name, resource_type=ResourceType.GROUP))
     response.config_resources += [
         _Resource(resource_name=str(context.node_id), resource_type=kind)
         for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
