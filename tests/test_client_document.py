@@ -38,7 +38,7 @@ def test_the_lines_of_the_log_on_the_page_are_those_that_are_logged() -> None:
 
 def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     """Only where seglog is installed, which the one page on it says, and the sentences of the programs themselves."""
-    pages = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *REPOSITORY.glob("examples/*")]
+    pages = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *REPOSITORY.glob("examples/*.*")]
     pages += [*REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("docs/api/*.md")]
     named = {path.name: re.findall(r"pip install '?seglog[^`\n]*", path.read_text(encoding="utf-8")) for path in pages}
     assert {name: found for name, found in named.items() if found} == {"CLIENT.md": ["pip install 'seglog[trio]'"]}

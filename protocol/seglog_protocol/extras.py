@@ -8,13 +8,7 @@ from typing import Final
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
-        "broker": {
-            "trio": "trio",
-            "structlog": "structlog",
-            "numpy": "numpy",
-            "re2": "google-re2",
-            "mypy_extensions": "mypy_extensions",
-        },
+        "broker": {"trio": "trio", "structlog": "structlog", "numpy": "numpy", "re2": "google-re2"},
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
         "trio": {"trio": "trio"},
     }

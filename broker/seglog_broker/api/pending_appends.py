@@ -519,9 +519,6 @@ class PendingAppends(Acknowledged):
                     partition.note_rolled(str(outcome.rolled), outcome.base_offset)
             else:
                 metrics.duplicates += 1
-            if ack == "disk":  # a repeated one waits too, because the first append may still be waiting
-                self.wait_for(partition, outcome.last_offset + 1, results, len(results))
-                waiting += 1
             results.append(
                 AppendResult(
                     partition.topic,
@@ -533,6 +530,9 @@ class PendingAppends(Acknowledged):
                     expired,
                 )
             )
+            if ack == "disk":  # a repeated one waits too, because the first append may still be waiting
+                self.wait_for(partition, outcome.last_offset + 1, results, len(results) - 1)
+                waiting += 1
         if written:
             metrics.appends[ack] += written
             metrics.append_bytes += written_bytes

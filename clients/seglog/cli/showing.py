@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -68,7 +67,8 @@ def _write(name: str, document: str) -> None:
     if name == "-":
         print(document, end="")
     else:
-        Path(name).write_text(document, encoding="utf-8")
+        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not imported for --help
+            file.write(document)
 
 
 def _fitting(pictures: Pictures, columns: int, height: int) -> list[str]:

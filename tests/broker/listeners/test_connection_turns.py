@@ -55,7 +55,7 @@ class ByHand:
         sock, self.other = socket.socketpair()
         sock.setblocking(False)
         self.transport = PairTransport(sock)
-        self.connection = Connection(broker, self.transport, partial(NativeWire, broker), ready, self.run)
+        self.connection = Connection(broker, self.transport, partial(NativeWire, broker, ()), ready, self.run)
         self.connection._has_frames = False
         self.connection.wire.reader.frame_bytes_max = FRAME_BYTES_MAX
 
