@@ -140,7 +140,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "environment overrides the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE", help="TOML file with configuration (or SEGLOG_CONFIG)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="configuration: TOML or Kafka's .properties (or SEGLOG_CONFIG)"
+    )
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
     parser.add_argument("--data", metavar="DIR", help="log.dir, where the data is kept")
     parser.add_argument("--listen", metavar="HOST:PORT", help="seglog.listen, where clients connect")

@@ -4,13 +4,16 @@ Each has a name, which ties it to its advertised address and, by ``listener.secu
 there. One that is for controllers (``controller.listener.names``) is accepted and not opened: there are none.
 """
 
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
 
-from seglog_broker.config.values import PROTOCOLS, Listener, split_listener
+from seglog_broker.config.values import PROTOCOLS, Listener, split_address, split_listener
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from seglog_broker.config.broker_config import BrokerConfig
+
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
 
 
 def served_listeners(config: "BrokerConfig") -> list[Listener]:
@@ -32,7 +35,10 @@ def advertised_listener(config: "BrokerConfig", place: int) -> Listener | None:
 
 
 def check_listeners(config: "BrokerConfig") -> None:
-    """Raise InvalidConfigError for a listener that is not to speak PLAINTEXT, and an advertised one that is none."""
+    """Raise InvalidConfigError for what the start would refuse.
+
+    That is a listener that is not to speak PLAINTEXT, two on one port, and an advertised one that is none.
+    """
     protocols = {name: name for name in PROTOCOLS}
     for entry in config.listener_security_protocol_map:
         name, _, protocol = entry.partition(":")
@@ -50,6 +56,7 @@ def check_listeners(config: "BrokerConfig") -> None:
                 "there is no TLS and no SASL yet, only PLAINTEXT.",
                 key="listeners",
             )
+    _check_ports(config)
     known = {listener.name for listener in map(split_listener, config.listeners)}
     for address in config.advertised_listeners:
         if config.listeners and split_listener(address).name not in known:
@@ -58,4 +65,16 @@ def check_listeners(config: "BrokerConfig") -> None:
                 f"{split_listener(address).name}; in listeners there {'are' if len(known) > 1 else 'is'} "
                 f"{', '.join(sorted(known))}.",
                 key="advertised.listeners",
+            )
+
+
+def _check_ports(config: "BrokerConfig") -> None:
+    places = [("seglog.listen", *split_address(config.seglog_listen))]
+    places += [(f"{name} of listeners", host, port) for name, host, port in served_listeners(config)]
+    for (first, host, port), (second, other_host, other_port) in combinations(places, 2):
+        if port == other_port != 0 and (host == other_host or {host, other_host} & set(_EVERY_ADDRESS)):
+            raise InvalidConfigError(
+                f"listeners = {','.join(config.listeners)} cannot be used: {first} and {second} have the same port, "
+                f"{port}; give one of them another.",
+                key="listeners",
             )

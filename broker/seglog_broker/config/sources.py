@@ -28,6 +28,12 @@ ENVIRONMENT_PREFIX: Final = "SEGLOG_"
 OTHER_VARIABLES: Final = frozenset({"SEGLOG_CONFIG", "SEGLOG_SERVER"})
 """Variables with our prefix that do not belong to the broker's configuration."""
 
+_SECURITY: Final = (
+    *("ssl.", "sasl.", "security.", "principal.", "delegation.token.", "listener.name."),
+    *("authorizer.", "super.users", "allow.everyone.if.no.acl.found"),
+)
+"""How Kafka's keys begin that say who may do what."""
+
 REMOVED_BROKER_KEYS: Final = frozenset(
     {
         "log.message.format.version",
@@ -350,6 +356,8 @@ def _known(setting: Setting) -> Setting:
     elif name in TOPIC_NAMES:
         default = next((synonym.name for synonym in TOPIC_NAMES[name].synonyms), "")
         hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
+    elif name.startswith(_SECURITY):
+        hint = "there is no TLS, no authentication and no authorization yet, see SECURITY.md."
     else:
         nearest = nearest_name(name, CONFIG_NAMES)
         hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the known keys."

@@ -128,7 +128,7 @@ class PartitionTable:
         """The error for a topic that does not exist, with the nearest name that does."""
         nearest = self.suggestions.nearest(name, self._directory.registry.topics)
         shown = name if len(name) <= 60 else f"{name[:57]}..."
-        hint = f"; did you mean {nearest}?" if nearest else "; create it with: seglog topic create NAME"
+        hint = f"; did you mean {nearest}?" if nearest else f"; create it with: seglog topic create {shown}"
         return UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)
 
     def partitions_of(self, topic: Topic) -> list[Partition]:

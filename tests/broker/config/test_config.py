@@ -423,6 +423,8 @@ def test_any_other_variable_of_ours_is_a_warning_and_no_refusal() -> None:
         ("num.partition", "did you mean num.partitions?"),
         ("log.retention.hour", "did you mean log.retention.hours?"),
         ("seglog.listne", "did you mean seglog.listen?"),
+        ("ssl.keystore.location", "there is no TLS, no authentication and no authorization yet, see SECURITY.md."),
+        ("super.users", "there is no TLS, no authentication and no authorization yet, see SECURITY.md."),
         ("retention.ms", "it is a topic key, and log.retention.ms is the broker's default for it."),
         ("remote.storage.enable", "it is a topic key."),
         *((name, "it was removed in Apache Kafka 4.") for name in sorted(REMOVED_BROKER_KEYS)),

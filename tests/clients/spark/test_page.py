@@ -41,7 +41,7 @@ def test_the_page_names_every_option_and_column() -> None:
 
 def blocks(text: str, running: Daemon, folder: Path) -> list[tuple[str, str]]:
     """Language and program of each block, for that broker and with its own data in ``folder``."""
-    text = text.replace("localhost:9192", running.address).replace("./data/", f"{folder}/")
+    text = text.replace("localhost:9192", running.address).replace("./lake/", f"{folder}/")
     text = text.replace("/var/lib/seglog", str(running.directory))
     return re.findall(r"^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 

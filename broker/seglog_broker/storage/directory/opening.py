@@ -146,11 +146,14 @@ def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[
             if problem is not None:
                 raise ValueError(f"{directory.topic!r} is not a topic name: {problem}")  # noqa: TRY301
         except ValueError as error:
-            raise LogDirectoryError(
-                f"{path} is neither seglog's nor Kafka's: it has a sub-directory {name!r} ({error}); choose "
-                "an empty directory with --set log.dir=DIRECTORY, or move that one away",
-                path=path,
-            ) from error
+            if filenames.REGISTRY_FILE in found:
+                reason = f"in {path} there is a directory {name!r} that is no partition's ({error}): move {name!r} away"
+            else:
+                reason = (
+                    f"{path} is neither seglog's nor Kafka's: it has a sub-directory {name!r} ({error}); choose "
+                    "an empty directory with --set log.dir=DIRECTORY, or move that one away"
+                )
+            raise LogDirectoryError(reason, path=path) from error
     return directories
 
 

@@ -27,6 +27,10 @@ class Kind(Enum):
     BATCH = "batch found"
 
 
+LEFT_OUT = "time left out: nothing happens"
+"""What the legend says of a break in an axis."""
+
+
 class Span(NamedTuple):
     """From one place to another, the smaller one first. However short, it is drawn."""
 
@@ -100,6 +104,11 @@ class Picture:
     title: str
     facts: tuple[str, ...]
     strips: tuple[Strip, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an axis leaves something out."""
+        return any(strip.scale.breaks for strip in self.strips)
 
     @property
     def kinds(self) -> list[Kind]:

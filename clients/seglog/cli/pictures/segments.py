@@ -157,6 +157,11 @@ def _title(log: ExplainSegmentsReply) -> str:
 
 def _facts(log: ExplainSegmentsReply, zone: tzinfo | None) -> Iterator[str]:
     yield f"now {format_time(log.now_ms, zone)}; the next check is in {_until(log.next_check_ms, log.now_ms)}"
+    policy = log.config.get("cleanup.policy")
+    if policy is not None and "delete" not in policy.value:
+        yield f"cleanup.policy = {printable(policy.value)} deletes no segments" if policy.value else "no cleanup.policy"
+        yield from (printable(sentence) for sentence in (*log.doubts, *log.problems))
+        return
     rules = []
     retention, size = _setting(log, "retention.ms"), _setting(log, "retention.bytes")
     if retention is not None:

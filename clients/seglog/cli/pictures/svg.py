@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from seglog.cli.pictures.model import Kind, Picture, Row, Strip
+from seglog.cli.pictures.model import LEFT_OUT, Kind, Picture, Row, Strip
 from seglog_protocol.tables import widths_of
 from seglog_protocol.texts import printable
 
@@ -151,6 +151,8 @@ class _Drawing:
             self._y += _LINE / 2
             self._strip(strip, places)
         self._legend(picture.kinds)
+        if picture.is_broken:
+            self._sentence(f"≈ {LEFT_OUT}", "faint")
         self._y += _LINE
 
     def _strip(self, strip: Strip, places: _Places) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from seglog.cli.pictures.columns import in_columns
-from seglog.cli.pictures.model import Kind, Mark, Picture, Row, Span, Strip
+from seglog.cli.pictures.model import LEFT_OUT, Kind, Mark, Picture, Row, Span, Strip
 
 WIDTH_MIN: Final = 40
 """Columns that a picture takes even where there are fewer."""
@@ -134,6 +134,8 @@ class _Text:
         if picture.kinds:
             yield ""
             yield from self._legend(picture.kinds)
+        if picture.is_broken:
+            yield from self._wrapped(f"{self._glyphs.broken} {LEFT_OUT}")
 
     def _wrapped(self, text: str, indent: str = "") -> list[str]:
         return textwrap.wrap(text, self._width, initial_indent=indent, subsequent_indent=indent)

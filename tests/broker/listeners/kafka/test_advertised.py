@@ -73,6 +73,20 @@ def test_each_listener_has_that_of_its_name(flags: list[str], place: int, addres
             ),
         ),
         (
+            ["listeners=A://:29092,B://127.0.0.1:29092", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"],
+            (
+                "listeners = A://:29092,B://127.0.0.1:29092 cannot be used: A of listeners and B of listeners have the "
+                "same port, 29092; give one of them another."
+            ),
+        ),
+        (
+            ["listeners=PLAINTEXT://127.0.0.1:9192"],
+            (
+                "listeners = PLAINTEXT://127.0.0.1:9192 cannot be used: seglog.listen and PLAINTEXT of listeners have "
+                "the same port, 9192; give one of them another."
+            ),
+        ),
+        (
             ["listener.security.protocol.map=INTERNAL:TLS"],
             (
                 "listener.security.protocol.map = INTERNAL:TLS (flag --set listener.security.protocol.map) cannot be "

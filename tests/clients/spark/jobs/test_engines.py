@@ -49,7 +49,7 @@ def read_archive(engine: str, archive: str) -> int:
         code = code if archive == "by offset" else code.replace(")", ", partitioning=None)")  # as it says further down
     if engine == "Spark":
         modules["spark"] = importlib.import_module("seglog_spark").session("engines")
-        code = code.replace("./data", f"{Path.cwd()}/data")  # Spark may have been started somewhere else
+        code = code.replace("./lake", f"{Path.cwd()}/lake")  # Spark may have been started somewhere else
         if archive == "by date":
             assert (
                 eval(re.sub(r'[.]option[(]"recursive.*?[)]', "", code), modules).select("date").distinct().count() == 3
@@ -70,7 +70,7 @@ def engines(document: str, heading: str) -> list[Any]:
 @pytest.fixture(params=["by offset", pytest.param("by date", marks=pytest.mark.slow)])
 def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An archive as a run leaves it, where the documents have it; its layout."""
-    folder = tmp_path / "data" / "commits"
+    folder = tmp_path / "lake" / "commits"
     folder.mkdir(parents=True)
     with locked(folder):
         written = []
@@ -96,7 +96,7 @@ def test_an_archive_is_read_by_each_engine_as_the_document_says(
 
 
 def test_by_date_the_engines_have_the_dates_of_the_folders(archive: str) -> None:
-    files = "./data/commits/**/*.parquet"
+    files = "./lake/commits/**/*.parquet"
     if archive == "by date":
         by_polars = pl.read_parquet(files, hive_partitioning=True)["date"].n_unique()
         query = f"select count(distinct date) from read_parquet('{files}', hive_partitioning=true)"
