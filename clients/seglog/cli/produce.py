@@ -1,6 +1,7 @@
 """``seglog produce``."""
 
 import os
+import re
 import sys
 import time
 import warnings
@@ -27,6 +28,7 @@ SEGMENTS_EXPECTED: Final = 10
 """More segments than this, begun by record timestamps alone, surprise: most have far fewer bytes than segment.bytes."""
 
 _STDIN: Final = "-"
+_NUMBER: Final = re.compile(r"[._-]?v?[0-9]+$")
 
 
 def run(options: Options) -> int:
@@ -119,8 +121,11 @@ def _topic(client: "Client", options: Options) -> "TopicDescription":
 
 
 def _check_slip(name: str, nearest: str) -> None:
-    """Raises UnknownTopicError, or InputError where the answer was no."""
-    if not nearest:
+    """Raises UnknownTopicError, or InputError where the answer was no.
+
+    A name that differs by a number at its end alone is another version, not a slip.
+    """
+    if not nearest or _NUMBER.sub("", name) == _NUMBER.sub("", nearest):
         return
     if not can_ask():
         raise UnknownTopicError(

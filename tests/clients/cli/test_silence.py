@@ -140,9 +140,10 @@ def test_in_a_pipe_a_name_like_an_existing_one_is_refused(commits: Daemon) -> No
 
 
 def test_a_name_like_no_other_or_create_makes_the_topic(commits: Daemon) -> None:
-    for name, more in (("clicks", ()), ("comits2", ("--create",)), ("commits", ("--create",))):
+    of_no_other = (("clicks", ()), ("commits2", ()), ("commits.v3", ()))
+    for name, more in (*of_no_other, ("comits2", ("--create",)), ("commits", ("--create",))):
         assert seglog(commits.address, "produce", name, *more, stdin=b"x\n").returncode == 0
-    assert _topics(commits) == ["clicks", "comits2", "commits"]
+    assert _topics(commits) == ["clicks", "comits2", "commits", "commits.v3", "commits2"]
 
 
 def test_create_does_not_wait_for_the_broker_to_allow_it(tmp_path: Path) -> None:
