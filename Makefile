@@ -120,6 +120,7 @@ $(COMPILED_STAMP): $(STAMP) pyproject.toml hatch_build.py $(shell find broker pr
 	@HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	  --no-deps --no-build-isolation --wheel-dir $(COMPILED) .
 	@$(BIN)/python -m zipfile -e $(COMPILED)/*.whl $(COMPILED)/packages
+	@rm -r $(COMPILED)/packages/seglog-*.dist-info  # else pip takes seglog for installed, wherever it is to install it
 	@touch $@
 
 # The wheels of a release in dist/, as far as the Pythons of this machine go: pure, and compiled for each of 3.11 to 3.14.
