@@ -22,6 +22,7 @@ from seglog_broker.storage.log.partition_state import StoppedAt
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile, StateWrite
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
+from seglog_protocol.errors import OutOfResourcesError
 
 LOGS_A_ROUND: Final = 64
 """Logs that are closed together; each has up to three small files open at a time, beside the handles of the pool."""
@@ -154,6 +155,9 @@ def _close_round(
         flush = attempt(closing, partial(closing.begin, sparing=sparing))
         if flush is not None:
             flushes.append((closing, flush))
+        elif flushes and isinstance(failed[closing], OutOfResourcesError):
+            del failed[tried.pop()]  # again in the next round, when the files of this one are closed
+            break
     try:
         outcomes = run_flushes(fs, [flush for _, flush in flushes])
     except Exception as error:  # noqa: BLE001 - a bug: what of these logs is on the disk is not known
@@ -163,6 +167,8 @@ def _close_round(
     else:
         for (closing, flush), outcome in zip(flushes, outcomes, strict=True):
             attempt(closing, partial(closing.end_flush, flush, outcome, sparing=sparing))
+    directories = [closing.directory for closing in tried]
+    handles.forget_in(*directories)  # the small files may need their descriptors
     written: dict[LogClosing, Contents] = {}
     for closing in tried:
         if closing not in failed:
@@ -177,7 +183,7 @@ def _close_round(
             attempt(closing, closing.finish)
     for closing in tried:
         closing.release()
-    handles.forget_in(*(closing.directory for closing in tried))
+    handles.forget_in(*directories)
     return [failed.get(closing) for closing in tried]
 
 
