@@ -106,17 +106,15 @@ def _check_config(sources: "ConfigSources") -> int:
 
 def _with_settings_of_run_time(examined: "Examined") -> "Examined":
     """With the settings that the log directory keeps, if there is one; where they cannot be used, with that mistake."""
-    from seglog_broker.storage.directory.dynamic_configs import config_in_force, read_dynamic_configs  # noqa: PLC0415
-    from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE  # noqa: PLC0415
+    from seglog_broker.storage.directory.dynamic_configs import config_at_start  # noqa: PLC0415
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415
 
     if examined.mistakes:
         return examined
-    path = f"{examined.config.log_dir}/{DYNAMIC_CONFIGS_FILE}"
     try:
-        dynamic = read_dynamic_configs(PosixFileSystem(), path)
-        return examined._replace(config=config_in_force(examined.config, dynamic, path))
+        _, config = config_at_start(PosixFileSystem(), examined.config.log_dir, examined.config)
+        return examined._replace(config=config)
     except (LogDirectoryError, OSError) as error:
         return examined._replace(mistakes=[InvalidConfigError(_sentence(error) or "", key="log.dir")])
 

@@ -5,15 +5,13 @@ there. One that is for controllers (``controller.listener.names``) is accepted a
 """
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from seglog_broker.config.values import PROTOCOLS, Listener, split_address, split_listener
+from seglog_broker.config.values import ALL_ADDRESSES, PROTOCOLS, Listener, split_address, split_listener
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from seglog_broker.config.broker_config import BrokerConfig
-
-_EVERY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
 
 
 def served_listeners(config: "BrokerConfig") -> list[Listener]:
@@ -72,7 +70,7 @@ def _check_ports(config: "BrokerConfig") -> None:
     places = [("seglog.listen", *split_address(config.seglog_listen))]
     places += [(f"{name} of listeners", host, port) for name, host, port in served_listeners(config)]
     for (first, host, port), (second, other_host, other_port) in combinations(places, 2):
-        if port == other_port != 0 and (host == other_host or {host, other_host} & set(_EVERY_ADDRESS)):
+        if port == other_port != 0 and (host == other_host or {host, other_host} & ALL_ADDRESSES):
             raise InvalidConfigError(
                 f"listeners = {','.join(config.listeners)} cannot be used: {first} and {second} have the same port, "
                 f"{port}; give one of them another.",

@@ -290,7 +290,8 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's security protocols, of which the first is spoken."""
 
 _LISTENER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - they are looked for
+ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - they are looked for
+"""Hosts that stand for every address of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +314,7 @@ class Listeners(Kind):
             raise ValueError("must be a list of addresses such as PLAINTEXT://127.0.0.1:9092")
         for listener in listeners:
             _, host, port = split_listener(listener)
-            if self.is_advertised and (host in _ALL_ADDRESSES or not port):
+            if self.is_advertised and (host in ALL_ADDRESSES or not port):
                 raise ValueError(f"must be addresses that clients can reach, which {listener} is not")
         return tuple(dict.fromkeys(listeners))
 

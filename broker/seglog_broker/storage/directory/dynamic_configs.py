@@ -18,6 +18,7 @@ from seglog_broker.config.dynamic_config import (
 )
 from seglog_broker.config.group_config import parse_group_value
 from seglog_broker.config.keys import OriginKind
+from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.io.small_files import seal, unseal
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
@@ -70,10 +71,15 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:
         ) from error
 
 
-def config_in_force(static: BrokerConfig, dynamic: DynamicConfig, path: str) -> BrokerConfig:
-    """``with_dynamic`` at a start, for the settings in the file ``path``; the error says what to do."""
+def config_at_start(fs: FileSystem, directory: str, static: BrokerConfig) -> tuple[DynamicConfig, BrokerConfig]:
+    """The settings that a log directory keeps, and the configuration in force with them.
+
+    Raises OSError, and LogDirectoryError, which says what to do.
+    """
+    path = f"{directory}/{DYNAMIC_CONFIGS_FILE}"
+    dynamic = read_dynamic_configs(fs, path)
     try:
-        return with_dynamic(static, dynamic)
+        return dynamic, with_dynamic(static, dynamic)
     except InvalidConfigError as error:
         raise LogDirectoryError(
             f"the settings made at run time, in {path}, and the configuration contradict each other: "

@@ -12,7 +12,7 @@ from typing import Final
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.topic_overrides import settings_in_force
 from seglog_broker.storage.directory import adoption
-from seglog_broker.storage.directory.dynamic_configs import config_in_force, read_dynamic_configs
+from seglog_broker.storage.directory.dynamic_configs import config_at_start
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
 from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID, KafkaMetadata, read_kafka_metadata
@@ -95,9 +95,7 @@ def open_log_directory(
             _look_before_touching(fs, path, config)
             lock = DirectoryLock(fs, path)
             opened.callback(lock.release)
-            settings = f"{path}/{filenames.DYNAMIC_CONFIGS_FILE}"
-            dynamic = read_dynamic_configs(fs, settings)
-            config = config_in_force(config, dynamic, settings)
+            dynamic, config = config_at_start(fs, path, config)
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
             opening = _Opening(fs, clock, config, path, handles, new_uuid)

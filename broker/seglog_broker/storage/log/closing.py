@@ -167,8 +167,7 @@ def _close_round(
     else:
         for (closing, flush), outcome in zip(flushes, outcomes, strict=True):
             attempt(closing, partial(closing.end_flush, flush, outcome, sparing=sparing))
-    directories = [closing.directory for closing in tried]
-    handles.forget_in(*directories)  # the small files may need their descriptors
+    handles.forget_in(*(closing.directory for closing in tried))  # the small files may need their descriptors
     written: dict[LogClosing, Contents] = {}
     for closing in tried:
         if closing not in failed:
@@ -183,7 +182,6 @@ def _close_round(
             attempt(closing, closing.finish)
     for closing in tried:
         closing.release()
-    handles.forget_in(*directories)
     return [failed.get(closing) for closing in tried]
 
 

@@ -6,11 +6,10 @@ from typing import Final, NamedTuple
 
 from seglog.cli.pictures.model import Kind, Mark, Picture, Row, Span, Strip
 from seglog.cli.pictures.scales import TimeScale
-from seglog.cli.pictures.times import short_time
 from seglog.cli.removals import leaves_disk, leaves_log
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
-from seglog.core.moments import format_time
+from seglog.core.moments import format_time, from_epoch_ms
 from seglog_protocol.messages import ExplainedSegment, ExplainSegmentsReply
 from seglog_protocol.texts import printable
 
@@ -99,7 +98,7 @@ def _row(life: _Life, scale: TimeScale, log: ExplainSegmentsReply, zone: tzinfo 
     segment = life.segment
     to_come = segment.bytes_to_come if life.check is None else None
     times = (life.first, life.newest, life.rolled, life.due, life.check, life.gone)
-    first, newest, rolled, due, check, gone = (short_time(time, now=log.now_ms, zone=zone) for time in times)
+    first, newest, rolled, due, check, gone = (_short_time(time, now=log.now_ms, zone=zone) for time in times)
     return Row(
         label=(f"{segment.base_offset:,}", printable(segment.state)),
         spans=tuple(_spans(life, scale, log)),
@@ -185,7 +184,7 @@ def _after(lives: Sequence[_Life], log: ExplainSegmentsReply, zone: tzinfo | Non
         return
 
     def at(time: int) -> str:
-        return short_time(time, now=log.now_ms, zone=zone)
+        return _short_time(time, now=log.now_ms, zone=zone)
 
     chain = [f"record {max(log.earliest, oldest.segment.base_offset):,}: written {at(oldest.first)}"]
     if retention is not None and retention >= 0 and oldest.due is not None:
@@ -209,3 +208,16 @@ def _setting(log: ExplainSegmentsReply, key: str) -> int | None:
         return None if entry is None else int(entry.value)
     except ValueError:
         return None
+
+
+def _short_time(time: int | None, *, now: int, zone: tzinfo | None) -> str:
+    """``10:17:00`` today, ``07-01 10:17`` this year, else ``2024-07-01``: the title has the date of today."""
+    if time is None:
+        return "-"
+    try:
+        local, today = from_epoch_ms(time, zone), from_epoch_ms(now, zone)
+    except (OverflowError, ValueError):
+        return f"@{time}"
+    if local.date() == today.date():
+        return f"{local:%H:%M:%S}"
+    return f"{local:%m-%d %H:%M}" if local.year == today.year else f"{local:%Y-%m-%d}"

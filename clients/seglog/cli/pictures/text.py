@@ -2,12 +2,13 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 import click
 
-from seglog.cli.pictures.columns import in_columns
 from seglog.cli.pictures.model import LEFT_OUT, Kind, Mark, Picture, Row, Span, Strip
+from seglog_protocol.tables import Column, table_line, widths_of
 
 WIDTH_MIN: Final = 40
 """Columns that a picture takes even where there are fewer."""
@@ -166,8 +167,8 @@ class _Text:
 
     def _strip(self, strip: Strip) -> Iterator[str]:
         yield from self._wrapped(strip.title)
-        labels = in_columns(strip.label_titles, [row.label for row in strip.rows if not row.note])
-        details = in_columns(strip.detail_titles, [row.details for row in strip.rows if not row.note])
+        labels = _in_columns(strip.label_titles, [row.label for row in strip.rows if not row.note])
+        details = _in_columns(strip.detail_titles, [row.details for row in strip.rows if not row.note])
         indent = len(labels[0]) + len(_GAP) if labels[0] or any(labels) else 0
         beside = self._width - indent - len(_GAP) - max(map(len, details))
         columns = max(_BAR_MIN, beside if beside >= strip.room else self._width - indent)
@@ -217,14 +218,25 @@ class _Text:
         first = len(titles) - len(strip.detail_titles)
         dropped: set[int] = set()
         spare = iter(strip.spare)
-        lines = in_columns(titles, rows)
+        lines = _in_columns(titles, rows)
         while len(lines[0]) > self._width and (number := next(spare, None)) is not None:
             dropped.add(number + first)
-            lines = in_columns(_without(titles, dropped), [_without(row, dropped) for row in rows])
+            lines = _in_columns(_without(titles, dropped), [_without(row, dropped) for row in rows])
         following = iter(lines)
         yield self._line(_Part(next(following)))
         for row in strip.rows:
             yield self._line(_Part(f"{self._glyphs.ellipsis} {row.note}" if row.note else next(following)))
+
+
+def _in_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The titles, empty if there are none, then the rows; cells that begin with a digit are aligned to the right."""
+    count = max([len(titles), *map(len, rows)])
+    columns = [Column(title, right=None) for title, _ in zip_longest(titles, range(count), fillvalue="")]
+    texts = [[*cells, *[""] * (count - len(cells))] for cells in (titles, *rows)]
+    widths = widths_of(texts)
+    lines = [table_line(columns, widths, cells) for cells in texts]
+    width = max(map(len, lines))
+    return [line.ljust(width) for line in lines]
 
 
 def _without(cells: Sequence[str], dropped: set[int]) -> list[str]:
