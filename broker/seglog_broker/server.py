@@ -16,6 +16,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners import connection, socket_loop
 from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
+from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
@@ -140,6 +141,7 @@ async def serve(
     reloads: ReloadRequests | None = None,
     problems: list[str] | None = None,
     stop_wanted: Callable[[], bool] = lambda: False,
+    faults: Faults | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until cancelled, then stop it in order; ``task_status`` gets the addresses it listens on.
@@ -148,7 +150,8 @@ async def serve(
     ``reloads`` delivers requests to reload the configuration. ``problems`` receives the reasons why a stop was not
     clean; they are logged as well. Cancel it to stop it: connections get a few seconds to finish their requests, and a
     running fsync is waited for. Loading is synchronous and cannot be cancelled; instead ``stop_wanted`` is called
-    before each partition, and True ends the loading.
+    before each partition, and True ends the loading. ``faults`` interfere with
+    connections and requests, in tests (``seglog_broker.testing.request_faults``).
 
     Raises LogDirectoryError when the log directory cannot be used, and ListenError when the address cannot. An
     unexpected exception of a background task ends the broker; the rest of it stops in the same order.
@@ -180,6 +183,8 @@ async def serve(
     reserve = StopReserve()
     gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:
+        if faults is not None:
+            faults.begin(broker)
         native = config.seglog_listen if listen is None else listen
         place = Place(native, origin=config.origin("seglog.listen"))
         listeners, *others = await open_all_listeners([place, *kafka_places(config)])
@@ -212,9 +217,9 @@ async def serve(
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
                     doors.start_soon(_end_waits, broker)
-                    listen_to_kafka = partial(serve_kafka, places=places, native_port=native_port)
+                    listen_to_kafka = partial(serve_kafka, places=places, native_port=native_port, faults=faults)
                     doors.start_soon(listen_to_kafka, broker, kafka_listeners, ready)
-                    doors.start_soon(partial(serve_native, broker, listeners, ready, kafka=kafka))
+                    doors.start_soon(partial(serve_native, broker, listeners, ready, kafka=kafka, faults=faults))
             finally:
                 for listener in [*listeners, *kafka_listeners]:
                     listener.socket.close()  # where serving has not begun

@@ -13,6 +13,7 @@ from seglog_broker.config import BrokerConfig, Origin, split_address
 from seglog_broker.config.keys import DEFAULT_ORIGIN
 from seglog_broker.listeners import connection_task, hangup
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.metrics import Metrics
@@ -95,15 +96,18 @@ class Acceptor:
         metrics: Metrics,
         connect: Callable[[Transport], Connection],
         encode_refusal: Callable[[SeglogError], bytes],
+        faults: Faults | None = None,
     ) -> None:
         """``connect`` makes the connection of an accepted stream.
 
-        ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many.
+        ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many. ``faults``
+        are asked about each connection, in tests.
         """
         self._config = config
         self._metrics = metrics
         self._connect = connect
         self._encode_refusal = encode_refusal
+        self._faults = Faults() if faults is None else faults
         self._connections: set[Connection] = set()
         self._refusals = 0
         self._ready = trio.Event()
@@ -172,7 +176,10 @@ class Acceptor:
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             transport = Transport.of_stream(stream, self._config().socket_send_buffer_bytes)
-            if self._metrics.connections_open < limit:  # of all listeners
+            if not self._faults.accepts():
+                transport.reset_at_close()
+                transport.close()
+            elif self._metrics.connections_open < limit:  # of all listeners
                 connection = self._connect(transport)
                 self._connections.add(connection)
                 self._metrics.connections_total += 1
@@ -186,7 +193,8 @@ class Acceptor:
 
     async def _serve(self, connection: Connection) -> None:
         try:
-            await connection_task.run(connection)
+            with self._faults.serving(connection):
+                await connection_task.run(connection)
         finally:
             self._connections.discard(connection)
             self._metrics.connections_open -= 1

@@ -33,6 +33,7 @@ from seglog_broker.api.pending_appends import Acknowledged, PendingAppends
 from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun, Producing
+from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.intake import Intake
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error, count_errors
@@ -96,12 +97,17 @@ class Connection(Producing):
         make_wire: "Callable[[Connection], Wire]",
         ready: ReadySockets,
         run: AppendRun,
+        faults: Faults | None = None,
         **logged: str,
     ) -> None:
-        """``ready`` gives it its turns, with those that share ``run``. ``logged`` is added to its events."""
+        """``ready`` gives it its turns, with those that share ``run``. ``logged`` is added to its events.
+
+        ``faults`` are asked about each request, in tests.
+        """
         self.broker = broker
         self.transport = transport
         self.run_of_appends = run
+        self.faults = faults
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self.sender = Sender(transport, broker.offload, broker.transfers, stall_seconds)
         self.log = log.bind(peer=transport.peer, **logged)
@@ -262,6 +268,16 @@ class Connection(Producing):
         if self.wire.is_ordered and len(self.acks) and self.job is None:
             self.job = Wait.ACKS
         return not self.is_blocked and self.failure is None
+
+    def meets_fault(self, frame: Any) -> bool:
+        """Ask the faults about a frame that was taken from the reader; whether they do with it what is to be done."""
+        assert self.faults is not None
+        job = self.faults.take(self, frame)
+        if job is None:
+            return False
+        self.write_gathered()
+        self.job = job
+        return True
 
     def serve_later(self, request: Any, payload: memoryview, size: int) -> None:
         """Keep a request, to be served before all others: ``take_waiting`` returns it then.

@@ -23,6 +23,9 @@ from seglog_broker.storage.io.filesystem import Buffer, File
 _READ_HANGUP: Final = getattr(select, "POLLRDHUP", 0)
 """On Linux it is reported when no more will come, whatever waits to be read. Elsewhere only a reset is noticed."""
 
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""On, for no seconds: what is not sent is dropped when the socket is closed, and the peer gets a reset."""
+
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 """Lets header and payload share packets, where the system supports it."""
 
@@ -142,6 +145,11 @@ class Transport:
     def close(self) -> None:
         """Close the socket. A second call does nothing."""
         self._sock.close()
+
+    def reset_at_close(self) -> None:
+        """Have ``close`` reset the connection: its peer gets an error, and what it was not sent yet is dropped."""
+        with contextlib.suppress(OSError):
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 def limit_receive_buffers(listener: trio.SocketListener, size: int) -> None:

@@ -37,6 +37,14 @@ class Wire:
         """
         return None
 
+    def kept(self, frame: Any) -> Any:
+        """A frame of the reader, in memory that stays as it is when the turn is over."""
+        raise NotImplementedError
+
+    def serve_later(self, frame: Any) -> None:
+        """Serve a frame that was ``kept`` before all others. No fault meets it again."""
+        raise NotImplementedError
+
     def serve_next(self) -> bool:
         """Serve the next whole frame, or begin to; False if none has come. Raises RemoteProtocolError for bad bytes."""
         raise NotImplementedError

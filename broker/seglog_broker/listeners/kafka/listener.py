@@ -10,6 +10,7 @@ from seglog_broker.config import BrokerConfig, advertised_listener, join_address
 from seglog_broker.listeners.acceptor import Acceptor, Place
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.context import Endpoint
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
@@ -38,6 +39,7 @@ async def serve_kafka(
     *,
     places: Sequence[int] = (),
     native_port: int = -1,
+    faults: Faults | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
@@ -56,10 +58,10 @@ async def serve_kafka(
         place = bound.get(transport.local, by_port.get(transport.local[1], 0))
         endpoint = advertised(broker.config, place) or Endpoint(*transport.local)
         return Connection(
-            broker, transport, partial(KafkaWire, broker, endpoint, native_port), ready, run, listener="kafka"
+            broker, transport, partial(KafkaWire, broker, endpoint, native_port), ready, run, faults, listener="kafka"
         )
 
-    await Acceptor(lambda: broker.config, broker.metrics, connect, _no_refusal).run(listeners, task_status)
+    await Acceptor(lambda: broker.config, broker.metrics, connect, _no_refusal, faults).run(listeners, task_status)
 
 
 def _no_refusal(_error: SeglogError) -> bytes:

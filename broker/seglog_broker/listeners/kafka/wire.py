@@ -119,6 +119,8 @@ class KafkaWire(Wire):
                 frame = self._connection.take_waiting()
             else:
                 frame = self._frames.next_frame()
+                if frame is not None and self._connection.faults is not None and self._connection.meets_fault(frame):
+                    return True
             if frame is None:
                 return False
             template = self.templates.find(frame)
@@ -154,11 +156,14 @@ class KafkaWire(Wire):
         """Whether a request that does not produce may be served now; if not, it is kept."""
         if self._connection.may_serve():
             return True
-        kept = self._kept(frame)
-        self._connection.serve_later(kept, kept, len(kept))
+        self.serve_later(self.kept(frame))
         return False
 
-    def _kept(self, frame: memoryview) -> memoryview:
+    def serve_later(self, frame: memoryview) -> None:
+        """Keep a request, to be served before all others."""
+        self._connection.serve_later(frame, frame, len(frame))
+
+    def kept(self, frame: memoryview) -> memoryview:
         """The frame in memory that stays as it is when the turn is over."""
         return memoryview(bytearray(frame)) if self._connection.run_of_appends.buffer.has(frame) else frame
 
@@ -222,7 +227,7 @@ class KafkaWire(Wire):
     def _begin_produce_in_turns(self, header: RequestHeader, frame: memoryview) -> None:
         self._connection.write_gathered()
         self._connection.spent = budget.TURN
-        self._connection.job = partial(self._slow.produce, self._context(header), header, self._kept(frame))
+        self._connection.job = partial(self._slow.produce, self._context(header), header, self.kept(frame))
 
     # --- Other requests -----------------------------------------------------------------------------------------------
 
@@ -231,7 +236,7 @@ class KafkaWire(Wire):
         api = apis.accepted(self.apis, header)
         if len(frame) > READ_AT_ONCE_BYTES:
             serve = partial(self._serve_request, api, header)
-            self._connection.job = partial(self._slow.read, header, self._kept(frame), serve)
+            self._connection.job = partial(self._slow.read, header, self.kept(frame), serve)
             return
         self._serve_request(api, header, read_request(header, frame))
 

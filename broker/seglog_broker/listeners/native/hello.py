@@ -47,6 +47,12 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
                     first += bytes(received[: FIRST_BYTES - len(first)])
                 frame = Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
                 connection.settle()
+                if connection.faults is not None and (job := connection.faults.take(connection, frame)) is not None:
+                    await job()
+                    await flush(connection.sender)
+                    if connection.waiting_request is None:
+                        continue
+                    connection.take_waiting()  # it was kept, and is answered here
                 await broker.turn()  # the answer looks at every partition, and many may connect at once
                 reply = _answer(broker, connection, frame)
                 if isinstance(reply, HelloReply):

@@ -9,6 +9,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.acceptor import Acceptor
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.native.wire import NativeWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
@@ -20,19 +21,21 @@ async def serve_native(
     ready: ReadySockets,
     *,
     kafka: Sequence[str] = (),
+    faults: Faults | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
     Cancel it to stop it: it stops accepting at once, gives requests under way a few seconds, and returns. ``ready``
-    has to run until then. ``kafka`` are the addresses for Kafka's clients, logged where one of them comes here. Raises
-    OSError when accepting fails for good.
+    has to run until then. ``kafka`` are the addresses for Kafka's clients, logged where one of them comes here.
+    ``faults`` interfere, in tests. Raises OSError when accepting fails for good.
     """
     run = AppendRun(broker, ready)
     acceptor = Acceptor(
         lambda: broker.config,
         broker.metrics,
-        lambda transport: Connection(broker, transport, partial(NativeWire, broker, kafka), ready, run),
+        lambda transport: Connection(broker, transport, partial(NativeWire, broker, kafka), ready, run, faults),
         encode_last_error,
+        faults,
     )
     await acceptor.run(listeners, task_status)

@@ -96,6 +96,8 @@ class NativeWire(Wire):
         frame = self._frames.next_frame()
         if frame is None:
             return False
+        if self._connection.faults is not None and self._connection.meets_fault(frame):
+            return True
         self._serve_frame(None, frame)
         return True
 
@@ -110,9 +112,9 @@ class NativeWire(Wire):
                 connection.note_gathered(1, len(opened.request.partitions), len(frame.payload))
                 return
         if not connection.may_serve():
-            slow_requests.serve_later(connection, opened, self._kept(frame))
+            slow_requests.serve_later(connection, opened, self.kept(frame))
         elif opened is None:
-            connection.job = partial(slow_requests.open_slowly, self._broker, connection, self._kept(frame))
+            connection.job = partial(slow_requests.open_slowly, self._broker, connection, self.kept(frame))
         elif isinstance(opened.request, AppendRequest):
             if self._broker.missing_topics(opened.request):
                 connection.job = partial(
@@ -121,7 +123,7 @@ class NativeWire(Wire):
                     connection,
                     opened.request_id,
                     opened.request,
-                    self._kept(frame),
+                    self.kept(frame),
                 )
             else:
                 connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload)
@@ -132,11 +134,15 @@ class NativeWire(Wire):
         else:
             self._serve(opened, frame)
 
-    def _kept(self, frame: Frame) -> Frame:
+    def kept(self, frame: Frame) -> Frame:
         """The frame in memory that stays as it is when the turn is over."""
         if not self._connection.run_of_appends.buffer.has(frame.payload):
             return frame
         return Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
+
+    def serve_later(self, frame: Frame) -> None:
+        """Keep a request, to be served before all others."""
+        slow_requests.serve_later(self._connection, None, frame)
 
     def encode_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
         """Replies in the order of their appends."""

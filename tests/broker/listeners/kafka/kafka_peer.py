@@ -1,7 +1,7 @@
 """A Kafka listener in front of a real broker, and a peer that speaks Kafka's wire to it: frames over real sockets."""
 
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -110,7 +110,10 @@ class KafkaServed:
 
 @asynccontextmanager
 async def kafka(
-    *flags: str, folder: Path | None = None, topics: Mapping[str, Mapping[str, Any]] = TOPICS
+    *flags: str,
+    folder: Path | None = None,
+    topics: Mapping[str, Mapping[str, Any]] = TOPICS,
+    serve: Callable[..., Awaitable[None]] = serve_kafka,
 ) -> AsyncIterator[KafkaServed]:
     """A broker with topics, on the forgetful disk or a real one, and a Kafka listener. No lease is left at the end."""
     config, _ = load_config(None, "", {}, [f"log.dir={folder or '/data'}", *flags])
@@ -122,7 +125,7 @@ async def kafka(
         await tasks.start(run_purgatory, broker.purgatory)
         tasks.start_soon(broker.groups.run)
         await wait_all_tasks_blocked()  # groups are loaded
-        async with serving(broker, serve_kafka) as served:
+        async with serving(broker, serve) as served:
             try:
                 yield KafkaServed(served, broker)
             finally:
