@@ -249,6 +249,15 @@ class ClassicGroup(StateMachine):
         """Do what is due: sessions that end, and members that the group does not wait for any longer."""
         self._phases.advance(now)
 
+    def end_session(self, member_id: str, now: Now) -> None:
+        """End a member's session before its deadline. Raises UnknownMemberError."""
+        self._phases.end_session(self._phases.members.find(member_id, None).member_id, now)
+
+    def rebalance(self, now: Now) -> None:
+        """Have all members rejoin, if there are any, as if another one had joined."""
+        if self._phases.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            self._phases.prepare_rebalance(now)
+
     def write_failed(self, now: Now) -> None:
         """As ``StateMachine.write_failed``: members have to rejoin."""
         self._phases.write_failed(now)

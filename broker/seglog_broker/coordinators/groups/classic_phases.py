@@ -264,7 +264,7 @@ class ClassicPhases:
         while True:
             member_id = self.sessions.pop_due(now.monotonic_ms)
             if member_id is not None:
-                self._end_session(member_id, now)
+                self.end_session(member_id, now)
                 continue
             deadline = self._group_deadline_ms
             if deadline is None or deadline > now.monotonic_ms:
@@ -274,7 +274,8 @@ class ClassicPhases:
             else:
                 self._remove_unsynced(now)
 
-    def _end_session(self, member_id: str, now: Now) -> None:
+    def end_session(self, member_id: str, now: Now) -> None:
+        """Remove a member, or an id that was given to a consumer, as if no heartbeat of it had come in time."""
         if member_id in self.pending:
             self.drop_pending(member_id)
             self.complete_join_if_all(now)

@@ -321,6 +321,17 @@ class ConsumerGroup(StateMachine):
             self._core.remove(gone, now)
             self._state.journal.append()
 
+    def end_session(self, member_id: str, now: Now) -> None:
+        """End a member's session before its deadline. Raises UnknownMemberError."""
+        self._core.remove([self._core.find(member_id).member_id], now)
+        self._state.journal.append()
+
+    def rebalance(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
+        """Begin another epoch, if there are members, as if another one had joined."""
+        if not self.is_empty:
+            self._core.begin_epoch()
+            self._state.journal.append()
+
     def write_failed(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
         """As ``StateMachine.write_failed``: records that are not durable are written again with the next ones."""
         self._state.journal.write_failed()

@@ -156,7 +156,7 @@ class ConsumerCore:
             regexes.add(self.state.members[member_id].subscription.regex)
             self._forget(member_id)
         self.regexes.drop_unused(regexes)
-        self._begin_epoch()
+        self.begin_epoch()
         if not self.state.members:
             self.empty_since_ms = now.wall_ms
 
@@ -196,7 +196,7 @@ class ConsumerCore:
             self.regexes.drop_unused([before.regex])
         topics_differ |= self.regexes.refresh(now)
         if changed or topics_differ or state.group_epoch == 0:
-            self._begin_epoch()
+            self.begin_epoch()
         yield from self._assigned(now)
         updated = self._unchanged(updated)
         if changed or not updated.is_at(state.assignment_epoch):
@@ -249,7 +249,7 @@ class ConsumerCore:
         if self._topics_version < self.topics.version:
             finished(self._look())
 
-    def _begin_epoch(self) -> None:
+    def begin_epoch(self) -> None:
         """Begin another epoch."""
         self.state.set_group_epoch(self.state.group_epoch + 1, self.state.metadata_hash)
         self._is_hash_due = True

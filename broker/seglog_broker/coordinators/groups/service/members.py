@@ -28,7 +28,8 @@ from seglog_broker.coordinators.groups.membership import (
 from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import GroupError, UnknownMemberError
+from seglog_protocol.errors import GroupError, UnknownGroupError, UnknownMemberError
+from seglog_protocol.texts import first_of
 
 MEMBERS_A_TURN: Final = budget.items_of(cost=10)
 """Memberships that end before other tasks run."""
@@ -182,6 +183,28 @@ class MemberService:
                 made = self._runtime.machines[group] = self._machines.consumer(group)
                 return made
             await self._scheduler.in_turns(self._machines.upgrade(known))
+        return known
+
+    # --- Without a request --------------------------------------------------------------------------------------------
+
+    def end_session(self, group: str, member_id: str) -> None:
+        """End a member's session as if its heartbeats had not come. Raises UnknownGroupError, UnknownMemberError."""
+        self.with_members(group).end_session(member_id, self._runtime.now())
+        self._runtime.carry_out(group)
+
+    def rebalance(self, group: str) -> None:
+        """Have the members of a group rebalance as if one had joined. Raises UnknownGroupError if it has none."""
+        self.with_members(group).rebalance(self._runtime.now())
+        self._runtime.carry_out(group)
+
+    def with_members(self, group: str) -> Group:
+        """A group that has members. Raises UnknownGroupError, which names those that have some."""
+        self._check(group)
+        known = self._runtime.machines.get(group)
+        if known is None or known.is_empty:
+            names = sorted(repr(name) for name, machine in self._runtime.machines.items() if not machine.is_empty)
+            there = first_of(names, len(names)) or "there are none"
+            raise UnknownGroupError(f"group {group!r} has no members; groups with members: {there}", group=group)
         return known
 
 

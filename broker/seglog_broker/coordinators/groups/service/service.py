@@ -120,6 +120,9 @@ class GroupService:
         self.sync = members.sync
         self.heartbeat = members.heartbeat
         self.leave = members.leave
+        self.end_session = members.end_session
+        self.rebalance = members.rebalance
+        self.with_members = members.with_members
         self.consumer_heartbeat = members.consumer_heartbeat
         self.end_waits = self._runtime.end_waits
 
