@@ -1,0 +1,146 @@
+"""Requests of either wire as faults see them: what they ask for, and the bytes of an error that answers them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from seglog_broker.testing.error_replies import error_reply
+from seglog_broker.testing.error_responses import error_response
+from seglog_protocol.errors import RemoteProtocolError, SeglogError
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, FrameReceiver
+from seglog_protocol.frames import Frame, FrameReader, encode_packed_prefix
+from seglog_protocol.kafka import (
+    RequestHeader,
+    WireError,
+    messages,
+    read_request,
+    read_request_header,
+    write_response,
+)
+from seglog_protocol.kafka.definitions import apis
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
+from seglog_protocol.kafka.structs import Request as KafkaRequest
+from seglog_protocol.kafka.structs import Struct
+from seglog_protocol.messages import AppendRequest, HelloRequest, Request, open_request, pack_reply
+
+TopicName = Callable[[bytes], str | None]
+"""The name of a topic by the sixteen bytes of its id; None if there is none."""
+
+_TOPIC_FIELDS: Final = frozenset(
+    {"name", "names", "resource_name", "subscribed_topic_names", "topic", "topic_name", "topic_names"}
+)
+"""Fields with names of topics; a name of something else is seldom also that of a topic."""
+
+
+class ClientRequest(ABC):
+    """A request that has come, whole and well-formed."""
+
+    api: str
+    """Kafka's name of the api, or that of the native protocol."""
+    client_id: str
+    """What the client calls itself; empty where the request does not say."""
+    is_append: bool
+    """Whether it brings records."""
+    is_silent: bool
+    """Whether it gets no reply, so that an error ends the connection."""
+    request: object
+
+    def names(self, topic: str, name_of: TopicName) -> bool:
+        """Whether it names ``topic``, by its name or its id."""
+        return any(found == topic for found in _topics(self.request, name_of))
+
+    @abstractmethod
+    def refusal(self, error: Any) -> bytes:
+        """The frame that answers it with ``error``."""
+
+    @abstractmethod
+    def reader(self) -> FrameReceiver:
+        """Finds frames in what is sent to its client."""
+
+    @abstractmethod
+    def is_answered_by(self, frame: Any) -> bool:
+        """Whether a frame of ``reader`` is its reply."""
+
+
+class KafkaClientRequest(ClientRequest):
+    """A request of Kafka's wire."""
+
+    def __init__(self, header: RequestHeader, request: KafkaRequest) -> None:
+        self.api = apis()[header.api_key].request.removesuffix("Request")
+        self.client_id = header.client_id or ""
+        self.is_append = isinstance(request, messages.ProduceRequest)
+        self.is_silent = isinstance(request, messages.ProduceRequest) and request.acks == 0
+        self.request = request
+        self._header = header
+
+    def refusal(self, error: ErrorCode) -> bytes:
+        """As ``ClientRequest.refusal``, with an ErrorCode."""
+        header, request = self._header, self.request
+        assert isinstance(request, KafkaRequest)
+        response = error_response(request, header.version, error, f"{self.api} fails because a test asked for it")
+        return b"".join(write_response(header.correlation_id, response, header.version))
+
+    def reader(self) -> FrameReceiver:
+        """As ``ClientRequest.reader``."""
+        return KafkaFrameReader(small_frame_bytes_max=FRAME_BYTES_MAX, frame_bytes_min=RESPONSE_BYTES_MIN)
+
+    def is_answered_by(self, frame: memoryview) -> bool:
+        """As ``ClientRequest.is_answered_by``."""
+        return int.from_bytes(frame[:RESPONSE_BYTES_MIN], signed=True) == self._header.correlation_id
+
+
+class NativeClientRequest(ClientRequest):
+    """A request of the native protocol."""
+
+    def __init__(self, request_id: int, request: Request) -> None:
+        self.api = request.api
+        self.client_id = request.client if isinstance(request, HelloRequest) else ""
+        self.is_append = isinstance(request, AppendRequest)
+        self.is_silent = isinstance(request, AppendRequest) and request.ack == "none"
+        self.request = request
+        self._request_id = request_id
+
+    def refusal(self, error: SeglogError) -> bytes:
+        """As ``ClientRequest.refusal``, with a SeglogError."""
+        assert isinstance(self.request, Request)
+        return encode_packed_prefix(pack_reply(self._request_id, error_reply(self.request, error)), 0)
+
+    def reader(self) -> FrameReceiver:
+        """As ``ClientRequest.reader``."""
+        return FrameReader()
+
+    def is_answered_by(self, frame: Frame) -> bool:
+        """As ``ClientRequest.is_answered_by``."""
+        return frame.header.get("id") == self._request_id
+
+
+def open_frame(frame: Frame | memoryview) -> ClientRequest | None:
+    """The request in a frame of either wire; None for one that the broker refuses."""
+    try:
+        if not isinstance(frame, Frame):
+            header = read_request_header(frame)
+            return KafkaClientRequest(header, read_request(header, frame))
+        found = open_request(frame.packed)
+    except (RemoteProtocolError, WireError):
+        return None
+    return None if isinstance(found.request, SeglogError) else NativeClientRequest(found.request_id, found.request)
+
+
+def _topics(value: object, name_of: TopicName, field: str = "") -> Iterator[str]:
+    """The names of topics in a part of a request."""
+    if isinstance(value, str):
+        if field in _TOPIC_FIELDS:
+            yield value
+    elif isinstance(value, bytes):
+        if field == "topic_id" and (name := name_of(value)) is not None:
+            yield name
+    elif isinstance(value, list):
+        for item in value:
+            yield from _topics(item, name_of, field)
+    elif isinstance(value, Struct | msgspec.Struct):
+        names = value.__slots__ if isinstance(value, Struct) else value.__struct_fields__
+        for name in names:
+            yield from _topics(getattr(value, name), name_of, name)

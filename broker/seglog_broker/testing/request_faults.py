@@ -1,0 +1,432 @@
+"""Faults of requests and connections, by name: what retries, idempotence and rebalances of clients have to bear.
+
+``serve`` of ``seglog_broker.server`` takes a ``RequestFaults``. Its methods are called on the loop of the broker; from
+another thread by ``trio.from_thread.run_sync``. Faults that wait for the same requests are met in the order in which
+they were asked for. Nothing is random: the same requests meet the same faults.
+"""
+
+import difflib
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.coordinators.groups.topics import id_text
+from seglog_broker.listeners import ack_task
+from seglog_broker.listeners.connection import Connection, State
+from seglog_broker.listeners.faults import Faults
+from seglog_broker.listeners.kafka.apis import APIS
+from seglog_broker.listeners.ready_sockets import Served
+from seglog_broker.listeners.sending import flush
+from seglog_broker.listeners.transport import Transport
+from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_broker.testing.client_requests import ClientRequest, open_frame
+from seglog_protocol.errors import BY_CODE, SeglogError, UnknownMemberError
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import REQUESTS
+from seglog_protocol.texts import first_of
+
+FaultT = TypeVar("FaultT", bound="Fault")
+
+FAULTS_MAX: Final = 1_000
+"""Faults that may wait to be met at a time."""
+
+
+class Fault:
+    """A fault that was asked for: ``met`` counts how often it was met."""
+
+    def __init__(self, call: str, times: int | None) -> None:
+        """``call`` is how it was asked for; ``times`` None: until it is ended."""
+        self.call = call
+        self.times = times
+        self.met = 0
+        self._taken = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it was not met as often as was asked for, or not at all where it was asked for without a number."""
+        return self.met < (1 if self.times is None else self.times)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no other request meets it."""
+        return self.times is not None and self._taken >= self.times
+
+    def take(self) -> None:
+        """A request is about to meet it."""
+        self._taken += 1
+
+    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
+        """Whether a request meets it."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Let go on what is held up by it."""
+
+    def __repr__(self) -> str:
+        of = "" if self.times is None else f" of {self.times}"
+        return f"<{self.call}: met {self.met}{of}>"
+
+
+class _Failure(Fault):
+    """Requests of an api fail."""
+
+    def __init__(self, api: str, error: ErrorCode | SeglogError, times: int, topic: str | None) -> None:
+        code = error.name if isinstance(error, ErrorCode) else error.code
+        super().__init__(f"fail_next({api!r}, {code!r}{'' if topic is None else f', topic={topic!r}'})", times)
+        self.error = error
+        self._api = api
+        self._topic = topic
+
+    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
+        return request.api == self._api and (self._topic is None or request.names(self._topic, name_of))
+
+
+class _Delay(Fault):
+    """Requests are served later."""
+
+    def __init__(self, seconds: float, api: str | None, times: int | None) -> None:
+        super().__init__(f"delay({seconds:g}{'' if api is None else f', {api!r}'})", times)
+        self.api = api
+        self.seconds = seconds
+        self._ended = trio.Event()
+
+    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
+        del name_of
+        return self.api is None or request.api == self.api
+
+    def end(self) -> None:
+        self._ended.set()
+
+    async def wait(self, connection: Connection) -> None:
+        """Hold up one connection, until that is to end."""
+        if connection.state is State.OPEN:
+            with trio.move_on_after(self.seconds) as connection.until_stop:
+                await self._ended.wait()
+            connection.until_stop = None
+
+
+class _LostAck(Fault):
+    """An append is made, and its reply is lost."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"lose_next_ack({topic!r})", 1)
+        self._topic = topic
+
+    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
+        return request.is_append and not request.is_silent and request.names(self._topic, name_of)
+
+
+class _Refusal(Fault):
+    """Connections are reset as they come."""
+
+    def __init__(self) -> None:
+        super().__init__("refuse()", None)
+
+    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
+        del request, name_of
+        return False
+
+
+class _Connected:
+    """A connection that is open; ``client_id`` is None before its first request."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self.scope = scope
+        self.client_id: str | None = None
+
+
+class RequestFaults(Faults):
+    """The faults of one broker. At first there are none."""
+
+    def __init__(self) -> None:
+        self._broker: Broker | None = None
+        self._faults: list[Fault] = []
+        self._refusal: _Refusal | None = None
+        self._connected: dict[Served, _Connected] = {}
+
+    # --- What is asked for --------------------------------------------------------------------------------------------
+
+    def fail_next(
+        self, api: str, error: str | int | SeglogError | type[SeglogError], times: int = 1, *, topic: str | None = None
+    ) -> Fault:
+        """Answer the next requests of an api with an error, and do not serve them; ``topic``: those that name it.
+
+        ``api`` is Kafka's name (``"Produce"``), and ``error`` a name or number of Kafka's; or ``api`` is one of the
+        native protocol (``"append"``), and ``error`` a code, a class or an error of ``seglog_protocol.errors``. A
+        request without a reply, at acks 0, ends its connection. Raises ValueError for an unknown api or error.
+        """
+        _check_api(api)
+        fault = _Failure(api, _kafka_error(error) if api in _KAFKA_APIS else _native_error(api, error), times, topic)
+        if times < 1:
+            raise ValueError(f"{fault.call} is to be met at least once, not {times} times")
+        return self._add(fault)
+
+    def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> Fault | None:
+        """Serve requests, of an api or all, so much later; those of one connection one after the other.
+
+        The last call for an api counts. 0 ends delays: that of the api, or all, and what they hold up is served.
+        """
+        if api is not None:
+            _check_api(api)
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise ValueError(f"a delay is a number of seconds, 0 or more, not {seconds!r}")
+        if times is not None and times < 1:
+            raise ValueError(f"a delay is to be met at least once, not {times} times")
+        for fault in [fault for fault in self._faults if isinstance(fault, _Delay)]:
+            if fault.api == api or (api is None and not seconds):
+                self._end(fault)
+        return self._add(_Delay(seconds, api, times)) if seconds else None
+
+    def lose_next_ack(self, topic: str) -> Fault:
+        """Make the next append to a topic, with the ack that it asks for; but cut the connection in place of the reply.
+
+        Other replies that its client waits for are lost with it. An append at ack none (acks 0) does not meet it.
+        """
+        return self._add(_LostAck(topic))
+
+    def cut_connections(self, client_id: str | None = None) -> int:
+        """Reset the open connections now, all or those of a client; returns how many. The broker goes on.
+
+        The ``client_id`` is that of Kafka's clients, or the name in the hello of a native one.
+        """
+        count = 0
+        for connection, connected in self._connected.items():
+            if client_id is None or connected.client_id == client_id:
+                assert isinstance(connection, Connection)
+                connection.transport.reset_at_close()
+                connected.scope.cancel()
+                count += 1
+        return count
+
+    def refuse(self, wanted: bool = True, *, cut: bool = False) -> Fault | None:
+        """Reset new connections at once, until ``refuse(False)``; with ``cut`` those that are open, too."""
+        if self._refusal is not None:
+            self._end(self._refusal)
+            self._refusal = None
+        if wanted:
+            self._refusal = _Refusal()
+            self._add(self._refusal)
+        if cut:
+            self.cut_connections()
+        return self._refusal
+
+    def expire_session(self, group: str, member: str) -> None:
+        """End the session of a member now, as if its heartbeats had not come.
+
+        ``member`` is its member id, its instance id, or the client id of one member alone. Raises UnknownGroupError or
+        UnknownMemberError, which name those that there are.
+        """
+        groups = self._running().groups
+        groups.with_members(group)
+        known = groups.describe(group)[0].members
+        ids = [each.member_id for each in known if member in {each.member_id, each.instance_id}]
+        ids = ids or [each.member_id for each in known if each.client_id == member]
+        if len(ids) != 1:
+            those = first_of((f"{each.member_id!r} (client {each.client_id!r})" for each in known), len(known))
+            how = f"has {len(ids)} members" if ids else "has no member"
+            raise UnknownMemberError(f"group {group!r} {how} {member!r}; its members: {those}", group=group)
+        groups.end_session(group, ids[0])
+
+    def rebalance(self, group: str) -> None:
+        """Have the members of a group rebalance, as if another one had joined.
+
+        Members of the classic protocol get REBALANCE_IN_PROGRESS and rejoin; those of the consumer protocol get another
+        epoch. Raises UnknownGroupError, which names the groups with members.
+        """
+        self._running().groups.rebalance(group)
+
+    def heal(self) -> None:
+        """End all faults. What they hold up is served."""
+        for fault in list(self._faults):
+            self._end(fault)
+        self._refusal = None
+
+    @property
+    def pending(self) -> list[Fault]:
+        """The faults that were asked for, and not met as often as that; in their order."""
+        return [fault for fault in self._faults if fault.is_pending]
+
+    def _add(self, fault: FaultT) -> FaultT:
+        self._faults = [known for known in self._faults if known.is_pending or not known.is_used_up]
+        if len(self._faults) >= FAULTS_MAX:
+            raise ValueError(f"{FAULTS_MAX} faults wait to be met: heal() ends them")
+        self._faults.append(fault)
+        return fault
+
+    def _end(self, fault: Fault) -> None:
+        self._faults.remove(fault)
+        fault.end()
+
+    def _running(self) -> Broker:
+        if self._broker is None:
+            raise ValueError("no broker was started with these faults")
+        return self._broker
+
+    # --- What the broker asks -----------------------------------------------------------------------------------------
+
+    def begin(self, broker: Broker) -> None:
+        """As ``Faults.begin``."""
+        self._broker = broker
+
+    def accepts(self) -> bool:
+        """As ``Faults.accepts``."""
+        if self._refusal is None:
+            return True
+        self._refusal.met += 1
+        return False
+
+    @contextmanager
+    def serving(self, connection: Served) -> Iterator[None]:
+        """As ``Faults.serving``."""
+        with trio.CancelScope() as scope:
+            self._connected[connection] = _Connected(scope)
+            try:
+                yield
+            finally:
+                del self._connected[connection]
+
+    def take(self, connection: Served, frame: Any) -> Callable[[], Awaitable[None]] | None:
+        """As ``Faults.take``."""
+        assert isinstance(connection, Connection)
+        connected = self._connected[connection]
+        if connected.client_id is not None and not self._faults:
+            return None
+        request = open_frame(frame)
+        if request is None:
+            return None
+        if connected.client_id is None:
+            connected.client_id = request.client_id
+        delay = self._take_first(_Delay, request)
+        fault = self._take_first((_Failure, _LostAck), request)
+        if delay is None and fault is None:
+            return None
+        return partial(_meet, connection, connection.wire.kept(frame), delay, fault)
+
+    def _take_first(self, kinds: Any, request: ClientRequest) -> Any:
+        for fault in self._faults:
+            if isinstance(fault, kinds) and not fault.is_used_up and fault.is_for(request, self._topic_name):
+                fault.take()
+                return fault
+        return None
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self._running().directory.registry.topics.with_id(id_text(topic_id))
+        return None if topic is None else topic.name
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+_KAFKA_APIS: Final = frozenset(api.name for api in APIS.values())
+
+
+def _check_api(api: str) -> None:
+    if api not in _KAFKA_APIS and api not in REQUESTS:
+        raise ValueError(f"no api is called {api!r}{_nearest(api, [*_KAFKA_APIS, *REQUESTS])}")
+
+
+def _kafka_error(error: object) -> ErrorCode:
+    try:
+        found = ErrorCode(error) if isinstance(error, int) else ErrorCode[str(error)]
+    except (KeyError, ValueError):
+        raise ValueError(f"Kafka has no error {error!r}{_nearest(str(error), ErrorCode.__members__)}") from None
+    if found is ErrorCode.NONE:
+        raise ValueError("NONE is no error")
+    return found
+
+
+def _native_error(api: str, error: object) -> SeglogError:
+    if isinstance(error, SeglogError):
+        return error
+    found = error if isinstance(error, type) else BY_CODE.get(str(error))
+    if isinstance(found, type) and issubclass(found, SeglogError) and found.code in BY_CODE:
+        return found(f"{api} fails because a test asked for it")
+    raise ValueError(f"the native protocol has no error {error!r}{_nearest(str(error), BY_CODE)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, 1, 0.5)
+    return f": did you mean {by_lower[near[0]]!r}?" if near else ""
+
+
+# --- How faults are met -----------------------------------------------------------------------------------------------
+
+
+async def _meet(connection: Connection, frame: Any, delay: _Delay | None, fault: Fault | None) -> None:
+    """Do what faults do with a request that was kept; then it is served, unless it fails."""
+    if delay is not None:
+        await delay.wait(connection)
+        delay.met += 1
+    request = open_frame(frame)
+    assert request is not None, "it was opened before"
+    if isinstance(fault, _Failure):
+        await _fail(connection, request, fault)
+        return
+    if isinstance(fault, _LostAck):
+        await _answer_earlier(connection)
+        async with connection.sender.sending:  # a frame under way
+            connection.sender.transport = _Losing(connection.transport, request, fault)
+    connection.wire.serve_later(frame)
+
+
+async def _fail(connection: Connection, request: ClientRequest, fault: _Failure) -> None:
+    if connection.wire.is_ordered or request.is_append:
+        await _answer_earlier(connection)
+    fault.met += 1
+    error = fault.error
+    connection.broker.metrics.request_errors[error.name if isinstance(error, ErrorCode) else error.code] += 1
+    if request.is_silent:
+        connection.log.warning("append_failed", ack="none", error="a test asked for it")
+        connection.end()
+    else:
+        connection.sender.queue(request.refusal(error))
+        await flush(connection.sender)
+
+
+async def _answer_earlier(connection: Connection) -> None:
+    """Wait until the appends before are answered."""
+    await flush(connection.sender)
+    await ack_task.wait_empty(connection.acks)
+    await flush(connection.sender)
+
+
+class _Losing(Transport):
+    """Sends nothing, and breaks in place of the reply to ``request``."""
+
+    def __init__(self, broken: Transport, request: ClientRequest, fault: Fault) -> None:
+        self._broken = broken
+        self._request = request
+        self._fault = fault
+        self._reader = request.reader()
+        self._is_lost = False
+
+    def send(self, data: Buffer, *, more: bool = False) -> int:
+        """As ``Transport.send``. Raises ConnectionResetError from the reply on."""
+        del more
+        if not self._is_lost:
+            self._reader.receive_data(data)
+            while (frame := self._next_frame()) is not None:
+                if self._request.is_answered_by(frame):
+                    self._lose()
+        if self._is_lost:
+            raise ConnectionResetError("a test asked for it: the reply is lost")
+        return len(data)
+
+    def _lose(self) -> None:
+        self._is_lost = True
+        self._fault.met += 1
+        self._broken.reset_at_close()
+
+    def _next_frame(self) -> Any:
+        reader: Any = self._reader
+        return reader.next_frame()
+
+    def send_file(self, file: File, position: int, size: int) -> int | None:
+        """As ``Transport.send_file``."""
+        del file, position
+        return self.send(bytes(size))
