@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -95,6 +96,10 @@ class FakeSlice:
 
     def __len__(self) -> int:
         return self.size
+
+
+WITH_FAKES: Final = pytest.mark.sources
+"""For tests of appends, fetches and slices that are none of the engine's: compiled code takes only those."""
 
 
 @dataclass

@@ -15,6 +15,7 @@ from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import request_header
 from tests.broker.listeners.fake_broker import (
     OFFSETS,
+    WITH_FAKES,
     FakeBroker,
     FakeFile,
     FakeSlice,
@@ -194,6 +195,7 @@ async def test_with_minus_one_no_connection_is_closed_for_idleness(autojump_cloc
 # --- Peers that hold something up -------------------------------------------------------------------------------------
 
 
+@WITH_FAKES
 async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path: Path, autojump_clock: object) -> None:
     content = bytes(range(256)) * 128 * 1024  # 32 MiB
     path = tmp_path / "00000000000000000000.log"
@@ -210,13 +212,16 @@ async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path:
             await trio.sleep(5)
             goal = len(taken) + 8 * MIB
             while len(taken) < goal and not whole:
-                taken += await peer.stream.receive_some(MIB)
+                received = await peer.stream.receive_some(MIB)
+                assert received, "the broker hung up"
+                taken += received
                 # The frame begins with a header, whose size is nobody's business here.
                 whole = len(taken) > len(content) and taken.endswith(content[-1000:])
         assert broker.metrics.connections_cut == 0
     real.close()
 
 
+@WITH_FAKES
 async def test_a_reader_of_a_removed_file_is_cut_when_its_space_is_needed(
     tmp_path: Path, autojump_clock: object
 ) -> None:

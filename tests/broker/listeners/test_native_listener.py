@@ -61,6 +61,7 @@ from seglog_protocol.messages import (
 )
 from tests.broker.listeners.fake_broker import (
     OFFSETS,
+    WITH_FAKES,
     FakeBroker,
     FakeFile,
     FakeSlice,
@@ -338,6 +339,7 @@ async def test_a_peer_that_vanishes_affects_no_other() -> None:
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_appends_are_applied_as_they_come_and_answered_in_that_order() -> None:
     broker = FakeBroker()
@@ -386,6 +388,7 @@ async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
         assert await peer.receive_ids(count) == list(range(count))
 
 
+@WITH_FAKES
 @pytest.mark.parametrize("topic", ["commits", "missing"])
 async def test_a_long_reply_to_an_append_is_made_in_turns_and_keeps_its_place(topic: str) -> None:
     broker = FakeBroker()
@@ -428,6 +431,7 @@ async def test_long_requests_of_many_connections_are_decoded_one_a_turn() -> Non
             assert len((await peer.receive()).header["partitions"]) == len(long.partitions)
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_ack_none_is_not_answered() -> None:
     broker = FakeBroker()
@@ -462,6 +466,7 @@ async def test_an_error_after_ack_none_is_logged_and_closes_the_connection(how: 
         assert "append_failed" in [entry["event"] for entry in logged]
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_a_peer_with_too_many_appends_in_flight_waits() -> None:
     broker = FakeBroker()
@@ -487,6 +492,7 @@ async def test_a_peer_with_too_many_appends_in_flight_waits() -> None:
         assert await peer.receive_ids(7) == [2, 3, 4, 5, 6, 7, 8]
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_bytes_in_flight_are_limited_except_for_a_single_large_append() -> None:
     broker = FakeBroker()
@@ -511,6 +517,7 @@ async def test_bytes_in_flight_are_limited_except_for_a_single_large_append() ->
 # --- Fetching ---------------------------------------------------------------------------------------------------------
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_an_answer_that_cannot_be_encoded_is_an_error_reply() -> None:
     broker = FakeBroker()
@@ -526,6 +533,7 @@ async def test_an_answer_that_cannot_be_encoded_is_an_error_reply() -> None:
         assert await peer.receive_ids(1) == [2]
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_other_requests_overtake_a_waiting_fetch() -> None:
     broker = FakeBroker()
@@ -602,6 +610,7 @@ class CountingOffload(InlineOffload):
         return await super().cold_read(fn, *args)
 
 
+@WITH_FAKES
 @pytest.mark.trio
 @pytest.mark.parametrize("cached", [True, False])
 async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: Path, cached: bool) -> None:
@@ -622,6 +631,7 @@ async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: 
     assert offload.cold_reads == (0 if cached and hasattr(os, "RWF_NOWAIT") else 4)
 
 
+@WITH_FAKES
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells whether a page is in memory")
 async def test_the_first_step_of_a_large_slice_is_sent_at_once(tmp_path: Path) -> None:
     content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
@@ -636,6 +646,7 @@ async def test_the_first_step_of_a_large_slice_is_sent_at_once(tmp_path: Path) -
     assert left == len(content) - SEND_STEP_BYTES
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path) -> None:
     real = stored(tmp_path, b"0123456789")
@@ -669,6 +680,7 @@ async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path) -> None:
     assert SLICES_A_STEP <= most <= 2 * SLICES_A_STEP
 
 
+@WITH_FAKES
 @pytest.mark.trio
 @pytest.mark.parametrize("cached", [True, False])
 async def test_a_file_that_shrank_ends_the_connection_and_only_that(tmp_path: Path, cached: bool) -> None:
@@ -689,6 +701,7 @@ async def test_a_file_that_shrank_ends_the_connection_and_only_that(tmp_path: Pa
     real.close()
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_replies_that_become_ready_while_a_large_answer_is_sent_wait_for_its_end(tmp_path: Path) -> None:
     content = bytes(range(256)) * 64 * 1024  # 16 MiB: more than the sockets hold
@@ -718,6 +731,7 @@ async def test_replies_that_become_ready_while_a_large_answer_is_sent_wait_for_i
     real.close()
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_after_a_cut_frame_not_a_byte_more_is_sent(tmp_path: Path) -> None:
     """A task that waits to send must not put its reply into the payload of a frame that failed."""
@@ -744,6 +758,7 @@ async def test_after_a_cut_frame_not_a_byte_more_is_sent(tmp_path: Path) -> None
 # --- Accepting --------------------------------------------------------------------------------------------------------
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_a_connection_beyond_the_limit_gets_an_error() -> None:
     async with serving(FakeBroker(seglog_connections_max=2)) as served:
@@ -852,6 +867,7 @@ async def test_a_waiting_fetch_is_told_that_its_connection_stalled(autojump_cloc
         assert header["error"]["message"].startswith("this connection is closed: it sent half a request")
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_a_stop_answers_requests_in_progress_and_waiting_fetches_at_once() -> None:
     broker = FakeBroker()
@@ -874,6 +890,7 @@ async def test_a_stop_answers_requests_in_progress_and_waiting_fetches_at_once()
         assert await peer.hung_up()
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_stopping_does_not_wait_for_ever(autojump_clock: MockClock) -> None:
     broker = FakeBroker()
@@ -902,6 +919,7 @@ async def test_stopping_before_anything_has_begun_ends_at_once() -> None:
     assert listeners[0].socket.fileno() == -1
 
 
+@WITH_FAKES
 @pytest.mark.trio
 async def test_a_fetch_that_is_being_sent_is_finished_before_the_end(tmp_path: Path) -> None:
     content = bytes(range(256)) * 64 * 1024
