@@ -41,7 +41,13 @@ class Faulty:
         self._started = threading.Event()
         self._token: trio.lowlevel.TrioToken | None = None
         self._scope = trio.CancelScope()
-        self.broker: Broker | None = None
+        self._broker: Broker | None = None
+
+    @property
+    def running(self) -> Broker:
+        """The broker, of its own loop."""
+        assert self._broker is not None
+        return self._broker
 
     def call(self, function: Callable[..., ResultT], *args: object, **options: object) -> ResultT:
         """What a method of the faults returns, called on the loop."""
@@ -55,7 +61,7 @@ class Faulty:
 
     async def _run(self, *flags: str) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        broker = self.broker = open_broker(None, *flags, clock=SystemClock())
+        broker = self._broker = open_broker(None, *flags, clock=SystemClock())
         self.faults.begin(broker)
         ready = ReadySockets()
         async with trio.open_nursery() as tasks:

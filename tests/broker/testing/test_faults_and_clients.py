@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import kafka
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import seglog
 from seglog_protocol.errors import DiskFullError
 from tests.broker.testing.faulty import Faulty, faulty_broker
+from tests.processes import wait_until
 
 VALUES = [b"record %d" % number for number in range(20)]
 
@@ -93,3 +95,94 @@ def test_cut_and_refused_connections_are_made_again(broker: Faulty, produce: Pro
     thread.join()
     broker.call(broker.faults.heal)
     assert read_all(broker) == VALUES
+
+
+# --- Groups -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("_quick_heartbeats")
+def test_a_native_member_bears_a_rebalance_and_the_end_of_its_session(broker: Faulty) -> None:
+    produce_natively(broker)
+    values: list[bytes | None] = []
+    assigned: list[list[int]] = []
+    revoked: list[tuple[list[int], bool]] = []
+
+    def consume() -> None:
+        with (
+            seglog.connect(broker.address) as client,
+            client.consumer(
+                "orders",
+                group="workers",
+                follow=True,
+                on_assigned=assigned.append,
+                on_revoked=lambda partitions, lost: revoked.append((partitions, lost)),
+            ) as consumer,
+        ):
+            for record in consumer:
+                values.append(record.value)
+                if record.value == b"the last one":
+                    return
+
+    thread = threading.Thread(target=consume, daemon=True)
+    thread.start()
+    wait_until(lambda: len(values) == len(VALUES), "the records")
+    broker.call(broker.faults.rebalance, "workers")
+    wait_until(lambda: len(assigned) == 2, "the rebalance")
+    assert revoked == [([0], False)]
+    [member] = broker.call(broker.running.groups.describe, "workers")[0].members
+    broker.call(broker.faults.expire_session, "workers", member.member_id)
+    wait_until(lambda: len(assigned) == 3, "another session")
+    assert revoked == [([0], False), ([0], True)]
+    with seglog.connect(broker.address) as client, client.producer("orders") as producer:
+        producer.send(b"the last one")
+    thread.join()
+    assert {*values} == {*VALUES, b"the last one"}
+    assert assigned == [[0]] * 3
+
+
+class Assignments(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
+    """Counts what a member is told."""
+
+    def __init__(self) -> None:
+        self.assigned = self.revoked = 0
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.assigned += 1
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self.revoked += 1
+
+
+def test_kafka_python_bears_a_rebalance_and_the_end_of_its_session(broker: Faulty) -> None:
+    produce_natively(broker)
+    heard = Assignments()
+    values: list[bytes] = []
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=broker.kafka_address, group_id="workers", client_id="reader", auto_offset_reset="earliest",
+        enable_auto_commit=False, heartbeat_interval_ms=50, retry_backoff_ms=10,
+    )  # fmt: skip
+
+    def poll_until(is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            for records in consumer.poll(timeout_ms=20).values():
+                values.extend(record.value for record in records)
+
+    with closing(consumer):
+        consumer.subscribe(["orders"], listener=heard)
+        poll_until(lambda: len(values) == len(VALUES))
+        consumer.commit()
+        broker.call(broker.faults.rebalance, "workers")
+        poll_until(lambda: heard.assigned == 2)
+        commit = broker.call(broker.faults.fail_next, "OffsetCommit", "COORDINATOR_NOT_AVAILABLE", 2)
+        find = broker.call(broker.faults.fail_next, "FindCoordinator", "COORDINATOR_NOT_AVAILABLE")
+        consumer.commit()
+        assert (commit.met, find.met) == (2, 1)
+        broker.call(broker.faults.expire_session, "workers", "reader")
+        poll_until(lambda: heard.assigned == 3)
+        consumer.commit()
+    assert values == VALUES
