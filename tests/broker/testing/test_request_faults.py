@@ -1,18 +1,25 @@
 """Faults by name in front of raw peers, on both wires: what is asked for is met, once, and nothing else is."""
 
+from functools import partial
 from typing import Any, Final
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from seglog_broker.listeners.kafka.apis import APIS as APIS_OF_KAFKA
 from seglog_broker.testing import request_faults
 from seglog_broker.testing.request_faults import RequestFaults
 from seglog_protocol.errors import DiskFullError, SeglogError
+from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.structs import Response
 from seglog_protocol.messages import PROTOCOL_NAME, Ack, HelloRequest
-from tests.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer
+from tests.broker.listeners.kafka.kafka_peer import KafkaPeer
+from tests.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, serving_wire
 from tests.broker.testing.faulty import faulty_wire
+from tests.broker.testing.test_error_replies import EACH, WHOLE
+from tests.broker.testing.test_error_responses import filled, structs_of
 
 pytestmark = pytest.mark.trio
 
@@ -259,6 +266,55 @@ async def test_bad_bytes_meet_no_fault(kit: WireKit) -> None:
             await peer.send(bad)
             await peer.rest()
         assert fault.met == 0
+
+
+# --- All apis ---------------------------------------------------------------------------------------------------------
+
+
+async def test_every_api_of_kafka_fails_by_its_name() -> None:
+    """Over the wire: what a client of it gets is an error, and the connection goes on."""
+    async with faulty_wire(WIRES[1]) as (served, faults):
+        peer = KafkaPeer((await served.connect()).stream)
+        for api in APIS_OF_KAFKA.values():
+            fault = faults.fail_next(api.name, "KAFKA_STORAGE_ERROR")
+            version = api.versions[-1]
+            await peer.send(filled(apis()[api.key].request, version), version)
+            response = await peer.receive(Response)
+            found = [each for each in structs_of(response) if getattr(each, "error_code", 0)]
+            assert {each.error_code for each in found} == {ErrorCode.KAFKA_STORAGE_ERROR}, api.name  # type: ignore[attr-defined]
+            assert fault.met == 1
+
+
+async def test_every_native_api_fails_by_its_name() -> None:
+    async with faulty_wire(WIRES[0]) as (served, faults):
+        peer = await served._served.greeted()
+        for number, request in enumerate([*WHOLE, *(request for request, _ in EACH.values())]):
+            fault = faults.fail_next(request.api, "DISK_FULL")
+            await peer.send(number, request)
+            assert "DISK_FULL" in str((await peer.receive()).header)
+            assert fault.met == 1
+
+
+async def test_without_a_fault_the_bytes_are_the_same(kit: WireKit) -> None:
+    async def answers(faults: RequestFaults | None) -> bytes:
+        async with serving_wire(kit._replace(serve=partial(kit.serve, faults=faults))) as served:
+            peer = await served.connect()
+            kinds = [
+                peer.append("os"),
+                peer.fetch(0),
+                peer.query(),
+                peer.append("os"),
+                peer.append("os"),
+                peer.fetch(1),
+            ]
+            for frame in kinds:
+                await peer.send(frame)
+                await served.connection_of(peer)
+            await peer.stream.send_eof()
+            topic_id = served.broker.directory.registry.topics[TOPIC].id  # another each time
+            return (await peer.rest()).replace(topic_id.encode(), b"")
+
+    assert await answers(RequestFaults()) == await answers(None) != b""
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
