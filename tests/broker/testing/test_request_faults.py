@@ -20,6 +20,7 @@ from tests.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, servin
 from tests.broker.testing.faulty import faulty_wire
 from tests.broker.testing.test_error_replies import EACH, WHOLE
 from tests.broker.testing.test_error_responses import filled, structs_of
+from tests.logs import batch
 
 pytestmark = pytest.mark.trio
 
@@ -237,6 +238,38 @@ async def test_new_connections_are_refused_until_that_is_lifted(kit: WireKit) ->
         again = await served.connect()
         await again.send(again.query())
         assert (await again.receive()).value == 0
+
+
+async def test_large_requests_meet_faults_and_give_their_memory_back(kit: WireKit, autojump_clock: MockClock) -> None:
+    """That all memory was given back is asserted where the broker ends."""
+    large = batch(b"x" * 900_000)
+    async with faulty_wire(kit) as (served, faults):
+        peer = await served.connect()
+        faults.delay(1, times=1)
+        await peer.send(peer.append("disk", large))
+        assert (await peer.receive()).value == 0
+        failing(faults, kit, "append")
+        await peer.send(peer.append("disk", large), peer.append("os", large))
+        assert [response.value for response in await peer.receive_all(2)] == [None, 1]
+        faults.lose_next_ack(TOPIC)
+        await peer.send(peer.append("disk", large))
+        assert await peer.rest() == b""
+        assert served.broker.partitions[TOPIC, 0].log.durable_end_offset == 3
+        peer = await served.connect()
+        faults.delay(1_000)
+        await peer.send(peer.append("disk", large))
+        await wait_all_tasks_blocked()
+        faults.cut_connections()
+        await served.until_closed()
+
+
+async def test_a_connection_that_said_nothing_is_cut(kit: WireKit) -> None:
+    async with faulty_wire(kit) as (served, faults):
+        peer = await served._served.connect()
+        await wait_all_tasks_blocked()
+        assert faults.cut_connections() == 1
+        with pytest.raises(trio.BrokenResourceError):
+            await peer.stream.receive_some()
 
 
 # --- The first requests of a connection -------------------------------------------------------------------------------
