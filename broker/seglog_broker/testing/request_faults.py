@@ -102,10 +102,10 @@ class _Delay(Fault):
     def end(self) -> None:
         self._ended.set()
 
-    async def wait(self, connection: Connection) -> None:
-        """Hold up one connection, until that is to end."""
+    async def wait(self, connection: Connection, came: float) -> None:
+        """Hold up a request that ``came`` at that moment, and those behind it, until the connection is to end."""
         if connection.state is State.OPEN:
-            with trio.move_on_after(self.seconds) as connection.until_stop:
+            with trio.move_on_at(came + self.seconds) as connection.until_stop:
                 await self._ended.wait()
             connection.until_stop = None
 
@@ -133,11 +133,21 @@ class _Refusal(Fault):
 
 
 class _Connected:
-    """A connection that is open; ``client_id`` is None before its first request."""
+    """A connection that is open."""
 
     def __init__(self, scope: trio.CancelScope) -> None:
         self.scope = scope
         self.client_id: str | None = None
+        """None before its first request."""
+        self.came = 0.0
+        """When the latest request came, and what has been received with it."""
+        self._held = 0
+
+    def note_frame(self, held: int) -> None:
+        """A frame was taken, behind which so many bytes are left: fewer than before, unless more were received."""
+        if held >= self._held:
+            self.came = trio.current_time()
+        self._held = held
 
 
 class RequestFaults(Faults):
@@ -167,9 +177,10 @@ class RequestFaults(Faults):
         return self._add(fault)
 
     def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> Fault | None:
-        """Serve requests, of an api or all, so much later; those of one connection one after the other.
+        """Serve requests, of an api or all, so much later than they came; those of a connection in their order.
 
-        The last call for an api counts. 0 ends delays: that of the api, or all, and what they hold up is served.
+        A connection is not read while a request of it is late: what its client sends then comes afterwards. The last
+        call for an api counts. 0 ends delays: that of the api, or all, and what they hold up is served.
         """
         if api is not None:
             _check_api(api)
@@ -294,6 +305,7 @@ class RequestFaults(Faults):
         """As ``Faults.take``."""
         assert isinstance(connection, Connection)
         connected = self._connected[connection]
+        connected.note_frame(connection.wire.reader.held)
         if connected.client_id is not None and not self._faults:
             return None
         request = open_frame(frame)
@@ -305,7 +317,7 @@ class RequestFaults(Faults):
         fault = self._take_first((_Failure, _LostAck), request)
         if delay is None and fault is None:
             return None
-        return partial(_meet, connection, connection.wire.kept(frame), delay, fault)
+        return partial(_meet, connection, connection.wire.kept(frame), connected.came, delay, fault)
 
     def _take_first(self, kinds: Any, request: ClientRequest) -> Any:
         for fault in self._faults:
@@ -357,10 +369,10 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 # --- How faults are met -----------------------------------------------------------------------------------------------
 
 
-async def _meet(connection: Connection, frame: Any, delay: _Delay | None, fault: Fault | None) -> None:
+async def _meet(connection: Connection, frame: Any, came: float, delay: _Delay | None, fault: Fault | None) -> None:
     """Do what faults do with a request that was kept; then it is served, unless it fails."""
     if delay is not None:
-        await delay.wait(connection)
+        await delay.wait(connection, came)
         delay.met += 1
     request = open_frame(frame)
     assert request is not None, "it was opened before"
