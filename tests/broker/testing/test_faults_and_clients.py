@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import kafka
@@ -145,6 +145,54 @@ def test_a_native_member_bears_a_rebalance_and_the_end_of_its_session(broker: Fa
     assert assigned == [[0]] * 3
 
 
+TICK = b"tick"
+
+
+@contextmanager
+def ticking(broker: Faulty) -> Iterator[None]:
+    """Send a record now and then: a poll of kafka-python that ends without any forgets a join under way."""
+    is_over = threading.Event()
+
+    def tick() -> None:
+        with seglog.connect(broker.address) as client, client.producer("orders") as producer:
+            while not is_over.wait(0.05):
+                producer.send(TICK).result(timeout=30)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+class Reader:
+    """A member of a group, by kafka-python."""
+
+    def __init__(self, broker: Faulty) -> None:
+        self.values: list[bytes] = []
+        self.heard = Assignments()
+        self.consumer = kafka.KafkaConsumer(
+            bootstrap_servers=broker.kafka_address, group_id="workers", client_id="reader",
+            auto_offset_reset="earliest", enable_auto_commit=False, heartbeat_interval_ms=50, retry_backoff_ms=10,
+        )  # fmt: skip
+        self.consumer.subscribe(["orders"], listener=self.heard)
+
+    def poll_until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            for records in self.consumer.poll(timeout_ms=60_000).values():
+                self.values.extend(record.value for record in records if record.value != TICK)
+
+    def poll_until_assigned_after(self, fault: Callable[[], object]) -> None:
+        before = self.heard.assigned
+        fault()
+        self.poll_until(lambda: self.heard.assigned > before)
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
 class Assignments(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
     """Counts what a member is told."""
 
@@ -160,29 +208,69 @@ class Assignments(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # it 
 
 def test_kafka_python_bears_a_rebalance_and_the_end_of_its_session(broker: Faulty) -> None:
     produce_natively(broker)
-    heard = Assignments()
-    values: list[bytes] = []
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=broker.kafka_address, group_id="workers", client_id="reader", auto_offset_reset="earliest",
-        enable_auto_commit=False, heartbeat_interval_ms=50, retry_backoff_ms=10,
-    )  # fmt: skip
+    with ticking(broker), closing(Reader(broker)) as reader:
+        reader.poll_until(lambda: len(reader.values) == len(VALUES))
+        reader.consumer.commit()
+        reader.poll_until_assigned_after(lambda: broker.call(broker.faults.rebalance, "workers"))
+        reader.consumer.commit()
+        reader.poll_until_assigned_after(lambda: broker.call(broker.faults.expire_session, "workers", "reader"))
+        reader.consumer.commit()
+    assert reader.values == VALUES
 
-    def poll_until(is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            for records in consumer.poll(timeout_ms=20).values():
-                values.extend(record.value for record in records)
 
-    with closing(consumer):
-        consumer.subscribe(["orders"], listener=heard)
-        poll_until(lambda: len(values) == len(VALUES))
-        consumer.commit()
-        broker.call(broker.faults.rebalance, "workers")
-        poll_until(lambda: heard.assigned == 2)
-        commit = broker.call(broker.faults.fail_next, "OffsetCommit", "COORDINATOR_NOT_AVAILABLE", 2)
-        find = broker.call(broker.faults.fail_next, "FindCoordinator", "COORDINATOR_NOT_AVAILABLE")
-        consumer.commit()
-        assert (commit.met, find.met) == (2, 1)
-        broker.call(broker.faults.expire_session, "workers", "reader")
-        poll_until(lambda: heard.assigned == 3)
-        consumer.commit()
-    assert values == VALUES
+# --- All of a client's life -------------------------------------------------------------------------------------------
+
+OF_KAFKA = {
+    "ApiVersions": "UNSUPPORTED_VERSION",
+    "Metadata": "LEADER_NOT_AVAILABLE",
+    "InitProducerId": "COORDINATOR_LOAD_IN_PROGRESS",
+    "Produce": "NOT_LEADER_OR_FOLLOWER",
+    "FindCoordinator": "COORDINATOR_NOT_AVAILABLE",
+    "JoinGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "SyncGroup": "REBALANCE_IN_PROGRESS",
+    "OffsetFetch": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ListOffsets": "NOT_LEADER_OR_FOLLOWER",
+    "Fetch": "NOT_LEADER_OR_FOLLOWER",
+    "Heartbeat": "REBALANCE_IN_PROGRESS",
+    "OffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS",
+}
+NATIVE = {
+    "append": "DISK_FULL",
+    "join_group": "COORDINATOR_LOAD_IN_PROGRESS",
+    "sync_group": "REBALANCE_IN_PROGRESS",
+    "committed_offsets": "COORDINATOR_LOAD_IN_PROGRESS",
+    "offsets": "PARTITION_RECOVERING",
+    "fetch": "PARTITION_RECOVERING",
+    "group_heartbeat": "REBALANCE_IN_PROGRESS",
+    "commit_offsets": "COORDINATOR_LOAD_IN_PROGRESS",
+}
+
+
+@pytest.mark.parametrize("api", OF_KAFKA)
+def test_kafka_python_survives(broker: Faulty, api: str) -> None:
+    fault = broker.call(broker.faults.fail_next, api, OF_KAFKA[api])
+    produce_by_kafka(broker)
+    with ticking(broker), closing(Reader(broker)) as reader:
+        reader.poll_until(lambda: len(reader.values) >= len(VALUES))
+        reader.consumer.commit()
+        reader.poll_until(lambda: not fault.is_pending)
+    assert {*reader.values} == {*VALUES}
+
+
+@pytest.mark.usefixtures("_quick_heartbeats")
+@pytest.mark.parametrize("api", NATIVE)
+def test_the_native_client_survives(broker: Faulty, api: str) -> None:
+    fault = broker.call(broker.faults.fail_next, api, NATIVE[api])
+    produce_natively(broker)
+    values: list[bytes | None] = []
+    with (
+        seglog.connect(broker.address) as client,
+        client.consumer("orders", group="workers", follow=True) as consumer,
+    ):
+        for record in consumer:
+            values.append(record.value)
+            if len(values) >= len(VALUES):
+                consumer.commit()
+                break
+    assert {*values} == {*VALUES}
+    assert api == "group_heartbeat" or fault.met == 1
