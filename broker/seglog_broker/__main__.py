@@ -267,10 +267,10 @@ async def _serve(
 class _FreezeGarbage:
     """A ``task_status`` for ``serve`` that acts when the broker is ready."""
 
-    def started(self, _addresses: object = None) -> None:
+    def started(self, _serving: object = None) -> None:
         """Exempt the objects that exist now, some 100,000 that stay, from garbage collection.
 
-        A full collection would otherwise hold up the loop for 20 ms.
+        A full collection would otherwise hold up the loop for 20 ms, and for longer with many topics.
         """
         gc.freeze()
 

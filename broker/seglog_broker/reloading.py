@@ -7,16 +7,16 @@ time stay over those of the file.
 
 from functools import partial
 
-import structlog
 import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import ConfigSources
 from seglog_broker.config.changes import differences, taken_over
+from seglog_broker.logger import get_logger
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_protocol.errors import InvalidConfigError
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ReloadRequests:

@@ -4,12 +4,10 @@ lock and load the log directory -> listen -> background tasks -> accept connecti
 stop accepting -> drain connections -> stop background tasks -> checkpoints, clean marker, unlock
 """
 
-import gc
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-import structlog
 import trio
 
 from seglog_broker.api.broker import Broker
@@ -20,6 +18,7 @@ from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
@@ -106,7 +105,17 @@ Each runs until it is cancelled; the first three also end when their work is don
 LOADING_SECONDS: Final = 3.0
 """Seconds between two reports of progress while loading."""
 
-log = structlog.get_logger()
+log = get_logger()
+
+
+class Serving(NamedTuple):
+    """A broker that serves."""
+
+    addresses: list[str]
+    """``HOST:PORT`` of each socket for seglog's clients."""
+    kafka_addresses: list[str]
+    """``HOST:PORT`` of each socket for Kafka's clients."""
+    broker: Broker
 
 
 class LoadProgress:
@@ -142,9 +151,9 @@ async def serve(
     problems: list[str] | None = None,
     stop_wanted: Callable[[], bool] = lambda: False,
     faults: Faults | None = None,
-    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[Serving] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker until cancelled, then stop it in order; ``task_status`` gets the addresses it listens on.
+    """Run a broker until cancelled, then stop it in order; ``task_status`` gets what serves now, and where.
 
     ``listen`` replaces ``seglog.listen``. ``manager`` is notified when the broker is ready, reloads or stops.
     ``reloads`` delivers requests to reload the configuration. ``problems`` receives the reasons why a stop was not
@@ -181,7 +190,6 @@ async def serve(
         return
     logs.reconfigure(broker.config.seglog_log_format, broker.config.seglog_log_level)  # perhaps set at run time
     reserve = StopReserve()
-    gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:
         if faults is not None:
             faults.begin(broker)
@@ -212,7 +220,7 @@ async def serve(
                 )
                 status = f"Serving {', '.join(addresses)}"
                 manager.ready(status)
-                task_status.started(addresses)
+                task_status.started(Serving(addresses, kafka, broker))
                 if reloads is not None:
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
@@ -228,7 +236,6 @@ async def serve(
                 tasks.cancel()  # only now: the last acks need the flusher
                 serving.cancel()
     finally:
-        gc.unfreeze()
         reserve.release()
         unclean = broker.close()
         if problems is not None:

@@ -15,7 +15,7 @@ from seglog_broker.listeners.acceptor import ListenError
 from seglog_broker.runtime.interpreter import IMPORTED_LATER, build_of
 from seglog_broker.runtime.offload import Arguments, Offload, T
 from seglog_broker.runtime.service_manager import ServiceManager
-from seglog_broker.server import LoadProgress, serve
+from seglog_broker.server import LoadProgress, Serving, serve
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -31,7 +31,7 @@ async def started(
 ) -> Served:
     config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=())
 
-    async def run(task_status: trio.TaskStatus[list[str]]) -> None:
+    async def run(task_status: trio.TaskStatus[Serving]) -> None:
         with scope:
             await serve(
                 config,
@@ -42,8 +42,8 @@ async def started(
                 task_status=task_status,
             )
 
-    addresses: list[str] = await nursery.start(run)
-    return Served(addresses[0], scope)
+    serving: Serving = await nursery.start(run)
+    return Served(serving.addresses[0], scope)
 
 
 @pytest.mark.trio

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
@@ -33,6 +31,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
@@ -63,7 +62,7 @@ from seglog_protocol import messages
 from seglog_protocol.frames import HEADER_BYTES_MAX
 from seglog_protocol.steps import Steps, finished
 
-log = structlog.get_logger()
+log = get_logger()
 
 PROBLEMS_MAX: Final = 200
 """The most problems in the reply to hello, with which every connection begins; the log has all."""
@@ -100,6 +99,8 @@ class Broker:
         )
         self.clock_trust = ClockTrust(clock, fs, directory.path)
         self._started_ms = clock.now_ms()
+        self.is_crashing = False
+        """Whether ``close`` is to leave everything as a kill would."""
 
         self.recoveries = Recoveries(directory.recovering)
         self.views = Views()
@@ -158,6 +159,7 @@ class Broker:
         self.learn_sizes = self.scheduler.learn_sizes
         self.append = appends.append
         self.is_plain = appends.is_plain
+        self.commits = commits
         self.sync_now = commits.run_now
         self.sync_soon = commits.begin_soon
         self.missing_topics = topics.missing_topics
@@ -254,15 +256,18 @@ class Broker:
     def close(self) -> list[str]:
         """Flush, write checkpoints and the clean marker, unlock. Call it when all listeners and ``run`` have ended.
 
-        Returns why the stop is not clean, if it is not; the reasons are logged. If the directory was replaced, nothing
-        is written.
+        Returns why the stop is not clean, if it is not; the reasons are logged. If the directory was replaced, or the
+        broker is to stop as if it was killed, nothing is written.
         """
         self.views.close()
-        if self.directory.lock.is_in_place:
-            problems = self.directory.close()
-        else:
+        if not self.directory.lock.is_in_place:
             self.directory.abandon()
             problems = [f"{self.directory.path} was removed or replaced"]
+        elif self.is_crashing:
+            self.directory.abandon()
+            problems = ["the broker was made to crash"]
+        else:
+            problems = self.directory.close()
         for problem in problems:
             log.error("stop_not_clean", problem=problem)
         return problems

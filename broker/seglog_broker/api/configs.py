@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from seglog_broker.api.describe_configs import (
     ROOT_LOGGER,
     broker_number,
@@ -37,12 +35,13 @@ from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.values import Value, split_list
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
 
-log = structlog.get_logger()
+log = get_logger()
 
 GROUPS_MAX: Final = 1_000
 """The most groups with settings of their own: a new setting writes the file of all."""

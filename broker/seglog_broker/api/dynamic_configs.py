@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.changes import differences
 from seglog_broker.config.dynamic_config import DynamicConfig, with_dynamic
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
@@ -20,7 +20,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomicall
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.steps import Steps
 
-log = structlog.get_logger()
+log = get_logger()
 
 Reconfigured = Callable[[BrokerConfig, DynamicConfig], Steps[None]]
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 import trio
 
 from seglog_broker.api.turns import LOOKUPS_A_TURN, SegmentTimes, lookup_cost
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read
 from seglog_broker.partitions.partition import Partition
@@ -28,7 +28,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.isolation import READ_COMMITTED
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult
 
-log = structlog.get_logger()
+log = get_logger()
 
 _PARTITIONS_PER_FETCH_MAX: Final = 10_000
 

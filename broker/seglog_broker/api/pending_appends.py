@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-import structlog
 from mypy_extensions import mypyc_attr
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.commit_round import Round
 from seglog_broker.partitions.durability import when_durable
 from seglog_broker.partitions.group_commit import FlushSignal
@@ -50,7 +50,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import LOG_OVERHEAD, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, parse_header
 
-log = structlog.get_logger()
+log = get_logger()
 
 NEXT_COST: Final = 7.5
 """Microseconds for a small batch behind another one for the same partition: a quarter of what the first one takes."""

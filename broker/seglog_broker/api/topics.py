@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-import structlog
 import trio
 
 from seglog_broker.api.index_density import why_index_fills_first
 from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_internal_settings
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cleaning import stop_cleaning
 from seglog_broker.partitions.partition import Partition
@@ -35,7 +35,7 @@ from seglog_broker.storage.log.partition_files import empty_directory, inodes_of
 from seglog_protocol import errors, messages
 from seglog_protocol.internal_topics import is_internal
 
-log = structlog.get_logger()
+log = get_logger()
 
 T = TypeVar("T")
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import structlog
-
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -19,7 +18,7 @@ from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, Segl
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateRequest, TruncateResult
 
-log = structlog.get_logger()
+log = get_logger()
 
 TRUNCATIONS_A_TURN: Final = budget.items_of(cost=250)
 """Partitions whose log start is raised before other tasks run, because files are read for each."""

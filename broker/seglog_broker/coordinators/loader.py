@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
-import structlog
 import trio
 
 from seglog_broker.coordinators.records import Replay
 from seglog_broker.coordinators.topic import StateTopic
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
@@ -34,7 +34,7 @@ BYTES_OF_RECORD: Final = 512
 RECORDS_A_TURN: Final = budget.items_of(RECORD_COST)
 """Small records that are read before other tasks run."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 ReplayT = TypeVar("ReplayT", bound=Replay)
 

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_protocol.errors import SeglogError
 
 LINES_MAX: Final = 100
 """Coordinator keys of one sweep that are logged one by one."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SweepLines:

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import structlog
 import trio
 
 from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.records import encode_record
 from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
@@ -43,7 +43,7 @@ Encoded = tuple[bytes, bytes | None]
 Then = Callable[[SeglogError | None], None]
 """Called when a write is durable, with None, or with why it is not."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class TopicSettings(NamedTuple):

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig, Origin, split_address
@@ -15,6 +14,7 @@ from seglog_broker.listeners import connection_task, hangup
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
+from seglog_broker.logger import get_logger
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.metrics import Metrics
 from seglog_protocol.errors import PolicyViolationError, SeglogError
@@ -33,7 +33,7 @@ WATCH_SECONDS_MAX: Final = 5.0
 REFUSALS_MAX: Final = 100
 """Connections beyond the limit that get an error reply at a time; further ones are closed without one."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ListenError(SeglogError):
@@ -176,7 +176,7 @@ class Acceptor:
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             transport = Transport.of_stream(stream, self._config().socket_send_buffer_bytes)
-            if not self._faults.accepts():
+            if not self._faults.accepts(transport):
                 transport.reset_at_close()
                 transport.close()
             elif self._metrics.connections_open < limit:  # of all listeners

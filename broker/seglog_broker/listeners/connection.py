@@ -25,7 +25,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, Final
 
-import structlog
 import trio
 
 from seglog_broker.api.broker import Broker
@@ -40,6 +39,7 @@ from seglog_broker.listeners.request_errors import AppendOutcome, append_errors,
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire
+from seglog_broker.logger import get_logger
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import InconsistentTopicIdError, RemoteProtocolError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
@@ -48,7 +48,7 @@ from seglog_protocol.messages import Ack, AppendRequest
 GATHERED_COST: Final = 8.0
 """Microseconds for an append of one batch that is written together with others."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class State(Enum):

@@ -6,6 +6,7 @@ from typing import Any
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.ready_sockets import Served
+from seglog_broker.listeners.transport import Transport
 
 
 class Faults:
@@ -17,8 +18,9 @@ class Faults:
     def begin(self, broker: Broker) -> None:
         """The broker is open, and will listen."""
 
-    def accepts(self) -> bool:
+    def accepts(self, transport: Transport) -> bool:
         """Whether a connection that comes is served. If not, it is reset."""
+        del transport
         return True
 
     def serving(self, connection: Served) -> AbstractContextManager[object]:

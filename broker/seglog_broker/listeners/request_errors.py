@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import structlog
-
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.io.os_errors import storage_error, why
@@ -25,7 +24,7 @@ AppendOutcome = AppendReply | SeglogError
 
 _WITH_RESULTS: Final = (AppendReply, FetchReply, FlushReply, OffsetsReply, TruncateReply)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def append_errors(outcomes: Sequence[AppendOutcome]) -> list[SeglogError]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.metrics import Metrics
@@ -22,7 +22,7 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.checkpoint_files import encoding_offsets
 from seglog_protocol.steps import in_turns_of
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(eq=False)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import CLOCK_FILE
@@ -21,7 +21,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_fil
 from seglog_broker.storage.io.small_files import MalformedJsonError, keep_copy
 from seglog_broker.texts import time_text
 
-log = structlog.get_logger()
+log = get_logger()
 
 CLOCK_JUMP_MS_MAX: Final = 60_000
 """By how much the wall clock may run ahead of the loop's clock within QUARANTINE_SECONDS, as clocks that are adjusted

@@ -75,7 +75,8 @@ class GroupCommit:
         self._is_in_place = is_in_place
         self._next = Round()
         self._under_way: Round | None = None
-        self._may_wait_at = 0.0  # from this moment on the loop may wait for a sync
+        self.may_wait_at = 0.0
+        """From this moment on the loop may wait for a sync, by the loop's clock."""
         self._idle_rounds = 0  # in a row
         self._on_loop = 0  # rounds for which the loop waits, the next ones
         self._requests = 0  # served until the latest round began
@@ -131,7 +132,7 @@ class GroupCommit:
         For the broker's only client at the moment: it gets its ack sooner than by any way past the loop.
         """
         this, began = self._next, trio.current_time()
-        if self._under_way is not None or this.has_leader or not this.partitions or began < self._may_wait_at:
+        if self._under_way is not None or this.has_leader or not this.partitions or began < self.may_wait_at:
             return
         this.has_leader = True
         flushes: list[tuple[Flushable, Flush]] = []
@@ -159,7 +160,7 @@ class GroupCommit:
         before, self._requests = self._requests, self._metrics.requests.total()
         is_little = began - self._ended_at < LITTLE_SECONDS and this.partitions.keys() <= self._latest
         self._latest = this.partitions.keys()
-        if self._on_loop and is_little and began >= self._may_wait_at:
+        if self._on_loop and is_little and began >= self.may_wait_at:
             self._on_loop -= 1
             return self._sync_on_loop(flushes, began)
         errors = self._note(await self._offload.commit(self._fs, flushes), began)
@@ -173,7 +174,7 @@ class GroupCommit:
         errors = self._note(run_flushes(self._fs, flushes), began)
         seconds = trio.current_time() - began
         if seconds > SYNC_SECONDS_SHORT:
-            self._may_wait_at = trio.current_time() + PAUSE_FACTOR * seconds
+            self.may_wait_at = trio.current_time() + PAUSE_FACTOR * seconds
         return errors
 
     def _begin(self, this: Round, flushes: list[tuple[Flushable, Flush]]) -> None:

@@ -7,10 +7,10 @@ their own, and neither begins while the other uses the log.
 
 from typing import Final
 
-import structlog
 import trio
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.commit_round import Flushable, Round
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
@@ -25,7 +25,7 @@ from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
-log = structlog.get_logger()
+log = get_logger()
 
 DAMAGES_TOLD_MAX: Final = 3
 """Of one partition: enough for an operator to look into it."""

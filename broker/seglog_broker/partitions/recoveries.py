@@ -7,15 +7,15 @@ stopped with ``hold``.
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.log.recovery_job import ReadOnlyView, RecoveryJob, RecoveryOutcome
 from seglog_protocol.errors import DiskFullError, PartitionRecoveringError
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(slots=True, eq=False)

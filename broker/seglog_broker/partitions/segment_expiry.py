@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
@@ -32,7 +32,7 @@ from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import StorageError
 
-log = structlog.get_logger()
+log = get_logger()
 
 BUSY_SECONDS_MAX: Final = 1.0
 """How long to wait for a partition that another task is working on. All tasks but compaction end within this time."""

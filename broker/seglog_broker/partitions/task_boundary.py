@@ -8,13 +8,12 @@ partition until the broker restarts. Only exceptions outside the boundary end th
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import StorageError
 
-log = structlog.get_logger()
+log = get_logger()
 
 _GIVEN_UP: Final = "a bug stopped it for this partition until the broker is restarted; the log has the traceback"
 

@@ -12,6 +12,8 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.logger import get_logger
+
 WINDOW_SECONDS: Final = 10.0
 """How long lines of one kind are counted together."""
 
@@ -85,7 +87,7 @@ class LogSums:
         with self._lock:
             over = [kind for kind, w in self._windows.items() if all_of_them or now - w.began >= WINDOW_SECONDS]
             finished = [(kind[0], self._windows.pop(kind)) for kind in over]
-        log = structlog.get_logger()
+        log = get_logger()
         for name, window in finished:
             if window.more:
                 write = getattr(log, window.level)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
 from seglog_broker.partitions.cleaning import cleaning
 from seglog_broker.partitions.clock_trust import ClockTrust
@@ -38,7 +38,7 @@ from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
-log = structlog.get_logger()
+log = get_logger()
 
 RETRY_SECONDS_MAX: Final = 3600.0
 """The longest time between two rounds of a partition whose rounds fail."""

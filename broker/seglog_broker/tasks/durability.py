@@ -8,10 +8,10 @@ start need not read.
 
 from typing import Final
 
-import structlog
 import trio
 
 from seglog_broker.config.values import LONG_MAX
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.durability import wait_durable
@@ -25,7 +25,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_protocol.errors import StorageError
 
-log = structlog.get_logger()
+log = get_logger()
 
 LOOK_SECONDS_MAX: Final = 1.0
 """The longest time between two checks, so that a changed ``flush.ms`` takes effect soon."""

@@ -8,9 +8,9 @@ broker stops are removed by the next start.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -24,7 +24,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.roll_policy import RollReason
 
-log = structlog.get_logger()
+log = get_logger()
 
 ROLL_CHECK_SECONDS: Final = 1.0
 """Time between two checks of all partitions, which is how late a roll can be. A check takes well under a microsecond a

@@ -7,9 +7,9 @@ next, in a thread. Otherwise only a reader or the scrub would find the hole, som
 from itertools import pairwise
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -20,7 +20,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment_ends import SegmentHole, holes_between
 
-log = structlog.get_logger()
+log = get_logger()
 
 SEGMENTS_AT_A_TIME: Final = 25
 """Segments that a thread checks at a time, which takes some milliseconds."""

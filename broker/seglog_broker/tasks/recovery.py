@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries, Recovery, Views, log_recovered
@@ -32,7 +32,7 @@ from seglog_broker.workers.messages import DIED, NO_ROOM, WorkerError
 from seglog_broker.workers.pool import Workers
 from seglog_protocol.errors import SeglogError
 
-log = structlog.get_logger()
+log = get_logger()
 
 DEATHS_MAX: Final = 2
 """Processes that may die over one partition, before it is offline."""

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.pending_deletions import PendingDeletions
@@ -21,7 +21,7 @@ from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import LogDirectoryError
 
-log = structlog.get_logger()
+log = get_logger()
 
 SPACE_SECONDS: Final = 5.0
 """Time between two measurements. Appends near a mark measure for themselves, so that none goes past it meanwhile."""

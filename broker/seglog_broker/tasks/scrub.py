@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -35,7 +35,7 @@ from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol.errors import StorageError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(eq=False)

@@ -61,8 +61,10 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
     macOS does. One thread at a time, except that fdatasync may run beside other calls.
     """
 
-    def __init__(self, *, now_ms: int = 0, cached: bool = True, begins_syncs: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self, *, now_ms: int = 0, cached: bool = True, begins_syncs: bool = False, is_recorded: bool = True
+    ) -> None:
+        super().__init__(is_recorded=is_recorded)
         self.now_ms = now_ms
         self.cached = cached
         self.begins_syncs = begins_syncs

@@ -65,11 +65,12 @@ class Fault:
 class Script:
     """Numbers and records the operations on a file system, and makes them fail or crash as configured.
 
-    ``operations`` and ``reads`` may be cleared at any time; numbers begin at 1 and continue. ``on_operation`` is
-    called before each operation takes effect.
+    ``operations`` and ``reads`` may be cleared at any time; numbers begin at 1 and continue. They stay empty unless
+    ``is_recorded``. ``on_operation`` is called before each operation takes effect.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_recorded: bool = True) -> None:
+        self._is_recorded = is_recorded
         self.operations: list[Operation] = []
         self.reads: list[Read] = []
         self.on_operation: Callable[[Operation], None] | None = None
@@ -118,13 +119,15 @@ class Script:
             raise SimulatedCrash(operation)
         if self.on_operation:
             self.on_operation(operation)
-        self.operations.append(operation)
+        if self._is_recorded:
+            self.operations.append(operation)
         return self._strike(name, path)
 
     def look(self, name: str, path: str, position: int = 0, size: int = 0) -> None:
         """Record a read; fail if a fault matches."""
         self.check_running()
-        self.reads.append(Read(name, path, position, size))
+        if self._is_recorded:
+            self.reads.append(Read(name, path, position, size))
         self._strike(name, path)
 
     def _strike(self, name: str, path: str) -> int | None:

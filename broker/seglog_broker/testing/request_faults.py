@@ -158,6 +158,7 @@ class RequestFaults(Faults):
         self._faults: list[Fault] = []
         self._refusal: _Refusal | None = None
         self._connected: dict[Served, _Connected] = {}
+        self._exempt: set[str] = set()
 
     # --- What is asked for --------------------------------------------------------------------------------------------
 
@@ -251,6 +252,13 @@ class RequestFaults(Faults):
         """
         self._running().groups.rebalance(group)
 
+    def exempt(self, peer: str) -> None:
+        """The next connection from ``peer``, ``HOST:PORT``, meets no faults: a test prepares and looks at things by it.
+
+        To be called from any thread, before it connects.
+        """
+        self._exempt.add(peer)
+
     def heal(self) -> None:
         """End all faults. What they hold up is served."""
         for fault in list(self._faults):
@@ -284,9 +292,9 @@ class RequestFaults(Faults):
         """As ``Faults.begin``."""
         self._broker = broker
 
-    def accepts(self) -> bool:
+    def accepts(self, transport: Transport) -> bool:
         """As ``Faults.accepts``."""
-        if self._refusal is None:
+        if self._refusal is None or transport.peer in self._exempt:
             return True
         self._refusal.met += 1
         return False
@@ -294,6 +302,12 @@ class RequestFaults(Faults):
     @contextmanager
     def serving(self, connection: Served) -> Iterator[None]:
         """As ``Faults.serving``."""
+        assert isinstance(connection, Connection)
+        peer = connection.transport.peer
+        if peer in self._exempt:
+            self._exempt.remove(peer)
+            yield
+            return
         with trio.CancelScope() as scope:
             self._connected[connection] = _Connected(scope)
             try:
@@ -304,7 +318,9 @@ class RequestFaults(Faults):
     def take(self, connection: Served, frame: Any) -> Callable[[], Awaitable[None]] | None:
         """As ``Faults.take``."""
         assert isinstance(connection, Connection)
-        connected = self._connected[connection]
+        connected = self._connected.get(connection)
+        if connected is None:
+            return None
         connected.note_frame(connection.wire.reader.held)
         if connected.client_id is not None and not self._faults:
             return None

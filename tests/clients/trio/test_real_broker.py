@@ -15,7 +15,7 @@ from seglog.core.explaining import PartitionExplanation
 from seglog.trio import raw
 from seglog_broker.config import BrokerConfig
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.server import serve
+from seglog_broker.server import Serving, serve
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -35,13 +35,14 @@ class RealBroker:
         self._ended = trio.Event()
 
     async def start(self) -> None:
-        (self.address,) = await self._nursery.start(self._run)
+        serving: Serving = await self._nursery.start(self._run)
+        (self.address,) = serving.addresses
 
     async def stop(self) -> None:
         self._scope.cancel()
         await self._ended.wait()
 
-    async def _run(self, task_status: trio.TaskStatus[list[str]]) -> None:
+    async def _run(self, task_status: trio.TaskStatus[Serving]) -> None:
         self._scope, self._ended = trio.CancelScope(), trio.Event()
         with self._scope:
             await serve(

@@ -6,8 +6,7 @@ Sizes are those of the bytes that clients sent, and about what Python takes for 
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
+from seglog_broker.logger import get_logger
 from seglog_protocol.errors import CoordinatorNotAvailableError
 
 GROUP_BYTES: Final = 2_000
@@ -24,7 +23,7 @@ OFFSET_BYTES: Final = 350
 FOR_NEW_PART: Final = 0.9
 """The part of a budget that new groups and members may fill. The rest is for existing ones that grow."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Budget:

@@ -5,7 +5,6 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-import structlog
 import trio
 
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
@@ -16,6 +15,7 @@ from seglog_broker.coordinators.groups.service.offsets import OFFSETS_A_WRITE, O
 from seglog_broker.coordinators.loader import RECOVERY_POLL_SECONDS
 from seglog_broker.coordinators.sweep import Sweep, SweepLines
 from seglog_broker.coordinators.topic import StateTopic
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
@@ -33,7 +33,7 @@ _OFFSETS_SHOWN: Final = 5
 WARNED_PART: Final = 0.1
 """Of ``offsets.retention.minutes``: when so much of it is left, a warning is logged that offsets will expire."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Clamped(NamedTuple):

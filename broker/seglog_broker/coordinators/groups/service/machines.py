@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
-import structlog
-
 from seglog_broker.config.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.classic import ClassicGroup
@@ -16,13 +14,14 @@ from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
 from seglog_broker.coordinators.topic import StateTopic
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.steps import Steps
 
-log = structlog.get_logger()
+log = get_logger()
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 

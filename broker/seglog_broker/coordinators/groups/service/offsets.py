@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import structlog
 import trio
 
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
@@ -26,6 +25,7 @@ from seglog_broker.coordinators.groups.records import encode_commit, encode_tomb
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
@@ -46,7 +46,7 @@ OFFSETS_A_WRITE: Final = 200
 LINES_AN_HOUR: Final = 100
 """Lines in the log about commits beyond the end of a log; a partition of a group has one an hour."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}
 

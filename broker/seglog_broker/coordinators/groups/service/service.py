@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-import structlog
 import trio
 
 from seglog_broker.api.append import AppendService
@@ -20,6 +19,7 @@ from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
@@ -51,7 +51,7 @@ LISTED_OFFSET_COST: Final = 0.4
 GROUPS_A_TURN: Final = budget.items_of(cost=40)
 """Groups that are deleted before other tasks run."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def offsets_topic_settings(config: BrokerConfig) -> TopicSettings:

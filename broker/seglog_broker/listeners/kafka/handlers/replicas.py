@@ -29,11 +29,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime import budget
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
@@ -50,7 +49,7 @@ _Directory = messages.DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = messages.DescribeLogDirsResponse.DescribeLogDirsTopic
 _Partition = messages.DescribeLogDirsResponse.DescribeLogDirsPartition
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def describe_log_dirs(

@@ -1,0 +1,85 @@
+"""The disk of a broker in tests: a directory of the machine, or one in memory; both can be full.
+
+``MachineDisk`` is the machine's file system, ``MemoryDisk`` a ``ForgetfulFileSystem``, which can lose its power, too.
+"""
+
+import errno
+from collections.abc import Sequence
+
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import Buffer, File, PosixFileSystem
+from seglog_broker.testing.forgetful import CrashPolicy, ForgetfulFileSystem
+from seglog_broker.testing.forgetful_script import os_error
+
+
+class MachineDisk(PosixFileSystem):
+    """The machine's file system, which has no room as long as ``is_full``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+        """See FileSystem. A file that does not exist yet cannot be made while the disk is full."""
+        if not (create or writable):
+            return super().open(path)
+        if create and self.is_full and not self.exists(path):
+            raise os_error(errno.ENOSPC, path)
+        file = super().open(path, create=create, writable=writable)
+        return _LimitedFile(self, path, file.fileno())
+
+    def free_bytes(self, path: str) -> int:
+        """See FileSystem."""
+        return 0 if self.is_full else super().free_bytes(path)
+
+
+class _LimitedFile(File):
+    def __init__(self, disk: MachineDisk, path: str, descriptor: int) -> None:
+        super().__init__(path, descriptor)
+        self._disk = disk
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """See File."""
+        if self._disk.is_full and position + sum(map(len, buffers)) > self.size():
+            raise os_error(errno.ENOSPC, self.path)
+        return super().pwritev(buffers, position)
+
+
+class MemoryDisk(ForgetfulFileSystem):
+    """A disk in memory whose files change at the time of ``clock``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        super().__init__(is_recorded=False)
+
+    @property
+    def now_ms(self) -> int:
+        """The modification time that files get."""
+        return self._clock.now_ms()
+
+    @now_ms.setter
+    def now_ms(self, _now_ms: int) -> None:
+        """It is the clock's."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room."""
+        return self.disk.capacity is not None
+
+    @is_full.setter
+    def is_full(self, is_full: bool) -> None:
+        self.limit_free_bytes(0 if is_full else None)
+
+    def found_after(self, policy: CrashPolicy) -> "MemoryDisk":
+        """See ForgetfulFileSystem."""
+        found = MemoryDisk(self._clock)
+        found.disk = self.disk.after(policy)
+        return found
+
+
+TestDisk = MachineDisk | MemoryDisk
+
+
+def disk_of(clock: Clock, *, in_memory: bool) -> TestDisk:
+    """A disk without faults."""
+    return MemoryDisk(clock) if in_memory else MachineDisk()

@@ -1,0 +1,254 @@
+"""A whole broker inside a process that is not its own: in a thread with a loop, on ports that the system chooses.
+
+Nothing of the process changes: not structlog's configuration, nor signal handlers, limits, the garbage collector or
+standard output. Everything of the broker runs on its loop: it has no further threads and no worker processes.
+"""
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.logger import logging_to
+from seglog_broker.runtime.offload import Arguments, T
+from seglog_broker.server import Serving, serve
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.testing.clock import MovableClock, MovableLoopClock
+from seglog_broker.testing.logs import KeptLog
+from seglog_broker.testing.offload import InlineOffload
+
+SETTLE_SECONDS_MAX: Final = 2.0
+"""How long ``settle`` waits at most for a loop that never comes to rest, because clients keep it busy."""
+
+
+class NotServingError(RuntimeError):
+    """The broker is not running: it was never started, was stopped, or has failed."""
+
+
+class SlowOffload(InlineOffload):
+    """Syncs take some seconds longer; 0 at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds = 0.0
+        self._changed = trio.Event()
+
+    def slow_down(self, seconds: float) -> None:
+        """Take ``seconds`` longer from now on. What has waited for another time goes on at once."""
+        self._seconds = seconds
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _wait(self) -> None:
+        with trio.move_on_after(self._seconds):
+            await self._changed.wait()
+
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
+        """See Offload."""
+        await self._wait()
+        return await super().commit(fs, flushes)
+
+    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await self._wait()
+        return await super().fsync(fn, *args)
+
+
+class BrokerThread:
+    """One run of a broker, from ``start`` to ``stop``. Its methods are for other threads than its own."""
+
+    def __init__(self, config: BrokerConfig, fs: FileSystem, clock: MovableClock, log: KeptLog) -> None:
+        self._config = config
+        self._fs = fs
+        self._clock = clock
+        self._log = log
+        self._loop_clock = MovableLoopClock()
+        self._offload = SlowOffload()
+        self._owner = os.getpid()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
+        self._serving: Serving | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def serving(self) -> Serving:
+        """What serves. Raises NotServingError."""
+        if self._serving is None or self._ended.is_set():
+            raise NotServingError("the broker is not running: start() starts it")
+        return self._serving
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it has started and not ended."""
+        return self._serving is not None and not self._ended.is_set()
+
+    def start(self, **options: Any) -> Serving:
+        """Start the broker with ``options`` for ``serve``, and return when it is ready.
+
+        Raises what ``serve`` raises: LogDirectoryError, ListenError.
+        """
+        started: Future[Serving] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started, options), name="seglog broker", daemon=True)
+        self._thread.start()
+        try:
+            self._serving = started.result()
+        except BaseException:  # it failed, or the caller was interrupted
+            self.stop()
+            raise
+        return self._serving
+
+    def stop(self) -> None:
+        """Stop the broker in order, and wait for the end of its thread. Does nothing in a forked child.
+
+        Raises what the broker failed with while it ran.
+        """
+        if self._thread is None or os.getpid() != self._owner:
+            return
+        while self._token is None and not self._ended.wait(0.001):  # interrupted before its loop ran
+            pass
+        if self._token is not None:
+            self._on_loop_soon(self._cancel)
+        self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _cancel(self) -> None:
+        self._offload.slow_down(0)  # a stop waits for syncs
+        self._scope.cancel()
+
+    def crash(self) -> None:
+        """End as a process does that is killed: nothing is answered any more, and nothing more is written."""
+        self.call(self._crash)
+        self.stop()
+
+    def _crash(self) -> None:
+        self.serving.broker.is_crashing = True
+
+    def call(self, fn: Callable[..., T], *args: Any) -> T:
+        """What ``fn(*args)`` returns when it is called on the loop. Raises NotServingError."""
+        called: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                called.set_result(fn(*args))
+            except BaseException as error:  # noqa: BLE001 - the caller's
+                called.set_exception(error)
+
+        self.serving  # noqa: B018 - it raises
+        self._on_loop_soon(call)
+        return self._result(called)
+
+    def run(self, fn: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """What ``await fn(*args)`` returns in a task of the loop. Raises NotServingError."""
+        done: Future[T] = Future()
+
+        async def task() -> None:
+            try:
+                done.set_result(await fn(*args))
+            except Exception as error:  # noqa: BLE001 - the caller's
+                done.set_exception(error)
+            finally:
+                done.cancel()  # where the task was cancelled
+
+        nursery = self._nursery
+        assert nursery is not None
+        self.call(nursery.start_soon, task)
+        return self._result(done)
+
+    def settle(self) -> None:
+        """Return when the loop has nothing to do at the moment, or after SETTLE_SECONDS_MAX."""
+        self.run(_settle)
+
+    def move_clock(self, seconds: float, *, wall_only: bool) -> None:
+        """Move the wall clock, and by default the loop's with it: then what is due by then has been done on return."""
+        self.call(self._move_clock, seconds, wall_only)
+        self.settle()
+
+    def _move_clock(self, seconds: float, wall_only: bool) -> None:
+        self._clock.ahead_ms += round(seconds * 1000)
+        if not wall_only:
+            self._loop_clock.ahead_seconds += seconds
+
+    def look_at_disk(self) -> None:
+        """Have the broker see how much room there is, and put the mode of a full disk on or off."""
+        self.call(self._look_at_disk)
+        self.settle()
+
+    def _look_at_disk(self) -> None:
+        self.serving.broker.directory.space.refresh()
+
+    def slow_disk(self, seconds: float) -> None:
+        """Syncs take ``seconds`` longer, from now on; 0: no longer."""
+        self.call(self._slow_disk, seconds)
+
+    def _slow_disk(self, seconds: float) -> None:
+        self._offload.slow_down(seconds)
+        self.serving.broker.commits.may_wait_at = float("inf") if seconds else 0.0
+
+    # --- The thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self, started: "Future[Serving]", options: dict[str, Any]) -> None:
+        try:
+            with logging_to(self._log.logger):
+                trio.run(partial(self._main, started, options), clock=self._loop_clock)
+        except BaseException as error:  # noqa: BLE001 - of the one who starts or stops it
+            if started.done():
+                self._failure = _alone(error)
+            else:
+                started.set_exception(_alone(error))
+        finally:
+            self._ended.set()
+            if not started.done():
+                started.set_exception(NotServingError("the broker was stopped while it started"))
+
+    async def _main(self, started: "Future[Serving]", options: dict[str, Any]) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                run = partial(serve, self._config, fs=self._fs, clock=self._clock, offload=self._offload, **options)
+                serving = await self._nursery.start(run)
+                started.set_result(serving)
+
+    def _on_loop_soon(self, fn: Callable[[], object]) -> None:
+        if os.getpid() != self._owner:
+            raise NotServingError(
+                f"this broker belongs to process {self._owner} and cannot be used after a fork in process {os.getpid()}"
+            )
+        assert self._token is not None
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(fn)
+
+    def _result(self, future: "Future[T]") -> T:
+        while True:
+            try:
+                return future.result(timeout=0.2)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if self._ended.is_set():
+                    raise NotServingError("the broker has stopped") from None
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The error that a nursery wrapped, if it is the only one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _settle() -> None:
+    import trio.testing  # noqa: PLC0415 - it imports pytest, where that is installed
+
+    with trio.move_on_after(SETTLE_SECONDS_MAX):
+        await trio.testing.wait_all_tasks_blocked(0.002)
