@@ -389,9 +389,13 @@ class Dialer:
         self._outage.ended(time.monotonic())
         return link
 
+    def connect(self, timeout: float) -> socket.socket:
+        """A connected socket. Raises OSError."""
+        return socket.create_connection(self.address, timeout)
+
     def _dial_once(self, timeout: float) -> Link:
         try:
-            connected = socket.create_connection(self.address, timeout)
+            connected = self.connect(timeout)
         except OSError as error:
             raise refused(self.server, error) from error
         try:

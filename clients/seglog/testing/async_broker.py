@@ -1,0 +1,234 @@
+"""``AsyncBroker``: a ``Broker`` for tests that run in trio or asyncio, whose loop it never blocks."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import sniffio
+import trio
+
+from seglog.core.delivery import Receipt
+from seglog.core.records import Record
+from seglog.groups import GroupDescription
+from seglog.testing.broker import WAIT_SECONDS, Broker
+from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
+
+if TYPE_CHECKING:
+    from seglog_broker.testing.request_faults import Fault
+    from seglog_protocol.errors import SeglogError
+
+T = TypeVar("T")
+
+
+async def in_thread(fn: Callable[[], T]) -> T:
+    """What ``fn()`` returns, run in a thread that has ended by then. If cancelled, its end is not waited for.
+
+    Neither library's pool of threads is used: those threads outlive the test.
+    """
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(fn())
+        except BaseException as error:  # noqa: BLE001 - the caller's
+            failure.append(error)
+        finally:
+            tell()
+
+    wait: Callable[[], Awaitable[object]]
+    if sniffio.current_async_library() == "trio":
+        ended = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+        wait = ended.wait
+
+        def tell() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(ended.set)
+
+    else:
+        finished = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        wait = finished.wait
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finished.set)
+
+    thread = threading.Thread(target=run, name="seglog testing call", daemon=True)
+    thread.start()
+    await wait()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+class AsyncBroker:
+    """What ``async with Broker(...)`` gives: the methods of ``Broker``, to be awaited."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.sync = broker
+        """The ``Broker``, for what takes no time."""
+
+    @classmethod
+    async def started(cls, broker: Broker) -> "AsyncBroker":
+        """Start ``broker``."""
+        try:
+            await in_thread(broker.start)
+        except BaseException:
+            broker.close()
+            raise
+        return cls(broker)
+
+    def __repr__(self) -> str:
+        return repr(self.sync).replace("Broker", "AsyncBroker", 1)
+
+    @property
+    def address(self) -> str:
+        """See Broker."""
+        return self.sync.address
+
+    @property
+    def kafka_address(self) -> str:
+        """See Broker."""
+        return self.sync.kafka_address
+
+    @property
+    def directory(self) -> str:
+        """See Broker."""
+        return self.sync.directory
+
+    @property
+    def is_running(self) -> bool:
+        """See Broker."""
+        return self.sync.is_running
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """See Broker."""
+        return self.sync.log
+
+    # --- To be awaited ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """See Broker."""
+        await in_thread(self.sync.start)
+
+    async def stop(self) -> None:
+        """See Broker."""
+        await in_thread(self.sync.stop)
+
+    async def restart(self) -> None:
+        """See Broker."""
+        await in_thread(self.sync.restart)
+
+    async def crash(self) -> None:
+        """See Broker."""
+        await in_thread(self.sync.crash)
+
+    async def power_cut(self, *, random: bool = False) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.power_cut(random=random))
+
+    async def create_topic(self, name: str, partitions: int = 1, **config: ConfigValue) -> CreateTopicReply:
+        """See Broker."""
+        return await in_thread(lambda: self.sync.create_topic(name, partitions, **config))
+
+    async def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        ack: Ack = "os",
+    ) -> list[Receipt]:
+        """See Broker."""
+        return await in_thread(
+            lambda: self.sync.produce(
+                topic, *values, key=key, partition=partition, timestamp=timestamp, headers=headers, ack=ack
+            )
+        )
+
+    async def records(self, topic: str) -> list[Record]:
+        """See Broker."""
+        return await in_thread(lambda: self.sync.records(topic))
+
+    async def wait_for(
+        self,
+        topic: str,
+        count: int = 1,
+        timeout: float = WAIT_SECONDS,  # noqa: ASYNC109 - as in Broker
+        *,
+        where: Callable[[Record], bool] | None = None,
+    ) -> list[Record]:
+        """See Broker."""
+        return await in_thread(lambda: self.sync.wait_for(topic, count, timeout, where=where))
+
+    async def wait_for_group(
+        self,
+        group: str,
+        members: int = 1,
+        timeout: float = WAIT_SECONDS,  # noqa: ASYNC109 - as in Broker
+        *,
+        after: int = -1,
+    ) -> GroupDescription:
+        """See Broker."""
+        return await in_thread(lambda: self.sync.wait_for_group(group, members, timeout, after=after))
+
+    # --- Faults -------------------------------------------------------------------------------------------------------
+
+    async def full_disk(self, full: bool = True) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.full_disk(full))
+
+    async def slow_disk(self, seconds: float) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.slow_disk(seconds))
+
+    async def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.jump_clock(seconds, wall_only=wall_only))
+
+    async def cut_connections(self, client_id: str | None = None) -> int:
+        """See Broker."""
+        return await in_thread(lambda: self.sync.cut_connections(client_id))
+
+    async def refuse(self, refuse: bool = True, *, cut: bool = False) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.refuse(refuse, cut=cut))
+
+    async def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.delay(seconds, api, times))
+
+    async def fail_next(
+        self,
+        api: str,
+        error: "str | int | SeglogError | type[SeglogError]",
+        times: int = 1,
+        *,
+        topic: str | None = None,
+    ) -> "Fault":
+        """See Broker."""
+        return await in_thread(lambda: self.sync.fail_next(api, error, times, topic=topic))
+
+    async def lose_next_ack(self, topic: str) -> "Fault":
+        """See Broker."""
+        return await in_thread(lambda: self.sync.lose_next_ack(topic))
+
+    async def expire_session(self, group: str, member: str) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.expire_session(group, member))
+
+    async def rebalance(self, group: str) -> None:
+        """See Broker."""
+        await in_thread(lambda: self.sync.rebalance(group))
+
+    async def heal(self) -> None:
+        """See Broker."""
+        await in_thread(self.sync.heal)

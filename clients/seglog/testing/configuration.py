@@ -1,0 +1,54 @@
+"""The configuration of a broker in tests: Kafka's keys as keyword arguments, and values that suit tests."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.config.broker_config import BROKER_NAMES, TOPIC_DEFAULT_NAMES
+
+FOR_TESTS: Final[Mapping[str, str]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
+    "offsets.topic.num.partitions": "1",
+    "seglog.log.level": "info",
+}
+"""Where the default of a broker would only make tests slow.
+
+A new group does not wait for further members, members may have short sessions and with them frequent heartbeats, and
+offsets are committed to one partition.
+"""
+
+
+def flags_of(config: Mapping[str, object], keywords: Mapping[str, object]) -> dict[str, str]:
+    """Keys and values as the daemon takes them. ``log_retention_ms`` names ``log.retention.ms``.
+
+    Raises TypeError for a keyword that names no key, or an unknown key of ``config``, with the nearest that is known.
+    """
+    names = {name: name for name in (*BROKER_NAMES, *TOPIC_DEFAULT_NAMES)}
+    by_keyword = {name.replace(".", "_"): name for name in names}
+    flags = dict(FOR_TESTS)
+    for given, known, what in ((keywords, by_keyword, "argument"), (config, names, "key")):
+        for name, value in given.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"a broker has no {what} {name!r}{hint}")
+            flags[known[name]] = _text(value)
+    return flags
+
+
+def config_of(flags: Mapping[str, str], log_dir: str, kafka: str) -> BrokerConfig:
+    """The checked configuration; ``listeners`` has the one address ``kafka``. Raises InvalidConfigError."""
+    places = {"log.dir": log_dir, "listeners": f"PLAINTEXT://{kafka}"}
+    named = {f"Broker({name.replace('.', '_')}=…)": (name, value) for name, value in (places | dict(flags)).items()}
+    config, _ = load_config(None, "", {}, [], named)
+    return config
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_text, value))
+    return str(value)

@@ -1,0 +1,105 @@
+"""A broker as a process of its own: `seglogd`, for tests that kill it."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from seglog.testing.errors import BrokerStoppedError
+
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 60.0
+LINES_MAX: Final = 10_000
+"""Lines of its log that are kept; of more, the newest."""
+
+
+class Daemon:
+    """One run of `seglogd`."""
+
+    def __init__(self) -> None:
+        self._lines: deque[dict[str, Any]] = deque(maxlen=LINES_MAX)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._facts: dict[str, Any] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process. Raises BrokerStoppedError."""
+        if self._process is None or not self.is_running:
+            raise BrokerStoppedError("the broker is not running: start() starts it")
+        return self._process.pid
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Its log so far: each line an event and its facts."""
+        return list(self._lines)
+
+    def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
+        """Start it, and return its addresses for seglog's and for Kafka's clients when it is ready.
+
+        Raises BrokerStoppedError with what it said when it did not start.
+        """
+        self._ready.clear()
+        self._facts = {}
+        settings = [part for name, value in flags.items() for part in ("--set", f"{name}={value}")]
+        places = ["--data", log_dir, "--listen", listen, "--kafka", kafka]
+        self._process = subprocess.Popen(  # noqa: S603 - the daemon of this installation
+            [sys.executable, "-m", "seglog_broker", *places, "--log-format", "json", *settings],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the tests
+        )
+        self._reader = threading.Thread(target=self._read, name="seglogd's log", daemon=True)
+        self._reader.start()
+        if not self._ready.wait(START_SECONDS_MAX) or not self._facts:
+            self.crash()
+            said = "\n".join(str(line.get("reason") or line.get("event")) for line in list(self._lines)[-5:])
+            raise BrokerStoppedError(f"seglogd did not start:\n{said}")
+        return str(self._facts["listen"]), str(self._facts["kafka"])
+
+    def stop(self) -> None:
+        """SIGTERM, a stop in order."""
+        if self._process is not None:
+            self._process.terminate()
+            self._wait()
+
+    def crash(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._wait()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        assert self._reader is not None
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        self._process = None
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stderr is not None
+        with self._process.stderr as stderr:
+            for text in stderr:
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    line = {"event": text.rstrip()}
+                self._lines.append(line)
+                if line["event"] == "broker_ready":
+                    self._facts = line
+                    self._ready.set()
+        self._ready.set()

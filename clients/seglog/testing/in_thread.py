@@ -1,0 +1,77 @@
+"""A broker in a thread of this process, and what only such a broker can be made to suffer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from seglog.testing.configuration import config_of
+from seglog.testing.errors import BrokerStoppedError, NotPossibleError
+from seglog_broker.testing.clock import MovableClock
+from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
+from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
+from seglog_broker.testing.in_process import BrokerThread
+from seglog_broker.testing.logs import KeptLog
+from seglog_broker.testing.request_faults import RequestFaults
+
+
+class InThread:
+    """One run after the other of a broker, on one disk."""
+
+    def __init__(self, *, in_memory: bool, seed: int) -> None:
+        self.faults = RequestFaults()
+        self._seed = seed
+        self._clock = MovableClock()
+        self._log = KeptLog()
+        self._disk: TestDisk = disk_of(self._clock, in_memory=in_memory)
+        self._power_cuts = 0
+        self._thread: BrokerThread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._thread is not None and self._thread.is_serving
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The log so far: each line an event and its facts."""
+        return self._log.since(0)
+
+    @property
+    def thread(self) -> BrokerThread:
+        """The running broker. Raises BrokerStoppedError."""
+        if self._thread is None or not self._thread.is_serving:
+            raise BrokerStoppedError("the broker is not running: start() starts it")
+        return self._thread
+
+    def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
+        """Start it, and return its addresses for seglog's and for Kafka's clients when it is ready."""
+        self._thread = BrokerThread(config_of(flags, log_dir, kafka), self._disk, self._clock, self._log)
+        serving = self._thread.start(listen=listen, faults=self.faults)
+        return serving.addresses[0], serving.kafka_addresses[0]
+
+    def stop(self) -> None:
+        """A stop in order."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def crash(self) -> None:
+        """An end as by SIGKILL."""
+        self.thread.call(self.faults.cut_connections)
+        self.thread.crash()
+
+    def power_cut(self, *, random: bool) -> None:
+        """An end as by a power cut. Raises NotPossibleError for a disk that is not in memory."""
+        if not isinstance(self._disk, MemoryDisk):
+            raise NotPossibleError(
+                "a power cut takes what was never synced, which only a disk in memory knows: Broker(memory=True)"
+            )
+        thread, disk = self.thread, self._disk
+        self._power_cuts += 1
+        policy = RANDOM(self._seed * 1_000 + self._power_cuts) if random else POWER_LOSS
+        found = thread.call(disk.found_after, policy)
+        self.crash()
+        self._disk = found
+
+    def full_disk(self, *, is_full: bool) -> None:
+        """The disk has no room, or has room again."""
+        self._disk.is_full = is_full
+        if self.is_running:
+            self.thread.look_at_disk()

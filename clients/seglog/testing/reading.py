@@ -1,0 +1,149 @@
+"""What a topic holds now, and waiting for what is still to come."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from seglog.client import Client
+from seglog.core.records import Record
+from seglog.groups import GroupDescription
+from seglog.testing.errors import NotArrivedError
+from seglog_protocol.errors import UnknownGroupError, UnknownTopicError
+
+POLL_SECONDS_MIN: Final = 0.002
+POLL_SECONDS_MAX: Final = 0.05
+"""The pause between two looks at a topic, which doubles from the one to the other."""
+
+STABLE: Final = "Stable"
+"""The state of a group whose members all have their partitions."""
+
+SHOWN_MAX: Final = 5
+VALUE_CHARACTERS_MAX: Final = 80
+
+
+class TopicReader:
+    """Reads a topic from its beginning, more at each call. Aborted transactions are left out."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.records: list[Record] = []
+        """All so far, partition by partition as they were read."""
+        self._client = client
+        self._topic = topic
+        self._next: dict[int, int] = {}
+
+    def read(self) -> list[Record]:
+        """Read on to the present end of each partition. Raises UnknownTopicError."""
+        with self._client.consumer(
+            self._topic, start=self._next or "earliest", on_out_of_range="earliest", isolation="read_committed"
+        ) as consumer:
+            self.records += consumer
+            self._next |= consumer.positions()
+        return self.records
+
+
+def wait_for(
+    client: Callable[[], Client],
+    topic: str,
+    count: int,
+    timeout: float,
+    where: Callable[[Record], bool] | None,
+    is_abandoned: Callable[[], bool],
+) -> list[Record]:
+    """The records of ``topic`` for which ``where`` holds, as soon as they are ``count``.
+
+    Raises NotArrivedError after ``timeout`` seconds.
+    """
+    deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
+    reader = TopicReader(client(), topic)
+    exists = False
+    while True:
+        try:
+            reader.read()
+            exists = True
+        except UnknownTopicError:  # its first record may make it
+            pass
+        found = [record for record in reader.records if where is None or where(record)]
+        if len(found) >= count:
+            return found
+        left = deadline - time.monotonic()
+        if left <= 0 or is_abandoned():
+            raise NotArrivedError(_missing(topic, count, timeout, reader.records, found, where, exists=exists))
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, POLL_SECONDS_MAX)
+
+
+def wait_for_group(
+    client: Callable[[], Client],
+    group: str,
+    members: int,
+    timeout: float,
+    after: int,
+    is_abandoned: Callable[[], bool],
+) -> GroupDescription:
+    """The group, as soon as so many members share its partitions, in a generation ``after`` that one.
+
+    Raises NotArrivedError after ``timeout`` seconds.
+    """
+    deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
+    while True:
+        try:
+            found: GroupDescription | None = client().describe_group(group)
+        except UnknownGroupError:  # it begins with its first member
+            found = None
+        is_shared = found is not None and found.group.state == STABLE and found.group.generation > after
+        if found is not None and is_shared and len(found.members) == members:
+            return found
+        left = deadline - time.monotonic()
+        if left <= 0 or is_abandoned():
+            wanted = f"{members} member{'' if members == 1 else 's'} that share its partitions"
+            wanted += "" if after < 0 else f", after generation {after},"
+            wanted += " were waited for" if members != 1 else " was waited for"
+            if found is None:
+                raise NotArrivedError(f"there is no group {group!r} after {timeout:g} s; {wanted}")
+            state, generation, count = found.group.state, found.group.generation, len(found.members)
+            raise NotArrivedError(
+                f"group {group!r} is {state} after {timeout:g} s, in generation {generation}, with {count} "
+                f"member{'' if count == 1 else 's'}; {wanted}"
+            )
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, POLL_SECONDS_MAX)
+
+
+def _missing(
+    topic: str,
+    count: int,
+    timeout: float,
+    records: list[Record],
+    found: list[Record],
+    where: Callable[[Record], bool] | None,
+    *,
+    exists: bool,
+) -> str:
+    wanted = f"{_records(count)} {'was' if count == 1 else 'were'} waited for"
+    if not exists:
+        return f"there is no topic {topic!r} after {timeout:g} s; {wanted}"
+    of_these = "" if where is None else f", {len(found)} of those that were waited for"
+    text = f"{topic} has {_records(len(records))} after {timeout:g} s{of_these}; {wanted}"
+    if records:
+        text += ". The last:\n" + "\n".join(describe_record(record) for record in records[-SHOWN_MAX:])
+    return text
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'' if count == 1 else 's'}"
+
+
+def describe_record(record: Record) -> str:
+    """One record in one line."""
+    parts = [f"  {record.topic}-{record.partition} offset {record.offset}:"]
+    if record.key is not None:
+        parts.append(f"key {_shown(record.key)},")
+    parts.append("no value (a tombstone)" if record.value is None else f"value {_shown(record.value)}")
+    if record.headers:
+        parts.append(f"headers {dict(record.headers)!r}"[:VALUE_CHARACTERS_MAX])
+    return " ".join(parts)
+
+
+def _shown(data: bytes) -> str:
+    shown = repr(data)
+    return shown if len(shown) <= VALUE_CHARACTERS_MAX else f"{shown[:VALUE_CHARACTERS_MAX]}… ({len(data)} bytes)"
