@@ -12,10 +12,11 @@ import trio
 from seglog.core.delivery import Receipt
 from seglog.core.records import Record
 from seglog.groups import GroupDescription
-from seglog.testing.broker import WAIT_SECONDS, Broker
+from seglog.testing.reading import WAIT_SECONDS
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
 if TYPE_CHECKING:
+    from seglog.testing.blocking import BlockingBroker
     from seglog_broker.testing.request_faults import Fault
     from seglog_protocol.errors import SeglogError
 
@@ -69,12 +70,12 @@ async def in_thread(fn: Callable[[], T]) -> T:
 class AsyncBroker:
     """What ``async with Broker(...)`` gives: the methods of ``Broker``, to be awaited."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: "BlockingBroker") -> None:
         self.sync = broker
         """The ``Broker``, for what takes no time."""
 
     @classmethod
-    async def started(cls, broker: Broker) -> "AsyncBroker":
+    async def started(cls, broker: "BlockingBroker") -> "AsyncBroker":
         """Start ``broker``."""
         try:
             await in_thread(broker.start)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import BROKER_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_protocol.errors import SeglogError
 
 FOR_TESTS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
@@ -38,12 +39,32 @@ def flags_of(config: Mapping[str, object], keywords: Mapping[str, object]) -> di
     return flags
 
 
-def config_of(flags: Mapping[str, str], log_dir: str, kafka: str) -> BrokerConfig:
-    """The checked configuration; ``listeners`` has the one address ``kafka``. Raises InvalidConfigError."""
-    places = {"log.dir": log_dir, "listeners": f"PLAINTEXT://{kafka}"}
-    named = {f"Broker({name.replace('.', '_')}=…)": (name, value) for name, value in (places | dict(flags)).items()}
-    config, _ = load_config(None, "", {}, [], named)
+def config_of(flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> BrokerConfig:
+    """The checked configuration of a broker at these addresses. Raises InvalidConfigError."""
+    named = {f"Broker({name.replace('.', '_')}=…)": (name, value) for name, value in flags.items()}
+    places = {
+        "Broker(directory=…)": ("log.dir", log_dir),
+        "Broker(listen=…)": ("seglog.listen", listen),
+        "Broker(kafka=…)": ("listeners", f"PLAINTEXT://{kafka}"),
+    }
+    config, _ = load_config(None, "", {}, [], places | named)
     return config
+
+
+_OPTIONS: Final = {
+    "--set log.dir=DIRECTORY": "Broker(directory=…)",
+    "--listen": "Broker(listen=…)",
+    "--kafka": "Broker(kafka=…)",
+}
+"""The daemon's options that its errors name, and the arguments that do the same."""
+
+
+def reworded(error: SeglogError) -> SeglogError:
+    """The error with its advice for a test instead of for a command line."""
+    for option, argument in _OPTIONS.items():
+        error.message = error.message.replace(option, argument)
+    error.args = (error.message,)
+    return error
 
 
 def _text(value: Any) -> str:

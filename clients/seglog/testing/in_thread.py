@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from seglog.testing.configuration import config_of
+from seglog.testing.configuration import config_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog_broker.testing.clock import MovableClock
 from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
@@ -11,6 +11,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
 from seglog_broker.testing.in_process import BrokerThread
 from seglog_broker.testing.logs import KeptLog
 from seglog_broker.testing.request_faults import RequestFaults
+from seglog_protocol.errors import SeglogError
 
 
 class InThread:
@@ -43,8 +44,12 @@ class InThread:
 
     def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
         """Start it, and return its addresses for seglog's and for Kafka's clients when it is ready."""
-        self._thread = BrokerThread(config_of(flags, log_dir, kafka), self._disk, self._clock, self._log)
-        serving = self._thread.start(listen=listen, faults=self.faults)
+        config = config_of(flags, log_dir, listen, kafka)
+        self._thread = BrokerThread(config, self._disk, self._clock, self._log)
+        try:
+            serving = self._thread.start(faults=self.faults)
+        except SeglogError as error:
+            raise reworded(error) from None
         return serving.addresses[0], serving.kafka_addresses[0]
 
     def stop(self) -> None:

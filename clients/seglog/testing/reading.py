@@ -10,6 +10,9 @@ from seglog.groups import GroupDescription
 from seglog.testing.errors import NotArrivedError
 from seglog_protocol.errors import UnknownGroupError, UnknownTopicError
 
+WAIT_SECONDS: Final = 10.0
+"""How long tests wait, if they do not say."""
+
 POLL_SECONDS_MIN: Final = 0.002
 POLL_SECONDS_MAX: Final = 0.05
 """The pause between two looks at a topic, which doubles from the one to the other."""

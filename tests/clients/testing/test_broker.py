@@ -267,13 +267,16 @@ def test_a_forked_child_is_told_and_leaves_the_broker_alone() -> None:
 
 def test_a_place_that_is_taken_is_an_error_and_nothing_stays(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
+
+    def refused(said: str, **arguments: Any) -> None:
+        with pytest.raises(SeglogError, match=said), Broker(**arguments):
+            raise AssertionError
+
     with Broker() as broker, unchanged():
-        with pytest.raises(SeglogError, match=r"Cannot listen on .*another program"), Broker(listen=broker.address):
-            raise AssertionError
-        with pytest.raises(SeglogError, match="in use by another broker"), Broker(directory=broker.directory):
-            raise AssertionError
-        with pytest.raises(SeglogError, match="photos"), Broker(directory=tmp_path):
-            raise AssertionError
+        refused(r"Cannot listen on .*choose another by Broker\(listen=…\)", listen=broker.address)
+        refused(r"Cannot listen on .*choose another by Broker\(kafka=…\)", kafka=broker.kafka_address)
+        refused(r"in use by another broker.*Broker\(directory=…\)", directory=broker.directory)
+        refused(r"photos.*Broker\(directory=…\)", directory=tmp_path)
 
 
 @pytest.mark.parametrize(

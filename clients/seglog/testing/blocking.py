@@ -1,0 +1,347 @@
+"""``BlockingBroker``: a whole broker for tests, and what tests ask of it, each in one line."""
+
+import os
+import shutil
+import tempfile
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from seglog.client import Client
+from seglog.core.delivery import Receipt
+from seglog.core.records import Record
+from seglog.groups import GroupDescription
+from seglog.testing import reading
+from seglog.testing.configuration import config_of, flags_of
+from seglog.testing.daemon import Daemon
+from seglog.testing.errors import BrokerStoppedError, NotPossibleError
+from seglog.testing.exempt import connect_exempt
+from seglog.testing.in_thread import InThread
+from seglog.testing.reading import WAIT_SECONDS
+from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
+
+if TYPE_CHECKING:
+    from seglog_broker.testing.request_faults import Fault, RequestFaults
+    from seglog_protocol.errors import SeglogError
+
+T = TypeVar("T")
+
+ANY_PORT: Final = "127.0.0.1:0"
+MEMORY_DIRECTORY: Final = "/data"
+
+
+class BlockingBroker:
+    """A real broker, see ``Broker``."""
+
+    def __init__(
+        self,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        memory: bool = False,
+        process: bool = False,
+        seed: int = 0,
+        listen: str = ANY_PORT,
+        kafka: str = ANY_PORT,
+        config: Mapping[str, object] | None = None,
+        **keys: object,
+    ) -> None:
+        if memory and (process or directory is not None):
+            raise TypeError("memory=True goes with neither process=True nor a directory")
+        self._flags = flags_of(config or {}, keys)
+        config_of(self._flags, MEMORY_DIRECTORY, listen, kafka)  # mistakes are told here
+        self._listen, self._kafka = listen, kafka
+        self._lock = threading.RLock()  # around start and stop
+        self._owner = os.getpid()
+        self._clients: list[Client] = []  # none or one, see ``client``
+        self._run: InThread | Daemon = Daemon() if process else InThread(in_memory=memory, seed=seed)
+        self._temporary = None if memory or directory is not None else tempfile.mkdtemp(prefix="seglog-")
+        self.directory = MEMORY_DIRECTORY if memory else str(directory or f"{self._temporary}/data")
+        """The log directory."""
+        self._forgotten = weakref.finalize(self, _end_forgotten, self._owner, self._run, self._clients, self._temporary)
+
+    def __repr__(self) -> str:
+        state = f"at {self.address}, for Kafka's clients at {self.kafka_address}" if self.is_running else "stopped"
+        return f"<seglog.testing.Broker {state}>"
+
+    # --- Its life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._owner == os.getpid() and self._run.is_running
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` for seglog's clients; the same after a stop and a start."""
+        return self._listen
+
+    @property
+    def kafka_address(self) -> str:
+        """``HOST:PORT`` for Kafka's clients (``bootstrap.servers``); the same after a stop and a start."""
+        return self._kafka
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """What it has logged: each line an event and its facts. The newest 10,000 lines are kept."""
+        return self._run.lines()
+
+    @property
+    def pid(self) -> int:
+        """The process of a broker that has one, for signals. Raises NotPossibleError for any other."""
+        if isinstance(self._run, InThread):
+            raise NotPossibleError("this broker runs in a thread of this process: Broker(process=True) has a process")
+        return self._run.pid
+
+    def start(self) -> None:
+        """Start it, with the data that is there, and return when it serves. Does nothing where it runs.
+
+        Raises LogDirectoryError, ListenError.
+        """
+        with self._lock:
+            self._check_open()
+            if not self.is_running:
+                self._listen, self._kafka = self._run.start(self._flags, self.directory, self._listen, self._kafka)
+
+    def stop(self) -> None:
+        """Stop it in order. The data stays, ``start`` goes on with it. Does nothing where it does not run."""
+        self._end(self._run.stop)
+
+    def restart(self) -> None:
+        """Stop it in order, and start it."""
+        self.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """End it as SIGKILL does: nothing is answered any more, what was written is found by the next ``start``."""
+        self._check_running()
+        self._end(self._run.crash)
+
+    def power_cut(self, *, random: bool = False) -> None:
+        """End it as a power cut does: what was never synced is gone; with ``random`` any part of that.
+
+        Raises NotPossibleError for a broker that is not in memory.
+        """
+        self._check_running()
+        run = self._in_thread("a power cut", "Broker(memory=True)")
+        self._end(lambda: run.power_cut(random=random))
+
+    def close(self) -> None:
+        """Stop it, and remove the temporary directory. Idempotent."""
+        if self._owner != os.getpid() or not self._forgotten.alive:
+            return
+        try:
+            self.stop()
+        finally:
+            self._forgotten.detach()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            try:
+                while self._clients:
+                    self._clients.pop().close()
+            finally:
+                if self._owner == os.getpid():
+                    end()
+
+    def _check_owner(self) -> None:
+        if self._owner != os.getpid():
+            raise BrokerStoppedError(
+                f"this broker belongs to process {self._owner}, not to its child {os.getpid()}: make one there"
+            )
+
+    def _check_open(self) -> None:
+        self._check_owner()
+        if not self._forgotten.alive:
+            raise BrokerStoppedError("this broker is closed: make another one")
+
+    def _check_running(self) -> None:
+        self._check_open()
+        if not self.is_running:
+            raise BrokerStoppedError("the broker is not running: start() starts it")
+
+    # --- In one line --------------------------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> Client:
+        """A client of the broker that meets none of its faults, for what tests prepare and look at.
+
+        Raises BrokerStoppedError.
+        """
+        with self._lock:
+            self._check_running()
+            if not self._clients:
+                faults = self._run.faults if isinstance(self._run, InThread) else None
+                self._clients.append(connect_exempt(self._listen, faults))
+            return self._clients[0]
+
+    def create_topic(self, name: str, partitions: int = 1, **config: ConfigValue) -> CreateTopicReply:
+        """Make a topic; ``retention_ms=1000`` is its ``retention.ms``. Raises TopicExistsError, InvalidConfigError."""
+        return self.client.create_topic(name, partitions, {key.replace("_", "."): v for key, v in config.items()})
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        ack: Ack = "os",
+    ) -> list[Receipt]:
+        """Append records, and return their receipts, in order. A missing topic is made."""
+        more = {name: v for name, v in (("partition", partition), ("timestamp", timestamp)) if v is not None}
+        with self.client.producer(topic, ack=ack, linger_ms=0) as producer:
+            sent = [producer.send(value, key=key, headers=tuple((headers or {}).items()), **more) for value in values]
+        return [delivery.result() for delivery in sent]
+
+    def records(self, topic: str) -> list[Record]:
+        """All records that ``topic`` holds now, without those of aborted transactions. Raises UnknownTopicError."""
+        return reading.TopicReader(self.client, topic).read()
+
+    def wait_for(
+        self,
+        topic: str,
+        count: int = 1,
+        timeout: float = WAIT_SECONDS,
+        *,
+        where: Callable[[Record], bool] | None = None,
+    ) -> list[Record]:
+        """The records of ``topic``, as soon as there are ``count`` of them for which ``where`` holds.
+
+        The topic need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
+        """
+        return reading.wait_for(lambda: self.client, topic, count, timeout, where, lambda: not self.is_running)
+
+    def wait_for_group(
+        self, group: str, members: int = 1, timeout: float = WAIT_SECONDS, *, after: int = -1
+    ) -> GroupDescription:
+        """The group, as soon as so many members share its partitions; ``after``: in a later generation than that.
+
+        The group need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
+        """
+        return reading.wait_for_group(lambda: self.client, group, members, timeout, after, lambda: not self.is_running)
+
+    # --- Faults -------------------------------------------------------------------------------------------------------
+
+    def full_disk(self, full: bool = True) -> None:
+        """The disk has no room from now on, or with ``full=False`` has room again."""
+        self._in_thread("a full disk").full_disk(is_full=full)
+
+    def slow_disk(self, seconds: float) -> None:
+        """Every sync takes ``seconds`` longer, and with it every ack at disk; 0: no longer."""
+        self._in_thread("a slow disk").thread.slow_disk(seconds)
+
+    def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
+        """Move the broker's clocks ahead: what is due by then, such as retention, has been done when it returns.
+
+        Members of groups have been silent for so long, and idle connections are closed; living clients join again.
+        With ``wall_only`` the time of day alone jumps, as when a clock is set wrong: the broker does not trust it, and
+        deletes nothing by it until it has held for an hour. ``seconds`` may be negative then.
+        """
+        if seconds < 0 and not wall_only:
+            raise ValueError("time does not run backwards: wall_only=True sets the time of day back")
+        self._in_thread("another time").thread.move_clock(seconds, wall_only=wall_only)
+
+    def cut_connections(self, client_id: str | None = None) -> int:
+        """Reset the open connections, all or those of clients with this id; returns how many. The broker goes on."""
+        return self._on_loop("cut connections", lambda faults: faults.cut_connections(client_id))
+
+    def refuse(self, refuse: bool = True, *, cut: bool = False) -> None:
+        """Reset new connections as they come, until ``refuse(False)``; with ``cut`` those that are open, too."""
+        self._on_loop("refused connections", lambda faults: faults.refuse(refuse, cut=cut))
+
+    def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> None:
+        """Serve requests so much later: those of an api, or all; so many times, or until ``delay(0)``.
+
+        ``api`` is as in ``fail_next``. The broker goes on meanwhile; other connections are not held up.
+        """
+        self._on_loop("a delay", lambda faults: faults.delay(seconds, api, times))
+
+    def fail_next(
+        self,
+        api: str,
+        error: "str | int | SeglogError | type[SeglogError]",
+        times: int = 1,
+        *,
+        topic: str | None = None,
+    ) -> "Fault":
+        """Answer the next requests of an api with an error in place of serving them; ``topic``: those that name it.
+
+        ``api`` is Kafka's name (``"Produce"``), and ``error`` a name or a number of Kafka's
+        (``"NOT_LEADER_OR_FOLLOWER"``); or ``api`` is one of the native protocol (``"append"``), and ``error`` a code, a
+        class or an error of ``seglog_protocol.errors``. ``met`` of the result counts. Raises ValueError for names that
+        do not exist.
+        """
+        return self._on_loop("a failing request", lambda faults: faults.fail_next(api, error, times, topic=topic))
+
+    def lose_next_ack(self, topic: str) -> "Fault":
+        """Make the next append to ``topic``, but cut its connection in place of the reply: the client cannot know."""
+        return self._on_loop("a lost ack", lambda faults: faults.lose_next_ack(topic))
+
+    def expire_session(self, group: str, member: str) -> None:
+        """End the session of a group's member as if its heartbeats had not come.
+
+        ``member`` is its member id, its instance id, or the client id of one member alone. Raises UnknownGroupError or
+        UnknownMemberError, which name those that there are.
+        """
+        self._on_loop("an expired session", lambda faults: faults.expire_session(group, member))
+
+    def rebalance(self, group: str) -> None:
+        """Have the members of a group rebalance, as if another one had joined. Raises UnknownGroupError."""
+        self._on_loop("a rebalance", lambda faults: faults.rebalance(group))
+
+    @property
+    def pending_faults(self) -> "list[Fault]":
+        """The faults of requests that were asked for, and that too few requests have met so far."""
+        return self._in_thread("faults").faults.pending
+
+    def heal(self) -> None:
+        """End all faults: of requests, of connections and of the disk. Clocks stay as they are."""
+        run = self._in_thread("faults")
+        if self.is_running:
+            self._on_loop("faults", lambda faults: faults.heal())
+            self.slow_disk(0)
+        else:
+            run.faults.heal()
+        self.full_disk(False)
+
+    def _on_loop(self, what: str, ask: "Callable[[RequestFaults], T]") -> T:
+        run = self._in_thread(what)
+        return run.thread.call(ask, run.faults)
+
+    def _in_thread(self, what: str, instead: str = "Broker()") -> InThread:
+        self._check_owner()
+        if isinstance(self._run, Daemon):
+            raise NotPossibleError(f"{what} cannot be had with process=True, only in this process: {instead}")
+        return self._run
+
+
+def _end_forgotten(owner: int, run: InThread | Daemon, clients: list[Client], temporary: str | None) -> None:
+    """End a broker that nobody has closed, when it is garbage or the interpreter exits."""
+    if owner != os.getpid():
+        return
+    if run.is_running:
+        warnings.warn("a seglog.testing.Broker was not closed", ResourceWarning, stacklevel=2)
+        for client in clients:
+            client.close()
+        run.stop()
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
