@@ -38,6 +38,7 @@ from benchmarks import (
     spark,
     stalls,
     starting,
+    testing_kit,
 )
 from benchmarks.harness import REPOSITORY, Bench, Benchmark, BenchmarkError, Row, deadline
 from benchmarks.peers import command
@@ -54,6 +55,7 @@ BENCHMARKS: Final = (
     idle.BENCHMARK,
     seek.BENCHMARK,
     starting.BENCHMARK,
+    testing_kit.BENCHMARK,
     clients.BENCHMARK,
     record_codecs.BENCHMARK,
     headers.BENCHMARK,

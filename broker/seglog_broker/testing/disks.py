@@ -7,17 +7,21 @@ import errno
 from collections.abc import Sequence
 
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import Buffer, File, PosixFileSystem
+from seglog_broker.storage.io.filesystem import Buffer, File, PendingSync, PosixFileSystem
 from seglog_broker.testing.forgetful import CrashPolicy, ForgetfulFileSystem
 from seglog_broker.testing.forgetful_script import os_error
 
 
 class MachineDisk(PosixFileSystem):
-    """The machine's file system, which has no room as long as ``is_full``."""
+    """The machine's file system, which has no room as long as ``is_full``.
 
-    def __init__(self) -> None:
+    With ``is_temporary`` nothing is synced: its files are not there any more when a power cut could matter to them.
+    """
+
+    def __init__(self, *, is_temporary: bool) -> None:
         super().__init__()
         self.is_full = False
+        self.is_temporary = is_temporary
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         """See FileSystem. A file that does not exist yet cannot be made while the disk is full."""
@@ -27,6 +31,23 @@ class MachineDisk(PosixFileSystem):
             raise os_error(errno.ENOSPC, path)
         file = super().open(path, create=create, writable=writable)
         return _LimitedFile(self, path, file.fileno())
+
+    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+        """See FileSystem."""
+        return [None for _ in files] if self.is_temporary else super().sync_files(files)
+
+    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
+        """See FileSystem."""
+        return None if self.is_temporary else super().begin_sync(files)
+
+    def sync_directory(self, path: str) -> None:
+        """See FileSystem."""
+        if not self.is_temporary:
+            super().sync_directory(path)
+
+    def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
+        """See FileSystem."""
+        return [None for _ in paths] if self.is_temporary else super().sync_directories(paths)
 
     def free_bytes(self, path: str) -> int:
         """See FileSystem."""
@@ -43,6 +64,11 @@ class _LimitedFile(File):
         if self._disk.is_full and position + sum(map(len, buffers)) > self.size():
             raise os_error(errno.ENOSPC, self.path)
         return super().pwritev(buffers, position)
+
+    def fdatasync(self) -> None:
+        """See File."""
+        if not self._disk.is_temporary:
+            super().fdatasync()
 
 
 class MemoryDisk(ForgetfulFileSystem):
@@ -80,6 +106,6 @@ class MemoryDisk(ForgetfulFileSystem):
 TestDisk = MachineDisk | MemoryDisk
 
 
-def disk_of(clock: Clock, *, in_memory: bool) -> TestDisk:
+def disk_of(clock: Clock, *, in_memory: bool, is_temporary: bool) -> TestDisk:
     """A disk without faults."""
-    return MemoryDisk(clock) if in_memory else MachineDisk()
+    return MemoryDisk(clock) if in_memory else MachineDisk(is_temporary=is_temporary)

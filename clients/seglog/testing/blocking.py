@@ -56,7 +56,9 @@ class BlockingBroker:
         self._lock = threading.RLock()  # around start and stop
         self._owner = os.getpid()
         self._clients: list[Client] = []  # none or one, see ``client``
-        self._run: InThread | Daemon = Daemon() if process else InThread(in_memory=memory, seed=seed)
+        self._run: InThread | Daemon = (
+            Daemon() if process else InThread(in_memory=memory, is_temporary=directory is None, seed=seed)
+        )
         self._temporary = None if memory or directory is not None else tempfile.mkdtemp(prefix="seglog-")
         self.directory = MEMORY_DIRECTORY if memory else str(directory or f"{self._temporary}/data")
         """The log directory."""

@@ -17,12 +17,12 @@ from seglog_protocol.errors import SeglogError
 class InThread:
     """One run after the other of a broker, on one disk."""
 
-    def __init__(self, *, in_memory: bool, seed: int) -> None:
+    def __init__(self, *, in_memory: bool, is_temporary: bool, seed: int) -> None:
         self.faults = RequestFaults()
         self._seed = seed
         self._clock = MovableClock()
         self._log = KeptLog()
-        self._disk: TestDisk = disk_of(self._clock, in_memory=in_memory)
+        self._disk: TestDisk = disk_of(self._clock, in_memory=in_memory, is_temporary=is_temporary)
         self._power_cuts = 0
         self._thread: BrokerThread | None = None
 
