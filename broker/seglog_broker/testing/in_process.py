@@ -5,16 +5,21 @@ standard output. Everything of the broker runs on its loop: it has no further th
 """
 
 import os
+import socket
+import stat
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.transport import address_of
 from seglog_broker.logger import logging_to
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.server import Serving, serve
@@ -105,6 +110,7 @@ class BrokerThread:
         except BaseException:  # it failed, or the caller was interrupted
             self.stop()
             raise
+        _running.add(self)
         return self._serving
 
     def stop(self) -> None:
@@ -119,6 +125,7 @@ class BrokerThread:
         if self._token is not None:
             self._on_loop_soon(self._cancel)
         self._thread.join()
+        _running.discard(self)
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -238,6 +245,31 @@ class BrokerThread:
                     raise
                 if self._ended.is_set():
                     raise NotServingError("the broker has stopped") from None
+
+
+_running: Final["weakref.WeakSet[BrokerThread]"] = weakref.WeakSet()
+
+
+def _let_go_of_sockets() -> None:
+    """In a forked child: let go of the sockets of brokers, which would else take connections when their broker is gone.
+
+    Their descriptors lead nowhere then, but stay in use: objects of the parent still mean to close them.
+    """
+    addresses = {each for broker in _running for each in (*broker.serving.addresses, *broker.serving.kafka_addresses)}
+    if not addresses:
+        return
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                with socket.socket(fileno=os.dup(descriptor)) as copy:
+                    name = copy.getsockname()
+                if isinstance(name, tuple) and address_of(name) in addresses:
+                    os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_let_go_of_sockets)
 
 
 def _alone(error: BaseException) -> BaseException:

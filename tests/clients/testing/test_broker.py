@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -260,6 +261,25 @@ def test_a_forked_child_is_told_and_leaves_the_broker_alone() -> None:
         with os.fdopen(reading, "rb") as said:
             assert b"not to its child" in said.read()
         assert values(broker) == [b"one"]
+
+
+def test_a_child_that_lives_on_does_not_keep_a_stopped_broker_open() -> None:
+    with Broker() as broker:
+        broker.produce("t", b"one")
+        waiting, going = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(going)
+            os.read(waiting, 1)
+            os._exit(0)
+        os.close(waiting)
+        broker.stop()
+        try:
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection(("127.0.0.1", int(broker.address.rpartition(":")[2])))
+        finally:
+            os.close(going)
+            os.waitpid(child, 0)
 
 
 # --- What cannot be ---------------------------------------------------------------------------------------------------
