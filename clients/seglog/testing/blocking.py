@@ -208,7 +208,10 @@ class BlockingBroker:
         headers: Mapping[str, bytes] | None = None,
         ack: Ack = "os",
     ) -> list[Receipt]:
-        """Append records, and return their receipts, in order. A missing topic is made."""
+        """Append records, and return their receipts, in order.
+
+        A missing topic is made where the broker makes topics (``auto.create.topics.enable``), else UnknownTopicError.
+        """
         more = {name: v for name, v in (("partition", partition), ("timestamp", timestamp)) if v is not None}
         with self.client.producer(topic, ack=ack, linger_ms=0) as producer:
             sent = [producer.send(value, key=key, headers=tuple((headers or {}).items()), **more) for value in values]
@@ -230,6 +233,7 @@ class BlockingBroker:
 
         The topic need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
         """
+        __tracebackhide__ = True
         return reading.wait_for(lambda: self.client, topic, count, timeout, where, lambda: not self.is_running)
 
     def wait_for_group(
@@ -239,6 +243,7 @@ class BlockingBroker:
 
         The group need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
         """
+        __tracebackhide__ = True
         return reading.wait_for_group(lambda: self.client, group, members, timeout, after, lambda: not self.is_running)
 
     # --- Faults -------------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ def wait_for(
 
     Raises NotArrivedError after ``timeout`` seconds.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test and the sentence
     deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
     reader = TopicReader(client(), topic)
     exists = False
@@ -87,6 +88,7 @@ def wait_for_group(
 
     Raises NotArrivedError after ``timeout`` seconds.
     """
+    __tracebackhide__ = True
     deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
     while True:
         try:
