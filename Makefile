@@ -48,6 +48,11 @@ ARGS ?=
 run: $(RUN_STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console $(ARGS)
 
+# A first look, at a broker that is gone afterwards: make quickstart ARGS=--keep
+.PHONY: quickstart
+quickstart: $(RUN_STAMP)
+	@$(BIN)/seglog quickstart $(ARGS)
+
 # What everyone runs: minutes. Its parts run side by side, because Spark leaves more than one of two cores idle.
 test: $(STAMP) $(SPARK_STAMP)
 	@echo "check, test-core and test-spark run side by side; each prints its output when it is done"

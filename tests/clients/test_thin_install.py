@@ -185,6 +185,7 @@ def test_a_module_names_its_extra(installed: Installed, program: str, sentence: 
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
+        (("quickstart",), "seglog quickstart needs the package trio, which is missing: pip install 'seglog[broker]'"),
         (("load", "produce"), "seglog load needs the package trio, which is missing: pip install 'seglog[load]'"),
         (
             ("spark", "report", "--topic", "t"),

@@ -327,6 +327,11 @@ def test_make_run_passes_options_to_the_daemon() -> None:
     assert f"make run ARGS='{options}'" in (REPOSITORY / "README.md").read_text()
 
 
+def test_make_quickstart_runs_the_command_with_its_options() -> None:
+    assert made(REPOSITORY, "quickstart", "ARGS=--keep").rstrip().endswith(".venv/bin/seglog quickstart --keep")
+    assert "make quickstart ARGS=--keep" in (REPOSITORY / "README.md").read_text()
+
+
 def test_what_runs_needs_no_tool_of_development() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = ("broker", "load", "trio")

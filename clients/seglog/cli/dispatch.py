@@ -19,6 +19,7 @@ from seglog.cli.terminal import print_line
 from seglog_protocol.errors import SeglogError
 
 _COMMANDS: Final = {
+    "quickstart": "Start a broker for a first look: records, a seek, Python for them.",
     "topic": "Create, list, describe, alter, truncate and delete topics.",
     "produce": "Send the lines of a file or of standard input as records.",
     "consume": "Print records, from an offset or a time to the end of the log.",

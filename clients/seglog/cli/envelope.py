@@ -21,7 +21,12 @@ _PLAIN: Final = {"topic", "partition", "offset", "timestamp", "headers"}
 
 def to_json(record: Record) -> str:
     """The line of a record, without its end."""
-    shown: dict[str, Any] = {
+    return json.dumps(to_map(record), ensure_ascii=False)
+
+
+def to_map(record: Record) -> dict[str, Any]:
+    """The fields of that line."""
+    return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -30,7 +35,6 @@ def to_json(record: Record) -> str:
         **bytes_as_json("value", record.value),
         "headers": [{"key": name, **bytes_as_json("value", content)} for name, content in record.headers],
     }
-    return json.dumps(shown, ensure_ascii=False)
 
 
 def is_envelope(line: bytes) -> bool:

@@ -1,6 +1,7 @@
 """``seglog explain seek | segments | config``."""
 
 from collections.abc import Iterator
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,7 +16,7 @@ from seglog.cli.showing import picture_options, show, wants_picture, width_of_ou
 from seglog.cli.tables import labelled
 from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of
-from seglog.core.moments import AtOffset, Edge, format_time
+from seglog.core.moments import AtOffset, AtTime, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
 
 if TYPE_CHECKING:
@@ -43,20 +44,29 @@ def _seek(client: "Client", options: Options) -> int:
     if options.json:
         print_json(reply.to_wire())
         return OK
-    wanted = f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {_time(moment.timestamp, options)}"
-    print_line(f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}")
-    for line in labelled(_steps(reply, options), label_width=10):
+    for line in seek_lines(reply, moment, zone_of(options)):
         print_line(line)
     return OK
 
 
-def _steps(reply: "ExplainReply", options: Options) -> Iterator[tuple[str, str]]:
+def seek_lines(
+    reply: "ExplainReply", moment: AtOffset | AtTime, zone: tzinfo | None, *, width: int | None = None
+) -> Iterator[str]:
+    """The trace of a seek to ``moment``, with times of ``zone``, in lines of at most ``width`` columns."""
+    wanted = (
+        f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {format_time(moment.timestamp, zone)}"
+    )
+    yield f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}"
+    yield from labelled(_steps(reply, zone), label_width=10, width=width)
+
+
+def _steps(reply: "ExplainReply", zone: tzinfo | None) -> Iterator[tuple[str, str]]:
     """What the seek did, step by step, each with its label."""
     yield "segment", f"{'none' if reply.segment is None else f'{reply.segment:020d}'}: {reply.why}"
     if reply.rebuilt_indexes:
         yield "index", "was missing or did not lead to a batch, and was rebuilt first"
     for lookup in reply.lookups:
-        yield _lookup(lookup, options)
+        yield _lookup(lookup, zone)
     if reply.position is None:
         return
     yield (
@@ -68,11 +78,11 @@ def _steps(reply: "ExplainReply", options: Options) -> Iterator[tuple[str, str]]
     )
     yield "batch", f"offsets {reply.base_offset:,} to {reply.last_offset:,} at position {reply.position:,}"
     if reply.record_offset is not None and reply.record_timestamp is not None:
-        yield "record", f"offset {reply.record_offset:,}, {_time(reply.record_timestamp, options)}"
+        yield "record", f"offset {reply.record_offset:,}, {format_time(reply.record_timestamp, zone)}"
     yield "files", ", ".join(reply.files)
 
 
-def _lookup(lookup: "ExplainedLookup", options: Options) -> tuple[str, str]:
+def _lookup(lookup: "ExplainedLookup", zone: tzinfo | None) -> tuple[str, str]:
     label = f"{lookup.index} index"
     probes = f"{count_of(lookup.probes, 'probe')} of {count_of(lookup.entries, 'entry', many='entries')}"
     if not lookup.entries:
@@ -80,12 +90,8 @@ def _lookup(lookup: "ExplainedLookup", options: Options) -> tuple[str, str]:
     if lookup.key is None or lookup.value is None:
         return label, f"{probes}: every entry lies above, so from the segment's beginning"
     if lookup.index == "time":
-        return label, f"{probes}: nothing up to offset {lookup.value:,} is after {_time(lookup.key, options)}"
+        return label, f"{probes}: nothing up to offset {lookup.value:,} is after {format_time(lookup.key, zone)}"
     return label, f"{probes}: offset {lookup.key:,} ends the batch at position {lookup.value:,}"
-
-
-def _time(timestamp: int, options: Options) -> str:
-    return format_time(timestamp, zone_of(options))
 
 
 def _segments(client: "Client", options: Options) -> int:

@@ -141,6 +141,17 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def listen_address(text: str) -> str:
+    """``HOST:PORT``, where to listen."""
+    import re
+
+    from seglog.core.dialing import parse_address
+
+    if re.fullmatch(r"(\[[^]]*\]|[^:]*):\d+", text) is None:
+        raise ValueError(f"must be HOST:PORT, for example 127.0.0.1:9192, not {text!r}")
+    return str(parse_address(text))
+
+
 def separator(text: str) -> str:
     r"""Text between two others; ``\t`` is a tab."""
     if not text:
@@ -175,6 +186,7 @@ MILLISECONDS: Final = Checked("milliseconds", milliseconds)
 SIZE: Final = Checked("size", size)
 MEBIBYTES: Final = Checked("mebibytes", mebibytes)
 PAIR: Final = Checked("pair", pair)
+LISTEN_ADDRESS: Final = Checked("address", listen_address)
 SEPARATOR: Final = Checked("separator", separator)
 PLACE_OF_PARTITION: Final = Checked("place", place_of_partition)
 TOPIC_PARTITIONS: Final = Checked("topic", topic_partitions)

@@ -40,11 +40,12 @@ def test_a_page_is_made_for_each_command() -> None:
     assert {
         "seglog",
         "seglog topic create",
+        "seglog quickstart",
         "seglog load roundtrip",
         "seglog spark report",
         "seglog group reset",
     } <= PAGES.keys()
-    assert len(PAGES) == 31
+    assert len(PAGES) == 32
 
 
 def test_no_line_is_wider_than_a_terminal_and_usage_comes_first(page: tuple[click.Context, str]) -> None:

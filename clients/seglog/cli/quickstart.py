@@ -1,0 +1,122 @@
+"""``seglog quickstart``: a broker for now, with a first look at what it does."""
+
+import errno
+import sys
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+from seglog.cli.arguments import Options
+from seglog.cli.commands import Command, Option
+from seglog.cli.common import print_json, warn
+from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.option_types import LISTEN_ADDRESS
+from seglog_protocol.extras import missing
+
+if TYPE_CHECKING:
+    from seglog.cli.first_look import Places, Seen
+
+_WATCH_SECONDS: Final = 0.5
+
+
+def run(options: Options) -> int:
+    """Show it, and with ``--keep`` serve until a signal comes."""
+    if (error := missing("seglog quickstart", "broker")) is not None:
+        warn(str(error))
+        return FAILED
+    listen = {flag: address for flag in ("listen", "kafka") if (address := options.values[flag]) is not None}
+    _check_free(listen)
+    from seglog.cli.endings import Endings
+    from seglog.cli.first_look import Places, look, print_farewell, print_places
+    from seglog.client import connect
+    from seglog.testing import Broker
+
+    with Endings() as endings:
+        began = time.perf_counter()
+        broker = Broker(**listen)
+        try:
+            broker.start()
+            places = Places(broker.address, broker.kafka_address, broker.directory)
+            ready_ms = round((time.perf_counter() - began) * 1000)
+            with endings.allowed():
+                if not options.json:
+                    print_places(places, ready_ms)
+                with connect(broker.address, client_id="seglog-cli") as client:
+                    seen = look(client)
+                if not options.keep:
+                    _tell(places, seen, options)
+            if options.keep:
+                with suppress(KeyboardInterrupt), endings.allowed():
+                    _tell(places, seen, options)
+                    sys.stdout.flush()
+                    while broker.is_running:
+                        time.sleep(_WATCH_SECONDS)
+        finally:
+            broker.close()  # raises what the broker has failed with
+    if not options.json:
+        print_farewell(was_kept=options.keep)
+    return OK
+
+
+def _check_free(listen: dict[str, str]) -> None:
+    """UsageError for the first address, by its flag, at which a broker could not listen."""
+    import socket
+
+    from seglog.core.dialing import parse_address
+
+    with ExitStack() as opened:
+        for flag, address in listen.items():
+            host, port = parse_address(address)
+            try:
+                for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                    tried = opened.enter_context(socket.socket(family, kind, protocol))
+                    tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    tried.bind(place)
+                    tried.listen()
+            except OSError as error:
+                taken = error.errno == errno.EADDRINUSE
+                why = "another program listens there" if taken else error.strerror or str(error)
+                raise UsageError(
+                    f"--{flag}: cannot listen on {address}: {why}; choose another, or leave it out for a free port"
+                ) from error
+
+
+def _tell(places: "Places", seen: "Seen", options: Options) -> None:
+    from seglog.cli.first_look import as_map, print_kept, print_seen, program_at
+
+    program = program_at(places.server if options.keep else None)
+    if options.json:
+        print_json(as_map(places, seen, program))
+        return
+    print_seen(seen, program)
+    if options.keep:
+        print_kept(places)
+
+
+# --- What can be typed ------------------------------------------------------------------------------------------------
+
+
+def _place(flag: str, whose: str) -> Option:
+    return Option(
+        [flag],
+        type=LISTEN_ADDRESS,
+        metavar="HOST:PORT",
+        show_default="a free port of 127.0.0.1",
+        help=f"Where it listens for {whose} clients.",
+    )
+
+
+COMMAND: Final = Command(
+    "quickstart",
+    runs=run,
+    talks=False,
+    help="Start a broker for a first look: records, a seek, Python for them.\n\n"
+    "It runs in this process. Its data is in a temporary directory, and is removed when it ends.",
+    params=[
+        Option(["--keep"], is_flag=True, help="Serve seglog's clients and Kafka's until Ctrl-C."),
+        _place("--listen", "seglog's"),
+        _place("--kafka", "Kafka's"),
+        Option(["--json"], is_flag=True, help="Print JSON, for programs."),
+    ],
+    example="seglog quickstart\nseglog quickstart --keep --kafka 127.0.0.1:9092",
+)
