@@ -57,7 +57,7 @@ def seek_lines(
         f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {format_time(moment.timestamp, zone)}"
     )
     yield f"{reply.topic}-{reply.partition}, {wanted}, in {count_of(reply.segments, 'segment')}"
-    yield from labelled(_steps(reply, zone), label_width=10, width=width)
+    yield from labelled(_steps(reply, zone), label_width=13, width=width)
 
 
 def _steps(reply: "ExplainReply", zone: tzinfo | None) -> Iterator[tuple[str, str]]:

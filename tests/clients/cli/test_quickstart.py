@@ -144,10 +144,10 @@ def test_it_shows_records_and_a_seek_and_its_program_does_the_same(temporary: Pa
     seek = section(done.stdout, "How that place was found")
     assert re.search(rf"^{TOPIC}-0, time {DATE}, in 4 segments$", seek, re.MULTILINE)
     for step in (
-        r"  segment   \d{20}: number 2 of 4, the first whose largest timestamp, \d+, is at or after \d+",
-        r"  time index \d probes? of \d+ entries: nothing up to offset [\d,]+ is after .*",
+        r"  segment      \d{20}: number 2 of 4, the first whose largest timestamp, \d+, is at or after \d+",
+        r"  time index   \d probes? of \d+ entries: nothing up to offset [\d,]+ is after .*",
         r"  offset index \d probes? of \d+ entries: offset [\d,]+ ends the batch at position [\d,]+",
-        rf"  record    offset {first:,}, {DATE}",
+        rf"  record       offset {first:,}, {DATE}",
     ):
         assert re.search(f"^{step}$", seek, re.MULTILINE), "whole lines in a pipe"
     printed = ran(program(done.stdout), tmp_path)
