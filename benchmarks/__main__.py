@@ -39,6 +39,7 @@ from benchmarks import (
     stalls,
     starting,
     testing_kit,
+    testing_suite,
 )
 from benchmarks.harness import REPOSITORY, Bench, Benchmark, BenchmarkError, Row, deadline
 from benchmarks.peers import command
@@ -56,6 +57,7 @@ BENCHMARKS: Final = (
     seek.BENCHMARK,
     starting.BENCHMARK,
     testing_kit.BENCHMARK,
+    testing_suite.BENCHMARK,
     clients.BENCHMARK,
     record_codecs.BENCHMARK,
     headers.BENCHMARK,
