@@ -5,11 +5,14 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
+_BROKER: Final = {"trio": "trio", "structlog": "structlog", "numpy": "numpy", "re2": "google-re2"}
+
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
-        "broker": {"trio": "trio", "structlog": "structlog", "numpy": "numpy", "re2": "google-re2"},
+        "broker": _BROKER,
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
+        "testing": _BROKER,
         "trio": {"trio": "trio"},
     }
 )
