@@ -77,6 +77,8 @@ class InThread:
 
     def full_disk(self, *, is_full: bool) -> None:
         """The disk has no room, or has room again."""
+        if self._disk.is_full == is_full:
+            return  # nothing for the broker to see: ``heal`` after each test of a suite costs no more than a request
         self._disk.is_full = is_full
         if self.is_running:
             self.thread.look_at_disk()

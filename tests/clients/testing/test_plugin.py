@@ -503,7 +503,7 @@ def test_a_test_that_a_timeout_ends_has_its_report(suite: pytest.Pytester, metho
         """
         import pytest
         def test_before(seglog_broker): pass
-        @pytest.mark.timeout(1)
+        @pytest.mark.timeout(2, func_only=True)
         def test_slow(seglog_broker, seglog_topic):
             seglog_broker.produce(seglog_topic, "only one")
             seglog_broker.wait_for(seglog_topic, 2, timeout=3600)
