@@ -10,7 +10,8 @@ from tests.processes import clean_environment
 
 def programs_of(page: str) -> list[tuple[str, str]]:
     """Each program of a page with what the page says that it prints."""
-    return re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = r"((?:(?!```).*\n)*)```"
+    return re.findall(rf"^```python\n{lines}\n\n```text\n{lines}", page, re.MULTILINE)
 
 
 def run_program(path: Path, program: str) -> "subprocess.CompletedProcess[str]":
