@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from seglog.testing import Broker
 from seglog_broker.listeners.kafka.apis import APIS
 from tests.pages import programs_of, run_program
-from tests.processes import daemon
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "KAFKA.md").read_text(encoding="utf-8")
@@ -16,9 +16,8 @@ def test_the_program_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
         "".join(parts) for parts in zip(*programs_of(PAGE), strict=True)
     )  # the later ones go on with the first
     assert program
-    with daemon(tmp_path / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as broker:
-        [kafka] = [event["kafka"] for event in broker.logged if event["event"] == "broker_ready"]
-        program = program.replace("localhost:9192", broker.address).replace("localhost:9092", kafka)
+    with Broker() as broker:
+        program = program.replace("localhost:9192", broker.address).replace("localhost:9092", broker.kafka_address)
         done = run_program(tmp_path / "program.py", program)
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
 

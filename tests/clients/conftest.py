@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 import seglog
+from seglog.testing import Broker
 from tests.clients.faces import CLIENTS, FACES, Connect, Face
-from tests.processes import Daemon, daemon
 
 
 @pytest.fixture(params=FACES)
@@ -22,15 +22,14 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 
 @pytest.fixture(scope="module")
-def _group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon whose groups do not wait for more members before they begin."""
-    with daemon(tmp_path_factory.mktemp("groups") / "data", "--set", "group.initial.rebalance.delay.ms=0") as started:
+def _group_broker() -> Iterator[Broker]:
+    with Broker() as started:
         yield started
 
 
 @pytest.fixture
-def group_broker(_group_broker: Daemon) -> Iterator[Daemon]:
-    """That of the module, without topics and without groups, but for members that a test has left in one."""
+def group_broker(_group_broker: Broker) -> Iterator[Broker]:
+    """The broker of the module, without topics and without groups, but for members that a test has left in one."""
     yield _group_broker
     with seglog.connect(_group_broker.address) as client:
         for topic in client.topics():

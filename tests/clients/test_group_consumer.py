@@ -1,4 +1,4 @@
-"""Consumers in groups against a real daemon: the blocking face, and what is the same on trio."""
+"""Consumers in groups against a real broker: the blocking face, and what is the same on trio."""
 
 import os
 import signal
@@ -15,13 +15,14 @@ import pytest
 
 import seglog
 from seglog.group_consumer import GroupConsumer
+from seglog.testing import Broker
 from seglog_protocol.messages import Request
 from tests.clients.faces import Connect
 from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog_command
 from tests.processes import seglog as seglog_cli
 
 
-def send(broker: Daemon, values: range, *, partitions: int = 4) -> None:
+def send(broker: Broker | Daemon, values: range, *, partitions: int = 4) -> None:
     with seglog.connect(broker.address) as client:
         client.create_topic("t", partitions=partitions, exist_ok=True)
         with client.producer("t") as producer:
@@ -72,7 +73,7 @@ class Told:
 # --- Alone ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_consumer_goes_on_where_the_group_was(group_broker: Daemon, connect: Connect) -> None:
+async def test_a_consumer_goes_on_where_the_group_was(group_broker: Broker, connect: Connect) -> None:
     send(group_broker, range(100))
     told = Told()
     async with connect(group_broker.address) as client:
@@ -94,7 +95,7 @@ async def test_a_consumer_goes_on_where_the_group_was(group_broker: Daemon, conn
             assert {partition: known.offset for partition, known in committed.items()} == consumer.positions()
 
 
-def test_what_the_program_has_not_come_back_after_comes_again(group_broker: Daemon) -> None:
+def test_what_the_program_has_not_come_back_after_comes_again(group_broker: Broker) -> None:
     send(group_broker, range(10), partitions=1)
     with seglog.connect(group_broker.address) as client:
         with pytest.raises(AssertionError), client.consumer("t", group="app") as consumer:
@@ -107,7 +108,7 @@ def test_what_the_program_has_not_come_back_after_comes_again(group_broker: Daem
             assert [record.offset for record in consumer] == list(range(10))
 
 
-def test_offsets_are_committed_while_the_program_goes_on(group_broker: Daemon) -> None:
+def test_offsets_are_committed_while_the_program_goes_on(group_broker: Broker) -> None:
     send(group_broker, range(2_000), partitions=1)
     with seglog.connect(group_broker.address) as client:
         with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
@@ -135,7 +136,7 @@ def _offsets(client: seglog.Client, group: str) -> dict[int, int | None]:
     return {found.partition: found.offset for found in client.group_offsets(group)}
 
 
-async def test_the_program_commits_itself(group_broker: Daemon, connect: Connect) -> None:
+async def test_the_program_commits_itself(group_broker: Broker, connect: Connect) -> None:
     send(group_broker, range(10), partitions=2)
     async with connect(group_broker.address) as client:
         async with client.consumer("t", group="app", auto_commit=False) as consumer:
@@ -159,7 +160,7 @@ async def test_the_program_commits_itself(group_broker: Daemon, connect: Connect
 
 
 async def test_start_is_for_partitions_without_an_offset_and_out_of_range(
-    group_broker: Daemon, connect: Connect, caplog: pytest.LogCaptureFixture
+    group_broker: Broker, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts: list[tuple[str | int | dict[int, int], int]] = [
         ("earliest", 5),
@@ -194,7 +195,7 @@ async def test_start_is_for_partitions_without_an_offset_and_out_of_range(
 
 
 def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
-    group_broker: Daemon, caplog: pytest.LogCaptureFixture
+    group_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(group_broker, range(10), partitions=1)
     with seglog.connect(group_broker.address) as client:
@@ -208,7 +209,7 @@ def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
 
 
 def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
-    group_broker: Daemon, caplog: pytest.LogCaptureFixture
+    group_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(group_broker, range(10), partitions=1)
     with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
@@ -221,7 +222,7 @@ def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
         assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
 
 
-def test_nothing_is_committed_for_a_recreated_topic(group_broker: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_committed_for_a_recreated_topic(group_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """What was read of a topic is never committed for the one that has its name later."""
     send(group_broker, range(20), partitions=1)
     with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
@@ -241,7 +242,7 @@ def test_nothing_is_committed_for_a_recreated_topic(group_broker: Daemon, caplog
         assert _offsets(other, "app") == {0: 50}
 
 
-def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(group_broker: Daemon) -> None:
+def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(group_broker: Broker) -> None:
     send(group_broker, range(20), partitions=2)
     told = Told()
     with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
@@ -259,7 +260,7 @@ def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(
         assert told.events == [("assigned", [0, 1])] * 2
 
 
-def test_wrong_options_are_refused_before_anything_is_asked(group_broker: Daemon) -> None:
+def test_wrong_options_are_refused_before_anything_is_asked(group_broker: Broker) -> None:
     send(group_broker, range(1))
     with seglog.connect(group_broker.address) as client:
         wrongs: list[dict[str, Any]] = [
@@ -282,7 +283,7 @@ def test_wrong_options_are_refused_before_anything_is_asked(group_broker: Daemon
             list(consumer)
 
 
-def test_added_partitions_are_read(group_broker: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_partitions_are_read(group_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
     monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.1)
     send(group_broker, range(10), partitions=1)
@@ -305,7 +306,7 @@ def test_added_partitions_are_read(group_broker: Daemon, monkeypatch: pytest.Mon
     ]
 
 
-def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_broker: Daemon) -> None:
+def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_broker: Broker) -> None:
     send(group_broker, range(3), partitions=1)
     with seglog.connect(group_broker.address) as client:
         consumer = client.consumer("t", group="app")
@@ -323,7 +324,7 @@ def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_brok
             consumer.committed()
 
 
-def test_a_forked_child_leaves_the_membership_alone(group_broker: Daemon) -> None:
+def test_a_forked_child_leaves_the_membership_alone(group_broker: Broker) -> None:
     send(group_broker, range(3), partitions=1)
     with seglog.connect(group_broker.address) as client, client.consumer("t", group="app") as consumer:
         next(iter(consumer))
@@ -345,7 +346,7 @@ def test_a_forked_child_leaves_the_membership_alone(group_broker: Daemon) -> Non
 
 
 def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
-    group_broker: Daemon, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    group_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
     sent: list[tuple[str, bool]] = []
@@ -377,7 +378,7 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
 
 
 def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
-    group_broker: Daemon, monkeypatch: pytest.MonkeyPatch
+    group_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
     send(group_broker, range(10), partitions=2)
@@ -516,7 +517,7 @@ def printed(done: "subprocess.CompletedProcess[bytes]") -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(group_broker: Daemon) -> None:
+def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(group_broker: Broker) -> None:
     send(group_broker, range(100))
     first = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--count", "30"))
     second = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app"))
@@ -530,7 +531,7 @@ def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(grou
     assert b"--partition does not go with --group" in both.stderr
 
 
-def test_an_interrupt_of_the_command_commits_and_leaves(group_broker: Daemon) -> None:
+def test_an_interrupt_of_the_command_commits_and_leaves(group_broker: Broker) -> None:
     send(group_broker, range(40))
     command = seglog_command(group_broker.address, "consume", "t", "--group", "app", "--follow")
     with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE) as process:

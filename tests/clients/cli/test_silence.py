@@ -12,17 +12,18 @@ from seglog.cli.dispatch import parse
 from seglog.cli.nothing import PARTITIONS_SHOWN_MAX, lines_of
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog.core.offsets import PartitionLag
-from tests.processes import Daemon, daemon, seglog, seglog_json
+from seglog.testing import Broker
+from tests.processes import Daemon, seglog, seglog_json
 
 DAY_MS = 86_400_000
 
 
-def _consumed(broker: Daemon, *arguments: str) -> tuple[int, bytes, list[str]]:
+def _consumed(broker: Broker | Daemon, *arguments: str) -> tuple[int, bytes, list[str]]:
     done = seglog(broker.address, "consume", *arguments)
     return done.returncode, done.stdout, done.stderr.decode().splitlines()
 
 
-def _filled(broker: Daemon, topic: str) -> None:
+def _filled(broker: Broker | Daemon, topic: str) -> None:
     made = seglog(broker.address, "topic", "create", topic, "--config", "retention.ms=-1")
     lines = b"".join(b'{"ts":%d}\n' % (1_700_000_000_000 + n * DAY_MS) for n in range(3))
     sent = seglog(broker.address, "produce", topic, "--format", "json", "--timestamp-field", "ts", stdin=lines)
@@ -65,7 +66,7 @@ def test_records_that_are_gone_are_told(emptied: Daemon) -> None:
     ]
 
 
-def test_a_group_at_the_end_is_told_so(group_broker: Daemon) -> None:
+def test_a_group_at_the_end_is_told_so(group_broker: Broker) -> None:
     _filled(group_broker, "days")
     assert _consumed(group_broker, "days", "--group", "g")[1].count(b"\n") == 3
     assert _consumed(group_broker, "days", "--group", "g")[1:] == (
@@ -146,8 +147,8 @@ def test_a_name_like_no_other_or_create_makes_the_topic(commits: Daemon) -> None
     assert _topics(commits) == ["clicks", "comits2", "commits", "commits.v3", "commits2"]
 
 
-def test_create_does_not_wait_for_the_broker_to_allow_it(tmp_path: Path) -> None:
-    with daemon(tmp_path / "data", "--set", "auto.create.topics.enable=false") as broker:
+def test_create_does_not_wait_for_the_broker_to_allow_it() -> None:
+    with Broker(auto_create_topics_enable=False) as broker:
         assert seglog(broker.address, "produce", "clicks", stdin=b"x\n").returncode == 4
         assert seglog(broker.address, "produce", "clicks", "--create", stdin=b"x\n").returncode == 0
 

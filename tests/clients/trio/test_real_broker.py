@@ -1,10 +1,6 @@
-"""The client on trio and the real broker in one loop, over real sockets."""
+"""The client on trio and the real broker, over real sockets."""
 
-import dataclasses
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
@@ -12,57 +8,12 @@ import trio
 import seglog
 import seglog.trio
 from seglog.core.explaining import PartitionExplanation
+from seglog.testing import Broker
 from seglog.trio import raw
-from seglog_broker.config import BrokerConfig
-from seglog_broker.runtime.offload import Offload
-from seglog_broker.server import Serving, serve
-from seglog_broker.storage.io.clock import SystemClock
-from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 
 RECORDS = 2_000
-
-
-class RealBroker:
-    """The daemon in a nursery; started again it keeps its directory and its port."""
-
-    def __init__(self, nursery: trio.Nursery, folder: Path) -> None:
-        self.address = "127.0.0.1:0"
-        self._nursery = nursery
-        self._config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=())
-        self._scope = trio.CancelScope()
-        self._ended = trio.Event()
-
-    async def start(self) -> None:
-        serving: Serving = await self._nursery.start(self._run)
-        (self.address,) = serving.addresses
-
-    async def stop(self) -> None:
-        self._scope.cancel()
-        await self._ended.wait()
-
-    async def _run(self, task_status: trio.TaskStatus[Serving]) -> None:
-        self._scope, self._ended = trio.CancelScope(), trio.Event()
-        with self._scope:
-            await serve(
-                self._config,
-                fs=PosixFileSystem(),
-                clock=SystemClock(),
-                offload=Offload(),
-                listen=self.address,
-                task_status=task_status,
-            )
-        self._ended.set()
-
-
-@asynccontextmanager
-async def real_broker(folder: Path) -> AsyncGenerator[RealBroker, None]:
-    async with trio.open_nursery() as nursery:
-        broker = RealBroker(nursery, folder / "data")
-        await broker.start()
-        yield broker
-        await broker.stop()
 
 
 async def read(client: seglog.trio.Client, topic: str, **options: object) -> list[seglog.Record]:
@@ -70,8 +21,8 @@ async def read(client: seglog.trio.Client, topic: str, **options: object) -> lis
         return [record async for record in consumer]
 
 
-async def test_a_day_in_the_life(tmp_path: Path) -> None:
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+async def test_a_day_in_the_life() -> None:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("commits", 3, {"segment.bytes": 262_144})
         with pytest.raises(TopicExistsError):
             await client.create_topic("commits")
@@ -102,8 +53,8 @@ async def test_a_day_in_the_life(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5])
-async def test_both_ends_live_through_restarts_on_the_same_port(tmp_path: Path, linger_ms: float) -> None:
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+async def test_both_ends_live_through_restarts_on_the_same_port(linger_ms: float) -> None:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("commits", 2)
         seen: list[seglog.Record] = []
         sending, receiving = trio.open_memory_channel[int](1_000)
@@ -121,8 +72,7 @@ async def test_both_ends_live_through_restarts_on_the_same_port(tmp_path: Path, 
         async def restart() -> None:
             for _ in range(3):
                 await receiving.receive()
-                await broker.stop()
-                await broker.start()
+                await broker.restart()
 
         async with trio.open_nursery() as nursery:
             await nursery.start(consume)
@@ -142,8 +92,8 @@ async def test_both_ends_live_through_restarts_on_the_same_port(tmp_path: Path, 
         assert (await client.topics())[0].name == "commits"
 
 
-async def test_a_fetch_that_waits_for_nobody_is_cancelled_at_the_broker(tmp_path: Path) -> None:
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+async def test_a_fetch_that_waits_for_nobody_is_cancelled_at_the_broker() -> None:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("t", 1)
         async with client.producer("t") as producer, client.consumer("t", follow=True, start=0) as consumer:
             await (await producer.send(b"0"))
@@ -155,9 +105,9 @@ async def test_a_fetch_that_waits_for_nobody_is_cancelled_at_the_broker(tmp_path
                 await consumer.seek({0: 0})
 
 
-async def test_cancelled_calls_leave_a_real_connection_in_step(tmp_path: Path) -> None:
+async def test_cancelled_calls_leave_a_real_connection_in_step() -> None:
     batch = encode_batch([(0, None, bytes(1_000_000), ())])
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("one", 1)
         await client.create_topic("two", 2)
         for turns in range(40):
@@ -173,8 +123,8 @@ async def test_cancelled_calls_leave_a_real_connection_in_step(tmp_path: Path) -
                 assert bytes(fetched.data[16:]) == batch[16:]
 
 
-async def test_a_client_that_is_cancelled_lets_the_broker_stop(tmp_path: Path) -> None:
-    async with real_broker(tmp_path) as broker:
+async def test_a_client_that_is_cancelled_lets_the_broker_stop() -> None:
+    async with Broker() as broker:
         with trio.CancelScope() as scope:
             async with seglog.trio.connect(broker.address) as client:
                 await client.create_topic("t")
@@ -186,8 +136,8 @@ async def test_a_client_that_is_cancelled_lets_the_broker_stop(tmp_path: Path) -
             assert (await client.offsets("t"))[0].latest == 0
 
 
-async def test_what_was_written_at_os_survives_a_power_cut_when_it_was_flushed(tmp_path: Path) -> None:
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+async def test_what_was_written_at_os_survives_a_power_cut_when_it_was_flushed() -> None:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("t", 2)
         batch = encode_batch([(1, None, b"v", ())] * 3)
         await raw.append(client, [raw.RawBatch("t", number, batch) for number in (0, 1)], ack="os")
@@ -195,8 +145,8 @@ async def test_what_was_written_at_os_survives_a_power_cut_when_it_was_flushed(t
         assert [(place.latest, place.durable) for place in await client.offsets("t")] == [(3, 0), (3, 3)]
 
 
-async def test_segments_are_explained_alike_by_both_faces(tmp_path: Path) -> None:
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+async def test_segments_are_explained_alike_by_both_faces() -> None:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("t", 1, {"segment.bytes": 4096})
         async with client.producer("t", linger_ms=0) as producer:
             for _ in range(10):
@@ -213,8 +163,8 @@ async def test_segments_are_explained_alike_by_both_faces(tmp_path: Path) -> Non
         assert (told.partition.latest, told.partition.segments) == (10, 5)
 
 
-async def test_lag_is_told_in_records_and_seconds_and_by_when_retention_comes(tmp_path: Path) -> None:
-    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+async def test_lag_is_told_in_records_and_seconds_and_by_when_retention_comes() -> None:
+    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("t", 2, {"retention.ms": 3_600_000})
         now = time.time_ns() // 1_000_000
         async with client.producer("t") as producer:

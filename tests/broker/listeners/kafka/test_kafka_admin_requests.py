@@ -1,7 +1,6 @@
 """Requests about administration that Kafka's answers do not show: limits, turns, settings, and a client library."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 from kafka import KafkaAdminClient
@@ -22,6 +21,7 @@ from kafka.admin import (
 from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
 from kafka.structs import TopicPartition
 
+from seglog.testing import Broker
 from seglog_broker.config.kafka_configs import ResourceType
 from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
@@ -30,7 +30,6 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
 from tests.broker.listeners.kafka.kafka_peer import TOPICS, KafkaPeer, KafkaServed, kafka
-from tests.processes import Daemon, daemon
 
 ANY_ACL = ACLFilter(
     principal=None,
@@ -187,15 +186,8 @@ async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once(
     assert directory.total_bytes >= directory.usable_bytes >= 0
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Daemon]:
-    with daemon(tmp_path / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
-        yield running
-
-
-def test_kafka_pythons_admin_client_finds_all_it_asks_for(running: Daemon) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{running.kafka_port}")
-    try:
+def test_kafka_pythons_admin_client_finds_all_it_asks_for() -> None:
+    with Broker() as broker, closing(KafkaAdminClient(bootstrap_servers=broker.kafka_address)) as admin:
         admin.create_topics([NewTopic("t", num_partitions=2, replication_factor=1)])
         with pytest.raises(InvalidReplicationFactorError):
             admin.create_topics([NewTopic("three", num_partitions=1, replication_factor=3)])
@@ -206,7 +198,7 @@ def test_kafka_pythons_admin_client_finds_all_it_asks_for(running: Daemon) -> No
         admin.alter_configs([resource])
         described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])
         assert "9000" in str(described)
-        assert str(running.directory) in str(admin.describe_log_dirs())
+        assert broker.directory in str(admin.describe_log_dirs())
         assert admin.list_partition_reassignments() is not None
         assert "'leader_id': 1" in str(admin.describe_metadata_quorum())
         assert "metadata.version" in str(admin.describe_features())
@@ -217,5 +209,3 @@ def test_kafka_pythons_admin_client_finds_all_it_asks_for(running: Daemon) -> No
         admin.delete_records({TopicPartition("t", 0): 0})
         with pytest.raises(SecurityDisabledError, match="No Authorizer is configured on the broker"):
             admin.describe_acls(ANY_ACL)
-    finally:
-        admin.close()
