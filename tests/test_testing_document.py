@@ -18,15 +18,21 @@ from tests.support import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "TESTING.md").read_text(encoding="utf-8")
 PROGRAMS = programs_of(PAGE)
 TESTS = [code for code in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if " test_" in code]
-STRICT = ["-W", "error", *(f"-Wignore:{name}_text is deprecated:DeprecationWarning" for name in ("open", "read"))]
-"""Any warning is an error, but for what kafka-python has when it reads its definitions."""
+PLUGINS = ["-p", "no:cacheprovider", "-p", "seglog.testing.plugin"]
+STRICT = [
+    "-W",
+    "error",
+    "-Wignore:unclosed <socket:ResourceWarning",
+    *(f"-Wignore:{name}_text is deprecated:DeprecationWarning" for name in ("open", "read")),
+]
+"""Any warning is an error, but for what kafka-python has when it reads its definitions or loses a connection."""
 
 
-def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-B", *arguments],
         cwd=folder,
-        env=clean_environment(TMPDIR=str(folder)),
+        env=clean_environment(TMPDIR=str(folder), **variables),
         capture_output=True,
         encoding="utf-8",
         timeout=250,
@@ -47,7 +53,7 @@ def test_the_programs_of_the_page_print_what_it_says(program: str, printed: str,
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     for number, code in enumerate(TESTS):
         (tmp_path / f"test_{number}.py").write_text(code, encoding="utf-8")
-    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "-q", *STRICT, ".")
+    done = run(tmp_path, "-m", "pytest", "-q", *PLUGINS, *STRICT, ".", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert done.returncode == 0, done.stdout + done.stderr
     count = sum(code.count("def test_") for code in TESTS)
     assert f"\n{count} passed" in done.stdout

@@ -23,7 +23,7 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 @pytest.fixture(scope="module")
 def _group_broker() -> Iterator[Broker]:
-    with Broker() as started:
+    with Broker(group_min_session_timeout_ms=6000) as started:  # as in a daemon: some are refused
         yield started
 
 

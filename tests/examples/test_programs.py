@@ -172,6 +172,13 @@ def test_arrow_tables_go_to_a_topic_and_come_back(running: Daemon) -> None:
     assert lines == ["100,000 rows written", *(f"sensor-{key} 10000 {99_990 + key}" for key in range(10))]
 
 
+def test_the_tests_of_a_service_pass() -> None:
+    command = _command("test_my_service.py", "-p", "no:cacheprovider", "-q")
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stdout
+    assert "5 passed" in done.stdout
+
+
 def test_every_example_is_run_here_and_named_by_the_documents() -> None:
     tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST)]
     client_page = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")

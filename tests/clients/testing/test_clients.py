@@ -16,6 +16,8 @@ from seglog.testing import Broker
 
 MINUTE_MS = 60_000
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, that were reset
+
 
 @pytest.fixture(params=["directory", "memory"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
