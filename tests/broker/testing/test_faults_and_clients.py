@@ -12,8 +12,8 @@ import kafka
 import pytest
 
 import seglog
+from seglog.testing import Broker
 from seglog_protocol.errors import DiskFullError
-from tests.broker.testing.faulty import Faulty, faulty_broker
 from tests.processes import wait_until
 
 VALUES = [b"record %d" % number for number in range(20)]
@@ -31,25 +31,19 @@ def _without_leftovers(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.fixture
-def broker() -> Iterator[Faulty]:
-    with faulty_broker("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=1") as running:
-        with seglog.connect(running.address) as client:
-            client.create_topic("orders", partitions=1)
+def broker() -> Iterator[Broker]:
+    with Broker(memory=True) as running:
+        running.create_topic("orders")
         yield running
 
 
-def read_all(broker: Faulty, topic: str = "orders") -> list[bytes | None]:
-    with seglog.connect(broker.address) as client, client.consumer(topic, start="earliest") as consumer:
-        return [record.value for record in consumer]
-
-
-def produce_natively(broker: Faulty) -> None:
+def produce_natively(broker: Broker) -> None:
     with seglog.connect(broker.address) as client, client.producer("orders") as producer:
         for value in VALUES:
             producer.send(value).result(timeout=30)
 
 
-def produce_by_kafka(broker: Faulty) -> None:
+def produce_by_kafka(broker: Broker) -> None:
     producer = kafka.KafkaProducer(
         bootstrap_servers=broker.kafka_address, acks="all", enable_idempotence=True, retry_backoff_ms=10,
         reconnect_backoff_ms=10, reconnect_backoff_max_ms=50,
@@ -60,41 +54,41 @@ def produce_by_kafka(broker: Faulty) -> None:
 
 
 PRODUCERS = pytest.mark.parametrize("produce", [produce_natively, produce_by_kafka], ids=["native", "kafka"])
-Produce = Callable[[Faulty], None]
+Produce = Callable[[Broker], None]
 
 
 @PRODUCERS
-def test_a_lost_ack_leaves_every_record_once(broker: Faulty, produce: Produce) -> None:
-    faults = [broker.call(broker.faults.lose_next_ack, "orders") for _ in range(3)]
+def test_a_lost_ack_leaves_every_record_once(broker: Broker, produce: Produce) -> None:
+    faults = [broker.lose_next_ack("orders") for _ in range(3)]
     produce(broker)
-    assert read_all(broker) == VALUES
+    assert [record.value for record in broker.records("orders")] == VALUES
     assert [fault.met for fault in faults] == [1, 1, 1]
-    assert broker.faults.pending == []
+    assert broker.pending_faults == []
 
 
 @PRODUCERS
-def test_a_retriable_error_is_tried_again(broker: Faulty, produce: Produce) -> None:
-    native = broker.call(broker.faults.fail_next, "append", DiskFullError, 2)
-    kafkas = broker.call(broker.faults.fail_next, "Produce", "NOT_LEADER_OR_FOLLOWER", 2, topic="orders")
+def test_a_retriable_error_is_tried_again(broker: Broker, produce: Produce) -> None:
+    native = broker.fail_next("append", DiskFullError, 2)
+    kafkas = broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", 2, topic="orders")
     produce(broker)
-    assert read_all(broker) == VALUES
+    assert [record.value for record in broker.records("orders")] == VALUES
     assert {native.met, kafkas.met} == {0, 2}
 
 
 @PRODUCERS
-def test_cut_and_refused_connections_are_made_again(broker: Faulty, produce: Produce) -> None:
-    broker.call(broker.faults.delay, 0.02)
+def test_cut_and_refused_connections_are_made_again(broker: Broker, produce: Produce) -> None:
+    broker.delay(0.02)
     thread = threading.Thread(target=produce, args=(broker,))
     thread.start()
     while thread.is_alive():
-        broker.call(broker.faults.cut_connections)
-        broker.call(broker.faults.refuse)
+        broker.cut_connections()
+        broker.refuse()
         time.sleep(0.02)
-        broker.call(broker.faults.refuse, False)
+        broker.refuse(False)
         time.sleep(0.3)
     thread.join()
-    broker.call(broker.faults.heal)
-    assert read_all(broker) == VALUES
+    broker.heal()
+    assert [record.value for record in broker.records("orders")] == VALUES
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------
@@ -106,7 +100,7 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_quick_heartbeats")
-def test_a_native_member_bears_a_rebalance_and_the_end_of_its_session(broker: Faulty) -> None:
+def test_a_native_member_bears_a_rebalance_and_the_end_of_its_session(broker: Broker) -> None:
     produce_natively(broker)
     values: list[bytes | None] = []
     assigned: list[list[int]] = []
@@ -131,11 +125,11 @@ def test_a_native_member_bears_a_rebalance_and_the_end_of_its_session(broker: Fa
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()
     wait_until(lambda: len(values) == len(VALUES), "the records")
-    broker.call(broker.faults.rebalance, "workers")
+    broker.rebalance("workers")
     wait_until(lambda: len(assigned) == 2, "the rebalance")
     assert revoked == [([0], False)]
-    [member] = broker.call(broker.running.groups.describe, "workers")[0].members
-    broker.call(broker.faults.expire_session, "workers", member.member_id)
+    [member] = broker.client.describe_group("workers").members
+    broker.expire_session("workers", member.member_id)
     wait_until(lambda: len(assigned) == 3, "another session")
     assert revoked == [([0], False), ([0], True)]
     with seglog.connect(broker.address) as client, client.producer("orders") as producer:
@@ -149,7 +143,7 @@ TICK = b"tick"
 
 
 @contextmanager
-def ticking(broker: Faulty) -> Iterator[None]:
+def ticking(broker: Broker) -> Iterator[None]:
     """Send a record now and then: a poll of kafka-python that ends without any forgets a join under way."""
     is_over = threading.Event()
 
@@ -170,7 +164,7 @@ def ticking(broker: Faulty) -> Iterator[None]:
 class Reader:
     """A member of a group, by kafka-python."""
 
-    def __init__(self, broker: Faulty) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.values: list[bytes] = []
         self.heard = Assignments()
         self.consumer = kafka.KafkaConsumer(
@@ -206,14 +200,14 @@ class Assignments(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # it 
         self.revoked += 1
 
 
-def test_kafka_python_bears_a_rebalance_and_the_end_of_its_session(broker: Faulty) -> None:
+def test_kafka_python_bears_a_rebalance_and_the_end_of_its_session(broker: Broker) -> None:
     produce_natively(broker)
     with ticking(broker), closing(Reader(broker)) as reader:
         reader.poll_until(lambda: len(reader.values) == len(VALUES))
         reader.consumer.commit()
-        reader.poll_until_assigned_after(lambda: broker.call(broker.faults.rebalance, "workers"))
+        reader.poll_until_assigned_after(lambda: broker.rebalance("workers"))
         reader.consumer.commit()
-        reader.poll_until_assigned_after(lambda: broker.call(broker.faults.expire_session, "workers", "reader"))
+        reader.poll_until_assigned_after(lambda: broker.expire_session("workers", "reader"))
         reader.consumer.commit()
     assert reader.values == VALUES
 
@@ -247,8 +241,8 @@ NATIVE = {
 
 
 @pytest.mark.parametrize("api", OF_KAFKA)
-def test_kafka_python_survives(broker: Faulty, api: str) -> None:
-    fault = broker.call(broker.faults.fail_next, api, OF_KAFKA[api])
+def test_kafka_python_survives(broker: Broker, api: str) -> None:
+    fault = broker.fail_next(api, OF_KAFKA[api])
     produce_by_kafka(broker)
     with ticking(broker), closing(Reader(broker)) as reader:
         reader.poll_until(lambda: len(reader.values) >= len(VALUES))
@@ -259,8 +253,8 @@ def test_kafka_python_survives(broker: Faulty, api: str) -> None:
 
 @pytest.mark.usefixtures("_quick_heartbeats")
 @pytest.mark.parametrize("api", NATIVE)
-def test_the_native_client_survives(broker: Faulty, api: str) -> None:
-    fault = broker.call(broker.faults.fail_next, api, NATIVE[api])
+def test_the_native_client_survives(broker: Broker, api: str) -> None:
+    fault = broker.fail_next(api, NATIVE[api])
     produce_natively(broker)
     values: list[bytes | None] = []
     with (
