@@ -32,6 +32,10 @@ def __getattr__(name: str) -> Any:
     # On first use, because pytest imports this package in every run, for the plugin.
     if name not in _HOMES:
         raise AttributeError(f"module 'seglog.testing' has no attribute {name!r}")
+    from seglog_protocol.extras import missing  # noqa: PLC0415 - the package itself imports nothing
+
+    if (error := missing("seglog.testing", "testing")) is not None:
+        raise error
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -25,6 +25,7 @@ from seglog.testing import AsyncBroker, Broker, BrokerStoppedError, NotArrivedEr
 from seglog_protocol.errors import (
     ClientClosedError,
     CorruptRecordError,
+    DiskFullError,
     InvalidConfigError,
     SeglogError,
     TopicExistsError,
@@ -348,6 +349,22 @@ def test_waiting_returns_what_has_come_and_says_what_has_not() -> None:
         assert "1 of those" in text
         assert "key b'k'" in text
         assert "(500 bytes)" in text
+
+
+def test_what_tests_ask_meets_no_fault() -> None:
+    with Broker(memory=True) as broker:
+        broker.produce("t", b"one")
+        client = broker.client
+        broker.refuse(cut=True)
+        broker.delay(3600)
+        for api in ("append", "fetch", "offsets"):
+            broker.fail_next(api, DiskFullError, 10)
+        broker.lose_next_ack("t")
+        broker.produce("t", b"two")
+        assert values(broker) == [b"one", b"two"]
+        assert broker.client is client
+        assert client.ping().problems == []
+        assert len(broker.pending_faults) == 6
 
 
 # --- Disk and time ----------------------------------------------------------------------------------------------------
