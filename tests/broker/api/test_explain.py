@@ -20,6 +20,7 @@ from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJ
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_broker.texts import time_text
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from tests.appends import append_request
@@ -273,7 +274,7 @@ async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about
     assert (none.first_timestamp, none.largest_timestamp) == (None, None)
     assert none.age_source == "modification time"
     assert "none of its records has a timestamp" in none.warnings[0]
-    assert f"{scene.clock.now + 3_000_000}, lies in the future" in future.warnings[0]
+    assert f"{time_text(scene.clock.now + 3_000_000)}, lies in the future" in future.warnings[0]
 
 
 async def test_a_segment_of_unknown_age_and_all_later_ones_have_no_predicted_times() -> None:

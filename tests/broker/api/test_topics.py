@@ -688,4 +688,4 @@ async def test_the_end_and_a_moment_to_come_are_explained_without_a_segment(brok
     end, moment = explain(broker, 1), explain(broker, timestamp=1001)
     assert (end.segment, moment.segment, moment.record_offset) == (None, None, None)
     assert "a fetch waits" in end.why
-    assert moment.why == "no record is at or after 1001: a fetch waits at the end"
+    assert moment.why == "no record is at or after 1970-01-01T00:00:01.001Z: a fetch waits at the end"

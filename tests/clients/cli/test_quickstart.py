@@ -144,7 +144,7 @@ def test_it_shows_records_and_a_seek_and_its_program_does_the_same(temporary: Pa
     seek = section(done.stdout, "How that place was found")
     assert re.search(rf"^{TOPIC}-0, time {DATE}, in 4 segments$", seek, re.MULTILINE)
     for step in (
-        r"  segment      \d{20}: number 2 of 4, the first whose largest timestamp, \d+, is at or after \d+",
+        r"  segment      \d{20}: number 2 of 4, the first whose largest timestamp, \S+Z, is at or after \S+Z",
         r"  time index   \d probes? of \d+ entries: nothing up to offset [\d,]+ is after .*",
         r"  offset index \d probes? of \d+ entries: offset [\d,]+ ends the batch at position [\d,]+",
         rf"  record       offset {first:,}, {DATE}",
@@ -221,7 +221,7 @@ def test_what_it_prints_works_as_long_as_it_serves(temporary: Path, tmp_path: Pa
         assert (record.offset, record.key.decode(), record.value.decode()) == (first, key, value)
         code, farewell, error = running.end(signal.SIGINT)
     assert (code, error) == (0, "")
-    assert farewell.startswith("\nThe broker has stopped, and its data is removed.")
+    assert farewell.lstrip().startswith("The broker has stopped, and its data is removed.")
     assert "quickstart" not in farewell
     assert list(temporary.iterdir()) == []
 

@@ -32,6 +32,7 @@ from seglog_broker.storage.log.log_files import LogOffsets, LogSettings
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.texts import time_text
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
 KEEP_FOR_EVER: Final = -1
@@ -154,7 +155,7 @@ class RetentionJudge:
         doubt = (
             "none of its records has a timestamp"
             if largest <= NO_TIMESTAMP
-            else f"its largest timestamp, {largest}, lies in the future"
+            else f"its largest timestamp, {time_text(largest)}, lies in the future"
         )
         if written.at_ms <= self._now_ms:
             return Age(*written, warning=f"{doubt}: it ages from its {written.source}")

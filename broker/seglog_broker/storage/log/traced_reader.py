@@ -10,6 +10,7 @@ from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.traced_steps import TracedSteps
+from seglog_broker.texts import time_text
 from seglog_protocol.header_scan import LocatedBatch
 
 
@@ -78,7 +79,7 @@ class TracedReader(LogReader):
             trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
         else:
             trace.passed_over = len(self._segments) - self._first_number
-            trace.note_nothing_found(f"no record is at or after {timestamp}: a fetch waits at the end")
+            trace.note_nothing_found(f"no record is at or after {time_text(timestamp)}: a fetch waits at the end")
         return found
 
     def _find_max_in(self, number: int, segment: Segment) -> int:
@@ -91,8 +92,8 @@ class TracedReader(LogReader):
         trace.segment, trace.passed_over = segment.base_offset, number - self._first_number
         trace.log_size = segment.size
         trace.why_segment = (
-            f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {self._largest}, "
-            f"is at or after {timestamp}"
+            f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, "
+            f"{time_text(self._largest)}, is at or after {time_text(timestamp)}"
         )
         with self._traced(segment):
             return super()._find_timestamp_in(number, segment, timestamp)

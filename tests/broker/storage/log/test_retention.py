@@ -216,7 +216,7 @@ def test_a_timestamp_in_the_future_does_not_shield_a_log() -> None:
     first, second, _ = judged(parts, config(retention_ms=1000))
     assert (first.rule, second.rule) == (retention.DeletionRule.TIME, retention.DeletionRule.TIME)
     assert first.age is not None
-    assert first.age.warning == f"its largest timestamp, {far}, lies in the future: it ages from its modification time"
+    assert first.age.warning == f"its largest timestamp, @{far}, lies in the future: it ages from its modification time"
     assert judged(parts, config(retention_ms=1001))[0].due_ms == NOW, "and goes behind that"
 
 

@@ -18,6 +18,7 @@ from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX, SparseIndex
 from seglog_broker.storage.segment.time_index import TimeIndex
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.texts import time_text
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
 from tests.logs import DIRECTORY, LogOnDisk, batch, batch_of_size, cut_file, flip_bit, read_all, verify
@@ -155,7 +156,7 @@ def test_which_segment_and_why() -> None:
     moment = SeekTrace()
     disk.log.traced(moment).find_timestamp(1000 + second.base_offset)
     assert (moment.segment, moment.passed_over) == (second.base_offset, 1)
-    assert f"is at or after {1000 + second.base_offset}" in moment.why_segment
+    assert f"is at or after {time_text(1000 + second.base_offset)}" in moment.why_segment
 
 
 def test_a_gap_at_the_end_of_a_segment_leads_to_the_next_and_says_so() -> None:
@@ -354,7 +355,7 @@ def test_a_time_after_every_record_finds_none_and_the_trace_says_so() -> None:
     assert disk.log.traced(trace).find_timestamp(2000) is None
     assert (trace.segment, trace.position, trace.record_offset) == (None, None, None)
     assert trace.passed_over == trace.segments == len(disk.log.segments)
-    assert trace.why_segment == "no record is at or after 2000: a fetch waits at the end"
+    assert trace.why_segment == "no record is at or after 1970-01-01T00:00:02.000Z: a fetch waits at the end"
 
 
 def test_records_out_of_order_are_found_in_offset_order_and_traced() -> None:
