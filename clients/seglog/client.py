@@ -419,12 +419,16 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
+    def __await__(self) -> NoReturn:
+        """Raise ClientError, as ``__aenter__``."""
+        self.__aenter__()
+
     def __aenter__(self) -> NoReturn:
         """Raise ClientError: this client blocks, and is used by ``with``."""
         self.close()
         raise ClientError(
-            "seglog.connect() blocks and is for `with`, not for `async with`: on trio use seglog.trio.connect(), "
-            "beside asyncio call this one in a thread, as by asyncio.to_thread"
+            "seglog.connect() blocks and is for `with`, not for `async with` or `await`: on trio use "
+            "seglog.trio.connect(), beside asyncio call this one in a thread, as by asyncio.to_thread"
         )
 
     def __aexit__(self, *_: object) -> NoReturn:

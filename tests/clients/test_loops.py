@@ -1,6 +1,7 @@
 """Clients in a loop that is not theirs: one sentence that says what to write instead."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -11,15 +12,26 @@ from tests.processes import Daemon
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def test_the_blocking_client_is_not_for_async_with(shared: Daemon) -> None:
+async def _enter(client: seglog.Client) -> None:
+    async with client:
+        pass
+
+
+async def _await(client: seglog.Client) -> None:
+    await client
+
+
+@pytest.mark.parametrize("use", [_enter, _await])
+def test_the_blocking_client_is_not_for_coroutines(
+    shared: Daemon, use: Callable[[seglog.Client], Coroutine[None, None, None]]
+) -> None:
     clients = []
 
     async def main() -> None:
         clients.append(seglog.connect(shared.address))
-        async with clients[0]:
-            pass
+        await use(clients[0])
 
-    with pytest.raises(seglog.ClientError, match=r"not for `async with`: on trio use seglog\.trio\.connect"):
+    with pytest.raises(seglog.ClientError, match=r"not for `async with` or `await`: on trio use seglog\.trio\.connect"):
         asyncio.run(main())
     with pytest.raises(seglog.ClientClosedError):
         clients[0].topics()

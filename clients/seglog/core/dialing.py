@@ -53,6 +53,8 @@ def parse_address(text: str) -> Address:
         host, colon, port = text.partition(":")
         if colon and not port:
             raise ValueError(f"{text!r} has no port after its colon; write HOST:PORT")
+    if not port and host.isascii() and host.isdecimal():
+        raise ValueError(f"{text!r} is a port without a host; write HOST:PORT, for example localhost:{text}")
     if not host or any(character.isspace() for character in host):
         raise ValueError(f"{text!r} is not an address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
     if not port:

@@ -23,7 +23,21 @@ def test_what_can_be_written(text: str, address: Address) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":9192", "host:", "host:0", "host:65536", "host:x", "[::1", "[::1]x", "a b", "h:²", "/var/lib", "./data"],
+    [
+        "",
+        ":9192",
+        "host:",
+        "host:0",
+        "host:65536",
+        "host:x",
+        "[::1",
+        "[::1]x",
+        "a b",
+        "h:²",
+        "/var/lib",
+        "./data",
+        "41000",
+    ],
 )
 def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"address|port"):
