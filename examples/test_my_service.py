@@ -1,12 +1,11 @@
 """A service and its tests with a real broker that runs inside them.
 
-    python examples/test_my_service.py
+    python -m pytest examples/test_my_service.py
 
-It runs pytest on itself. The service ships orders: for each record of the topic ``orders`` it sends one to the topic
+The service ships orders: for each record of the topic ``orders`` it sends one to the topic
 ``shipments``. A copy of this file is a beginning for tests of your own; docs/TESTING.md has more of what can go wrong.
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Thread
@@ -108,7 +107,3 @@ def test_a_new_one_goes_on_where_the_last_one_was(broker: Broker) -> None:
         broker.wait_for("shipments", number)
         service.close()
     assert [record.value for record in broker.records("shipments")] == [b"1 pieces", b"2 pieces"]
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main([__file__, *sys.argv[1:]]))

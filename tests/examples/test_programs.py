@@ -1,6 +1,7 @@
 """The programs in ``examples/``, run as a newcomer would, against a real daemon."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -173,7 +174,8 @@ def test_arrow_tables_go_to_a_topic_and_come_back(running: Daemon) -> None:
 
 
 def test_the_tests_of_a_service_pass() -> None:
-    command = _command("test_my_service.py", "-p", "no:cacheprovider", "-q")
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio", "-q"]
+    command += ["--config-file", os.devnull, "--rootdir", str(EXAMPLES), str(EXAMPLES / "test_my_service.py")]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout
     assert "5 passed" in done.stdout
@@ -187,4 +189,5 @@ def test_every_example_is_run_here_and_named_by_the_documents() -> None:
     for name in names:
         assert any(f'"{name}"' in text or f"import {name.removesuffix('.py')}" in text for text in tests), name
         assert f"(../examples/{name})" in client_page, name
-        assert f"\n    python examples/{name}" in (EXAMPLES / name).read_text(encoding="utf-8")
+        text = (EXAMPLES / name).read_text(encoding="utf-8")
+        assert re.search(rf"\n    python (-m pytest )?examples/{re.escape(name)}", text), name

@@ -33,8 +33,11 @@ SETTLE_SECONDS_MAX: Final = 2.0
 """How long ``settle`` waits at most for a loop that never comes to rest, because clients keep it busy."""
 
 
-class NotServingError(RuntimeError):
-    """The broker is not running: it was never started, was stopped, or has failed."""
+STOPPED: Final = "the broker has stopped"
+
+
+class BrokerStoppedError(RuntimeError):
+    """The broker is not running: it was not started, was stopped or crashed, or belongs to another process."""
 
 
 class SlowOffload(InlineOffload):
@@ -87,9 +90,9 @@ class BrokerThread:
 
     @property
     def serving(self) -> Serving:
-        """What serves. Raises NotServingError."""
+        """What serves. Raises BrokerStoppedError."""
         if self._serving is None or self._ended.is_set():
-            raise NotServingError("the broker is not running: start() starts it")
+            raise BrokerStoppedError("the broker is not running: start() starts it")
         return self._serving
 
     @property
@@ -143,7 +146,7 @@ class BrokerThread:
         self.serving.broker.is_crashing = True
 
     def call(self, fn: Callable[..., T], *args: Any) -> T:
-        """What ``fn(*args)`` returns when it is called on the loop. Raises NotServingError."""
+        """What ``fn(*args)`` returns when it is called on the loop. Raises BrokerStoppedError."""
         called: Future[T] = Future()
 
         def call() -> None:
@@ -157,7 +160,7 @@ class BrokerThread:
         return self._result(called)
 
     def run(self, fn: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """What ``await fn(*args)`` returns in a task of the loop. Raises NotServingError."""
+        """What ``await fn(*args)`` returns in a task of the loop. Raises BrokerStoppedError."""
         done: Future[T] = Future()
 
         async def task() -> None:
@@ -166,7 +169,8 @@ class BrokerThread:
             except Exception as error:  # noqa: BLE001 - the caller's
                 done.set_exception(error)
             finally:
-                done.cancel()  # where the task was cancelled
+                if not done.done():
+                    done.set_exception(BrokerStoppedError(STOPPED))
 
         nursery = self._nursery
         assert nursery is not None
@@ -217,7 +221,7 @@ class BrokerThread:
         finally:
             self._ended.set()
             if not started.done():
-                started.set_exception(NotServingError("the broker was stopped while it started"))
+                started.set_exception(BrokerStoppedError("the broker was stopped while it started"))
 
     async def _main(self, started: "Future[Serving]", options: dict[str, Any]) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -229,7 +233,7 @@ class BrokerThread:
 
     def _on_loop_soon(self, fn: Callable[[], object]) -> None:
         if os.getpid() != self._owner:
-            raise NotServingError(
+            raise BrokerStoppedError(
                 f"this broker belongs to process {self._owner} and cannot be used after a fork in process {os.getpid()}"
             )
         assert self._token is not None
@@ -244,7 +248,7 @@ class BrokerThread:
                 if future.done():
                     raise
                 if self._ended.is_set():
-                    raise NotServingError("the broker has stopped") from None
+                    raise BrokerStoppedError(STOPPED) from None
 
 
 _running: Final["weakref.WeakSet[BrokerThread]"] = weakref.WeakSet()

@@ -1,8 +1,8 @@
 """What goes wrong with a broker in tests, apart from what its clients are told."""
 
+from seglog_broker.testing.in_process import BrokerStoppedError
 
-class BrokerStoppedError(RuntimeError):
-    """The broker is not running: it was not started, was stopped or crashed, or belongs to another process."""
+__all__ = ["BrokerStoppedError", "NotArrivedError", "NotPossibleError"]
 
 
 class NotPossibleError(RuntimeError):

@@ -14,7 +14,7 @@ import pytest
 from kafka.errors import KafkaConnectionError
 
 import seglog
-from seglog.testing import Broker
+from seglog.testing import Broker, BrokerStoppedError
 from seglog_protocol.errors import ClientClosedError, DiskFullError
 
 LATER_SECONDS: Final = 0.2
@@ -99,8 +99,12 @@ class KafkaPython:
 def lifted_later(broker: Broker) -> Iterator[None]:
     """What was asked for in the block holds for a moment, and no longer."""
     yield
-    timer = threading.Timer(LATER_SECONDS, broker.heal)
-    timer.start()
+
+    def lift() -> None:
+        with suppress(BrokerStoppedError):  # the program was quicker
+            broker.heal()
+
+    threading.Timer(LATER_SECONDS, lift).start()
 
 
 def crash(broker: Broker) -> None:

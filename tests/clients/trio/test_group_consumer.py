@@ -8,7 +8,7 @@ import trio
 
 import seglog
 import seglog.trio
-from tests.processes import Daemon
+from seglog.testing import Broker
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ async def offsets(client: seglog.trio.Client, group: str) -> dict[int, int | Non
     return {found.partition: found.offset for found in await client.group_offsets(group)}
 
 
-async def test_a_cancelled_block_still_commits_and_leaves(group_broker: Daemon) -> None:
+async def test_a_cancelled_block_still_commits_and_leaves(group_broker: Broker) -> None:
     async with seglog.trio.connect(group_broker.address) as client:
         await send(client, range(10), partitions=1)
         with trio.CancelScope() as scope:
@@ -49,7 +49,7 @@ async def test_a_cancelled_block_still_commits_and_leaves(group_broker: Daemon) 
             await consumer.commit()
 
 
-async def test_leaving_the_clients_block_leaves_the_group(group_broker: Daemon) -> None:
+async def test_leaving_the_clients_block_leaves_the_group(group_broker: Broker) -> None:
     told: list[list[int]] = []
 
     async def assigned(partitions: list[int]) -> None:
@@ -68,7 +68,7 @@ async def test_leaving_the_clients_block_leaves_the_group(group_broker: Daemon) 
         assert await offsets(client, "app") == {0: 4}
 
 
-async def test_an_error_in_a_callback_is_the_programs_own(group_broker: Daemon) -> None:
+async def test_an_error_in_a_callback_is_the_programs_own(group_broker: Broker) -> None:
     def revoked(_: list[int], __: bool) -> None:
         raise KeyError("mine")
 
@@ -82,7 +82,7 @@ async def test_an_error_in_a_callback_is_the_programs_own(group_broker: Daemon) 
         await read_one()
 
 
-async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_its(group_broker: Daemon) -> None:
+async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_its(group_broker: Broker) -> None:
     found: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
     lost: list[list[int]] = []
     async with seglog.trio.connect(group_broker.address) as client, trio.open_nursery() as nursery:
@@ -129,7 +129,7 @@ async def test_members_of_one_program_share_the_partitions_and_a_slow_one_loses_
         nursery.cancel_scope.cancel()
 
 
-async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_for(group_broker: Daemon) -> None:
+async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_for(group_broker: Broker) -> None:
     async with seglog.trio.connect(group_broker.address) as client:
         await send(client, range(2), partitions=1)
         async with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
@@ -139,7 +139,7 @@ async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_
             async with client.producer("t") as producer:
                 await producer.send("new", partition=2)
             assert (await anext(records))[:3] == ("t", 2, 0)
-            await trio.to_thread.run_sync(group_broker.kill)
+            await trio.to_thread.run_sync(group_broker.crash)
             await trio.to_thread.run_sync(group_broker.start)
             async with client.producer("t") as producer:
                 await producer.send("newer", partition=2)
