@@ -4,7 +4,8 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import sniffio
 import trio
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def in_thread(fn: Callable[[], T]) -> T:
-    """What ``fn()`` returns, run in a thread that has ended by then. If cancelled, its end is not waited for.
+async def _in_thread(fn: Callable[[], T], threads: set[threading.Thread]) -> T:
+    """What ``fn()`` returns, run in a thread that has ended by then. If cancelled, it stays in ``threads``.
 
     Neither library's pool of threads is used: those threads outlive the test.
     """
@@ -59,9 +60,11 @@ async def in_thread(fn: Callable[[], T]) -> T:
                 loop.call_soon_threadsafe(finished.set)
 
     thread = threading.Thread(target=run, name="seglog testing call", daemon=True)
+    threads.add(thread)
     thread.start()
     await wait()
     thread.join()
+    threads.discard(thread)
     if failure:
         raise failure[0]
     return outcome[0]
@@ -73,16 +76,28 @@ class AsyncBroker:
     def __init__(self, broker: "BlockingBroker") -> None:
         self.sync = broker
         """The ``Broker``, for what takes no time."""
+        self._threads: set[threading.Thread] = set()
 
-    @classmethod
-    async def started(cls, broker: "BlockingBroker") -> "AsyncBroker":
-        """Start ``broker``."""
+    async def __aenter__(self) -> Self:
         try:
-            await in_thread(broker.start)
+            await self.start()
         except BaseException:
-            broker.close()
+            self._close()
             raise
-        return cls(broker)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self.sync.close()
+        while self._threads:  # of calls that were cancelled, which end now
+            self._threads.pop().join()
+
+    async def _call(self, fn: Callable[[], T]) -> T:
+        return await _in_thread(fn, self._threads)
 
     def __repr__(self) -> str:
         return repr(self.sync).replace("Broker", "AsyncBroker", 1)
@@ -116,27 +131,27 @@ class AsyncBroker:
 
     async def start(self) -> None:
         """See Broker."""
-        await in_thread(self.sync.start)
+        await self._call(self.sync.start)
 
     async def stop(self) -> None:
         """See Broker."""
-        await in_thread(self.sync.stop)
+        await self._call(self.sync.stop)
 
     async def restart(self) -> None:
         """See Broker."""
-        await in_thread(self.sync.restart)
+        await self._call(self.sync.restart)
 
     async def crash(self) -> None:
         """See Broker."""
-        await in_thread(self.sync.crash)
+        await self._call(self.sync.crash)
 
     async def power_cut(self, *, random: bool = False) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.power_cut(random=random))
+        await self._call(lambda: self.sync.power_cut(random=random))
 
     async def create_topic(self, name: str, partitions: int = 1, **config: ConfigValue) -> CreateTopicReply:
         """See Broker."""
-        return await in_thread(lambda: self.sync.create_topic(name, partitions, **config))
+        return await self._call(lambda: self.sync.create_topic(name, partitions, **config))
 
     async def produce(
         self,
@@ -149,7 +164,7 @@ class AsyncBroker:
         ack: Ack = "os",
     ) -> list[Receipt]:
         """See Broker."""
-        return await in_thread(
+        return await self._call(
             lambda: self.sync.produce(
                 topic, *values, key=key, partition=partition, timestamp=timestamp, headers=headers, ack=ack
             )
@@ -157,7 +172,7 @@ class AsyncBroker:
 
     async def records(self, topic: str) -> list[Record]:
         """See Broker."""
-        return await in_thread(lambda: self.sync.records(topic))
+        return await self._call(lambda: self.sync.records(topic))
 
     async def wait_for(
         self,
@@ -168,7 +183,7 @@ class AsyncBroker:
         where: Callable[[Record], bool] | None = None,
     ) -> list[Record]:
         """See Broker."""
-        return await in_thread(lambda: self.sync.wait_for(topic, count, timeout, where=where))
+        return await self._call(lambda: self.sync.wait_for(topic, count, timeout, where=where))
 
     async def wait_for_group(
         self,
@@ -179,33 +194,33 @@ class AsyncBroker:
         after: int = -1,
     ) -> GroupDescription:
         """See Broker."""
-        return await in_thread(lambda: self.sync.wait_for_group(group, members, timeout, after=after))
+        return await self._call(lambda: self.sync.wait_for_group(group, members, timeout, after=after))
 
     # --- Faults -------------------------------------------------------------------------------------------------------
 
     async def full_disk(self, full: bool = True) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.full_disk(full))
+        await self._call(lambda: self.sync.full_disk(full))
 
     async def slow_disk(self, seconds: float) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.slow_disk(seconds))
+        await self._call(lambda: self.sync.slow_disk(seconds))
 
     async def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.jump_clock(seconds, wall_only=wall_only))
+        await self._call(lambda: self.sync.jump_clock(seconds, wall_only=wall_only))
 
     async def cut_connections(self, client_id: str | None = None) -> int:
         """See Broker."""
-        return await in_thread(lambda: self.sync.cut_connections(client_id))
+        return await self._call(lambda: self.sync.cut_connections(client_id))
 
     async def refuse(self, refuse: bool = True, *, cut: bool = False) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.refuse(refuse, cut=cut))
+        await self._call(lambda: self.sync.refuse(refuse, cut=cut))
 
     async def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.delay(seconds, api, times))
+        await self._call(lambda: self.sync.delay(seconds, api, times))
 
     async def fail_next(
         self,
@@ -216,20 +231,20 @@ class AsyncBroker:
         topic: str | None = None,
     ) -> "Fault":
         """See Broker."""
-        return await in_thread(lambda: self.sync.fail_next(api, error, times, topic=topic))
+        return await self._call(lambda: self.sync.fail_next(api, error, times, topic=topic))
 
     async def lose_next_ack(self, topic: str) -> "Fault":
         """See Broker."""
-        return await in_thread(lambda: self.sync.lose_next_ack(topic))
+        return await self._call(lambda: self.sync.lose_next_ack(topic))
 
     async def expire_session(self, group: str, member: str) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.expire_session(group, member))
+        await self._call(lambda: self.sync.expire_session(group, member))
 
     async def rebalance(self, group: str) -> None:
         """See Broker."""
-        await in_thread(lambda: self.sync.rebalance(group))
+        await self._call(lambda: self.sync.rebalance(group))
 
     async def heal(self) -> None:
         """See Broker."""
-        await in_thread(self.sync.heal)
+        await self._call(self.sync.heal)

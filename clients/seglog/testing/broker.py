@@ -18,9 +18,10 @@ class Broker(BlockingBroker):
     """
 
     async def __aenter__(self) -> AsyncBroker:
-        return await AsyncBroker.started(self)
+        self._async = AsyncBroker(self)
+        return await self._async.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self._async.__aexit__(kind, error, trace)

@@ -452,6 +452,13 @@ async def test_trio_goes_on_while_it_is_awaited() -> None:
         assert turns > 5
 
 
+async def test_a_call_that_is_cancelled_leaves_no_thread() -> None:
+    with unchanged():
+        async with Broker(memory=True) as broker:
+            with trio.move_on_after(0.05):
+                await broker.wait_for("t", timeout=3600)
+
+
 def test_asyncio_goes_on_while_it_is_awaited() -> None:
     tasks: list[asyncio.Task[None]] = []
 
