@@ -394,6 +394,13 @@ class Client:
         """
         self._close(lambda child: child.close())
 
+    def abort(self) -> None:
+        """Close at once: nothing is flushed, committed or waited for. Idempotent.
+
+        Who waits for a producer or consumer of this client gets ClientClosedError.
+        """
+        self._close(lambda child: child.abort_now())
+
     def _close(self, close_child: "Callable[[Producer | Consumer], None]") -> None:
         if self._owner.is_here:
             with self._adopting:

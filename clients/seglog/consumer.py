@@ -198,6 +198,10 @@ class Consumer(ConsumerBase):
             self._closing.set()
         self._disconnect()
 
+    def abort_now(self) -> None:
+        """Close without waiting for anything."""
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 

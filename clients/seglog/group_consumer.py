@@ -208,6 +208,11 @@ class GroupConsumer(Consumer):
             super().close()
             self._coordinator.close()
 
+    def abort_now(self) -> None:
+        """Close without a commit, and without leaving the group."""
+        super().close()
+        self._coordinator.close()
+
 
 class CoordinatorLink:
     """A link that is opened by the first request, and again by the next one after it broke."""

@@ -277,6 +277,10 @@ class Producer:
         self._abort(time.monotonic() + timeout)
         return self._core.accumulator.take_failures()[1]
 
+    def abort_now(self) -> None:
+        """Close without waiting for anything."""
+        self._abort(0)
+
     def _abort(self, deadline: float) -> None:
         if self._is_closed or self._close_in_child():
             return

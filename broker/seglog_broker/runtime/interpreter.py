@@ -62,5 +62,5 @@ async def run_imports(offload: Offload) -> None:
     descriptor was left then, the first compressed batch, or the first misspelt name, would fail.
     """
     for name in IMPORTED_LATER:
-        with suppress(ImportError, OSError):  # reported where the module is used
+        with suppress(ImportError, OSError, RuntimeError):  # reported where the module is used, or the interpreter ends
             await offload.maintenance(import_module, name)

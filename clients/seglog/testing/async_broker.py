@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -17,7 +17,8 @@ from seglog.testing.reading import WAIT_SECONDS
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
 if TYPE_CHECKING:
-    from seglog.testing.blocking import BlockingBroker
+    from seglog.client import Client
+    from seglog.testing.blocking import BlockingBroker, Headers
     from seglog_broker.testing.request_faults import Fault
     from seglog_protocol.errors import SeglogError
 
@@ -113,6 +114,21 @@ class AsyncBroker:
         return self.sync.kafka_address
 
     @property
+    def pid(self) -> int:
+        """See Broker."""
+        return self.sync.pid
+
+    @property
+    def pending_faults(self) -> "list[Fault]":
+        """See Broker."""
+        return self.sync.pending_faults
+
+    @property
+    def client(self) -> "Client":
+        """See Broker. The client blocks."""
+        return self.sync.client
+
+    @property
     def directory(self) -> str:
         """See Broker."""
         return self.sync.directory
@@ -128,6 +144,10 @@ class AsyncBroker:
         return self.sync.log
 
     # --- To be awaited ------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """See Broker."""
+        self._close()
 
     async def start(self) -> None:
         """See Broker."""
@@ -160,7 +180,7 @@ class AsyncBroker:
         key: bytes | str | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: "Headers" = (),
         ack: Ack = "os",
     ) -> list[Receipt]:
         """See Broker."""

@@ -1,12 +1,13 @@
 """``BlockingBroker``: a whole broker for tests, and what tests ask of it, each in one line."""
 
+import math
 import os
 import shutil
 import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -21,16 +22,22 @@ from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog.testing.exempt import connect_exempt
 from seglog.testing.in_thread import InThread
 from seglog.testing.reading import WAIT_SECONDS
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
 if TYPE_CHECKING:
     from seglog_broker.testing.request_faults import Fault, RequestFaults
-    from seglog_protocol.errors import SeglogError
 
 T = TypeVar("T")
 
 ANY_PORT: Final = "127.0.0.1:0"
 MEMORY_DIRECTORY: Final = "/data"
+LINGER_MS: Final = 5.0
+"""Of several records that are produced at once, which share batches."""
+
+JUMP_SECONDS_MAX: Final = 100 * 365.25 * 86_400
+
+Headers = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
 class BlockingBroker:
@@ -50,6 +57,10 @@ class BlockingBroker:
     ) -> None:
         if memory and (process or directory is not None):
             raise TypeError("memory=True goes with neither process=True nor a directory")
+        if not isinstance(seed, int):
+            raise TypeError(f"seed is a whole number, not {seed!r}")
+        if directory is not None and not os.fspath(directory):
+            raise ValueError("directory is empty: name one, or leave it out for a temporary one")
         self._flags = flags_of(config or {}, keys)
         config_of(self._flags, MEMORY_DIRECTORY, listen, kafka)  # mistakes are told here
         self._listen, self._kafka = listen, kafka
@@ -60,7 +71,8 @@ class BlockingBroker:
             Daemon() if process else InThread(in_memory=memory, is_temporary=directory is None, seed=seed)
         )
         self._temporary = None if memory or directory is not None else tempfile.mkdtemp(prefix="seglog-")
-        self.directory = MEMORY_DIRECTORY if memory else str(directory or f"{self._temporary}/data")
+        given = None if directory is None else os.fspath(directory)
+        self.directory = MEMORY_DIRECTORY if memory else given or f"{self._temporary}/data"
         """The log directory."""
         self._forgotten = weakref.finalize(self, _end_forgotten, self._owner, self._run, self._clients, self._temporary)
 
@@ -134,12 +146,16 @@ class BlockingBroker:
         """Stop it, and remove the temporary directory. Idempotent."""
         if self._owner != os.getpid() or not self._forgotten.alive:
             return
+        failure: Exception | None = None
         try:
             self.stop()
-        finally:
-            self._forgotten.detach()
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+        except Exception as error:  # noqa: BLE001 - raised below; an interrupt leaves the rest to the next close
+            failure = error
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._forgotten.detach()
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Self:
         try:
@@ -158,7 +174,7 @@ class BlockingBroker:
         with self._lock:
             try:
                 while self._clients:
-                    self._clients.pop().close()
+                    self._clients.pop().abort()  # what waits for an ack would have it wait, too
             finally:
                 if self._owner == os.getpid():
                     end()
@@ -205,17 +221,25 @@ class BlockingBroker:
         key: bytes | str | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: Headers = (),
         ack: Ack = "os",
     ) -> list[Receipt]:
-        """Append records, and return their receipts, in order.
+        """Append records, and return their receipts, in order. Their timestamp is the broker's time, if none is given.
 
         A missing topic is made where the broker makes topics (``auto.create.topics.enable``), else UnknownTopicError.
         """
-        more = {name: v for name, v in (("partition", partition), ("timestamp", timestamp)) if v is not None}
-        with self.client.producer(topic, ack=ack, linger_ms=0) as producer:
-            sent = [producer.send(value, key=key, headers=tuple((headers or {}).items()), **more) for value in values]
-        return [delivery.result() for delivery in sent]
+        client = self.client
+        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        when = self._run.now_ms() if timestamp is None else timestamp
+        try:
+            with client.producer(topic, ack=ack, linger_ms=0 if len(values) == 1 else LINGER_MS) as producer:
+                more: dict[str, Any] = {"key": key, "headers": pairs, "partition": partition, "timestamp": when}
+                sent = [producer.send(value, **more) for value in values]
+            return [delivery.result() for delivery in sent]
+        except SeglogError as error:
+            if client in self._clients:
+                raise
+            raise BrokerStoppedError("the broker was stopped before it had answered") from error
 
     def records(self, topic: str) -> list[Record]:
         """All records that ``topic`` holds now, without those of aborted transactions. Raises UnknownTopicError."""
@@ -234,7 +258,7 @@ class BlockingBroker:
         The topic need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
         """
         __tracebackhide__ = True
-        return reading.wait_for(lambda: self.client, topic, count, timeout, where, lambda: not self.is_running)
+        return reading.wait_for(lambda: self.client, topic, count, timeout, where, self._check_open)
 
     def wait_for_group(
         self, group: str, members: int = 1, timeout: float = WAIT_SECONDS, *, after: int = -1
@@ -244,7 +268,7 @@ class BlockingBroker:
         The group need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
         """
         __tracebackhide__ = True
-        return reading.wait_for_group(lambda: self.client, group, members, timeout, after, lambda: not self.is_running)
+        return reading.wait_for_group(lambda: self.client, group, members, timeout, after, self._check_open)
 
     # --- Faults -------------------------------------------------------------------------------------------------------
 
@@ -254,6 +278,9 @@ class BlockingBroker:
 
     def slow_disk(self, seconds: float) -> None:
         """Every sync takes ``seconds`` longer, and with it every ack at disk; 0: no longer."""
+        _check_seconds(seconds)
+        if seconds < 0:
+            raise ValueError(f"a sync takes a number of seconds from 0 on longer, not {seconds!r}")
         self._in_thread("a slow disk").thread.slow_disk(seconds)
 
     def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
@@ -263,6 +290,9 @@ class BlockingBroker:
         With ``wall_only`` the time of day alone jumps, as when a clock is set wrong: the broker does not trust it, and
         deletes nothing by it until it has held for an hour. ``seconds`` may be negative then.
         """
+        _check_seconds(seconds)
+        if abs(seconds) > JUMP_SECONDS_MAX:
+            raise ValueError(f"a clock jumps by a century at most, {JUMP_SECONDS_MAX:,.0f} s, not by {seconds:,.0f}")
         if seconds < 0 and not wall_only:
             raise ValueError("time does not run backwards: wall_only=True sets the time of day back")
         self._in_thread("another time").thread.move_clock(seconds, wall_only=wall_only)
@@ -318,11 +348,13 @@ class BlockingBroker:
     @property
     def pending_faults(self) -> "list[Fault]":
         """The faults of requests that were asked for, and that too few requests have met so far."""
-        return self._in_thread("faults").faults.pending
+        return [] if isinstance(self._run, Daemon) else self._run.faults.pending
 
     def heal(self) -> None:
         """End all faults: of requests, of connections and of the disk. Clocks stay as they are."""
-        run = self._in_thread("faults")
+        run = self._run
+        if isinstance(run, Daemon):
+            return  # it has none
         if self.is_running:
             self._on_loop("faults", lambda faults: faults.heal())
             self.slow_disk(0)
@@ -341,14 +373,26 @@ class BlockingBroker:
         return self._run
 
 
+def _check_seconds(seconds: float) -> None:
+    """Raises TypeError, ValueError."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"seconds are a number, not {seconds!r}")
+    if not math.isfinite(seconds):
+        raise ValueError(f"seconds are a finite number, not {seconds!r}")
+
+
 def _end_forgotten(owner: int, run: InThread | Daemon, clients: list[Client], temporary: str | None) -> None:
     """End a broker that nobody has closed, when it is garbage or the interpreter exits."""
     if owner != os.getpid():
         return
     if run.is_running:
         warnings.warn("a seglog.testing.Broker was not closed", ResourceWarning, stacklevel=2)
-        for client in clients:
-            client.close()
-        run.stop()
-    if temporary is not None:
+        try:
+            for client in clients:
+                client.abort()
+            run.stop()
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+    elif temporary is not None:
         shutil.rmtree(temporary, ignore_errors=True)

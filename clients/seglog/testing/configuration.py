@@ -26,15 +26,21 @@ def flags_of(config: Mapping[str, object], keywords: Mapping[str, object]) -> di
 
     Raises TypeError for a keyword that names no key, or an unknown key of ``config``, with the nearest that is known.
     """
+    if not isinstance(config, Mapping):
+        raise TypeError(f"config is a mapping of keys to values, not {config!r}")
     names = {name: name for name in (*BROKER_NAMES, *TOPIC_DEFAULT_NAMES)}
     by_keyword = {name.replace(".", "_"): name for name in names}
     flags = dict(FOR_TESTS)
+    chosen: set[str] = set()
     for given, known, what in ((keywords, by_keyword, "argument"), (config, names, "key")):
         for name, value in given.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"a broker has no {what} {name!r}{hint}")
+            if known[name] in chosen:
+                raise TypeError(f"the key {known[name]!r} is given twice")
+            chosen.add(known[name])
             flags[known[name]] = _text(value)
     return flags
 
@@ -61,10 +67,16 @@ _OPTIONS: Final = {
 
 def reworded(error: SeglogError) -> SeglogError:
     """The error with its advice for a test instead of for a command line."""
-    for option, argument in _OPTIONS.items():
-        error.message = error.message.replace(option, argument)
+    error.message = in_words_of_a_test(error.message)
     error.args = (error.message,)
     return error
+
+
+def in_words_of_a_test(text: str) -> str:
+    """With the arguments of ``Broker`` in place of the daemon's options."""
+    for option, argument in _OPTIONS.items():
+        text = text.replace(option, argument)
+    return text
 
 
 def _text(value: Any) -> str:

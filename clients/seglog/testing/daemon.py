@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
+from seglog.testing.configuration import in_words_of_a_test
 from seglog.testing.errors import BrokerStoppedError
 
 START_SECONDS_MAX: Final = 60.0
@@ -38,6 +39,9 @@ class Daemon:
             raise BrokerStoppedError("the broker is not running: start() starts it")
         return self._process.pid
 
+    def now_ms(self) -> None:
+        """Its time is the machine's."""
+
     def lines(self) -> list[dict[str, Any]]:
         """Its log so far: each line an event and its facts."""
         return list(self._lines)
@@ -63,7 +67,7 @@ class Daemon:
         if not self._ready.wait(START_SECONDS_MAX) or not self._facts:
             self.crash()
             said = "\n".join(str(line.get("reason") or line.get("event")) for line in list(self._lines)[-5:])
-            raise BrokerStoppedError(f"seglogd did not start:\n{said}")
+            raise BrokerStoppedError(in_words_of_a_test(f"seglogd did not start:\n{said}"))
         return str(self._facts["listen"]), str(self._facts["kafka"])
 
     def stop(self) -> None:

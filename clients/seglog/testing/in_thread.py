@@ -31,6 +31,10 @@ class InThread:
         """Whether it serves."""
         return self._thread is not None and self._thread.is_serving
 
+    def now_ms(self) -> int:
+        """The broker's time, which a jump has moved."""
+        return self._clock.now_ms()
+
     def lines(self) -> list[dict[str, Any]]:
         """The log so far: each line an event and its facts."""
         return self._log.since(0)

@@ -2,13 +2,20 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from seglog.client import Client
 from seglog.core.records import Record
 from seglog.groups import GroupDescription
-from seglog.testing.errors import NotArrivedError
-from seglog_protocol.errors import UnknownGroupError, UnknownTopicError
+from seglog.testing.errors import BrokerStoppedError, NotArrivedError
+from seglog_protocol.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    NotReachableError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
 
 WAIT_SECONDS: Final = 10.0
 """How long tests wait, if they do not say."""
@@ -20,6 +27,9 @@ POLL_SECONDS_MAX: Final = 0.05
 STABLE: Final = "Stable"
 """The state of a group whose members all have their partitions."""
 
+AWAY: Final = (BrokerStoppedError, ClientClosedError, ConnectionLostError, NotReachableError)
+"""What is met while the broker is stopped, or as it stops."""
+
 SHOWN_MAX: Final = 5
 VALUE_CHARACTERS_MAX: Final = 80
 
@@ -30,13 +40,13 @@ class TopicReader:
     def __init__(self, client: Client, topic: str) -> None:
         self.records: list[Record] = []
         """All so far, partition by partition as they were read."""
-        self._client = client
+        self.client = client
         self._topic = topic
         self._next: dict[int, int] = {}
 
     def read(self) -> list[Record]:
         """Read on to the present end of each partition. Raises UnknownTopicError."""
-        with self._client.consumer(
+        with self.client.consumer(
             self._topic, start=self._next or "earliest", on_out_of_range="earliest", isolation="read_committed"
         ) as consumer:
             self.records += consumer
@@ -50,28 +60,32 @@ def wait_for(
     count: int,
     timeout: float,
     where: Callable[[Record], bool] | None,
-    is_abandoned: Callable[[], bool],
+    check_open: Callable[[], None],
 ) -> list[Record]:
     """The records of ``topic`` for which ``where`` holds, as soon as they are ``count``.
 
-    Raises NotArrivedError after ``timeout`` seconds.
+    It goes on over stops and starts of the broker; ``check_open`` raises BrokerStoppedError when that is closed. Raises
+    NotArrivedError after ``timeout`` seconds.
     """
     __tracebackhide__ = True  # pytest shows the line of the test and the sentence
     deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
-    reader = TopicReader(client(), topic)
+    reader: TopicReader | None = None
     exists = False
     while True:
-        try:
+        check_open()
+        with suppress(*AWAY, UnknownTopicError):  # its first record may make the topic
+            present = client()
+            if reader is None or reader.client is not present:  # a broker that came back may have lost records
+                reader = TopicReader(present, topic)
             reader.read()
             exists = True
-        except UnknownTopicError:  # its first record may make it
-            pass
-        found = [record for record in reader.records if where is None or where(record)]
-        if len(found) >= count:
+        records = [] if reader is None else reader.records
+        found = [record for record in records if where is None or where(record)]
+        if len(found) >= count and exists:
             return found
         left = deadline - time.monotonic()
-        if left <= 0 or is_abandoned():
-            raise NotArrivedError(_missing(topic, count, timeout, reader.records, found, where, exists=exists))
+        if left <= 0:
+            raise NotArrivedError(_missing(topic, count, timeout, records, found, where, exists=exists))
         time.sleep(min(pause, left))
         pause = min(2 * pause, POLL_SECONDS_MAX)
 
@@ -82,24 +96,24 @@ def wait_for_group(
     members: int,
     timeout: float,
     after: int,
-    is_abandoned: Callable[[], bool],
+    check_open: Callable[[], None],
 ) -> GroupDescription:
     """The group, as soon as so many members share its partitions, in a generation ``after`` that one.
 
-    Raises NotArrivedError after ``timeout`` seconds.
+    As ``wait_for``. Raises NotArrivedError after ``timeout`` seconds.
     """
     __tracebackhide__ = True
     deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
     while True:
-        try:
-            found: GroupDescription | None = client().describe_group(group)
-        except UnknownGroupError:  # it begins with its first member
-            found = None
+        check_open()
+        found: GroupDescription | None = None
+        with suppress(*AWAY, UnknownGroupError):  # it begins with its first member
+            found = client().describe_group(group)
         is_shared = found is not None and found.group.state == STABLE and found.group.generation > after
         if found is not None and is_shared and len(found.members) == members:
             return found
         left = deadline - time.monotonic()
-        if left <= 0 or is_abandoned():
+        if left <= 0:
             wanted = f"{members} member{'' if members == 1 else 's'} that share its partitions"
             wanted += "" if after < 0 else f", after generation {after},"
             wanted += " were waited for" if members != 1 else " was waited for"

@@ -126,6 +126,13 @@ def test_a_daemon_can_be_killed() -> None:
         assert "partition_recovered" in [line["event"] for line in broker.log]
         with pytest.raises(NotPossibleError, match="process=True"):
             broker.slow_disk(1)
+        broker.heal()
+        assert broker.pending_faults == []
+        with (
+            pytest.raises(BrokerStoppedError, match=r"Broker\(listen=…\)"),
+            Broker(process=True, listen=broker.address),
+        ):
+            raise AssertionError
 
 
 def test_keys_of_the_configuration_are_keywords(tmp_path: Path) -> None:
@@ -219,6 +226,45 @@ def test_a_client_that_waits_while_it_ends_is_told() -> None:
     assert len(failures) == 1
 
 
+@pytest.mark.parametrize("end", ["crash", "stop", "close", "power_cut"])
+@pytest.mark.parametrize("hold", ["slow_disk", "full_disk"])
+def test_what_waits_for_an_ack_does_not_hold_up_the_end(hold: str, end: str) -> None:
+    failures: list[BaseException] = []
+
+    def produce() -> None:
+        try:
+            broker.produce("t", b"two", ack="disk")
+        except BrokerStoppedError as error:
+            failures.append(error)
+
+    with unchanged(), Broker(memory=True) as broker:
+        broker.produce("t", b"one", ack="disk")
+        getattr(broker, hold)(*[3600] * (hold == "slow_disk"))
+        thread = threading.Thread(target=produce)
+        thread.start()
+        while broker.client.metrics()["requests_append_total"] < 2:
+            time.sleep(0.01)
+        getattr(broker, end)()
+        thread.join()
+    assert len(failures) == 1
+
+
+def test_an_interrupt_while_it_ends_is_passed_on_and_nothing_stays() -> None:
+    with unchanged():
+        for number in range(20):
+            broker = Broker()
+            broker.start()
+            broker.produce("t", b"one")
+            timer = threading.Timer(0.0004 * number, os.kill, [os.getpid(), signal.SIGINT])
+            with suppress(KeyboardInterrupt):
+                timer.start()
+                broker.close()
+                time.sleep(60)
+            timer.join()
+            broker.close()
+            assert not Path(broker.directory).parent.exists()
+
+
 def test_one_that_nobody_closed_says_so_and_is_closed() -> None:
     with unchanged():
         broker = Broker()
@@ -242,6 +288,17 @@ def test_the_interpreter_ends_with_one_left_open() -> None:
     assert "was not closed" in done.stderr
     assert not Path(directory).exists()
     assert frozen == "0"
+
+
+def test_the_interpreter_ends_as_soon_as_one_has_started() -> None:
+    program = (
+        "from seglog.testing import Broker; broker = Broker(); print(broker.directory, flush=True); broker.start()"
+    )
+    command = [sys.executable, "-W", "always", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "was not closed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not Path(done.stdout.strip()).exists()
 
 
 def test_a_forked_child_is_told_and_leaves_the_broker_alone() -> None:
@@ -308,6 +365,11 @@ def test_a_place_that_is_taken_is_an_error_and_nothing_stays(tmp_path: Path) -> 
         ({"config": {"log.retention.mss": 1}}, TypeError, "did you mean 'log.retention.ms'"),
         ({"memory": True, "process": True}, TypeError, "memory=True"),
         ({"memory": True, "directory": "d"}, TypeError, "memory=True"),
+        ({"directory": ""}, ValueError, "leave it out"),
+        ({"directory": 3}, TypeError, "int"),
+        ({"seed": "x"}, TypeError, "whole number"),
+        ({"config": 3}, TypeError, "mapping"),
+        ({"num_partitions": 1, "config": {"num.partitions": 2}}, TypeError, "given twice"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], error: type[Exception], said: str) -> None:
@@ -349,6 +411,31 @@ def test_waiting_returns_what_has_come_and_says_what_has_not() -> None:
         assert "1 of those" in text
         assert "key b'k'" in text
         assert "(500 bytes)" in text
+
+
+def test_waiting_goes_on_over_a_restart_and_a_crash_and_ends_when_it_is_closed() -> None:
+    with Broker(memory=True) as broker:
+        found: list[object] = []
+
+        def wait(count: int) -> None:
+            try:
+                found.append(len(broker.wait_for("t", count, 60)))
+            except BrokerStoppedError as error:
+                found.append(str(error))
+
+        threads = [threading.Thread(target=wait, args=(count,)) for count in (3, 4)]
+        for thread in threads:
+            thread.start()
+        broker.produce("t", b"one", ack="disk")
+        broker.restart()
+        broker.produce("t", b"two", ack="os")
+        broker.crash()
+        broker.start()
+        broker.produce("t", b"three", headers=[("a", b"b")])
+        threads[0].join()
+        broker.close()
+        threads[1].join()
+    assert found == [3, "this broker is closed: make another one"]
 
 
 def test_what_tests_ask_meets_no_fault() -> None:
@@ -415,6 +502,35 @@ def test_time_that_passes_expires_records_and_a_wrong_clock_does_not(memory: boo
         assert values(broker) == []
         broker.produce("t", b"new")
         assert values(broker) == [b"new"]
+
+
+def test_what_is_produced_after_a_jump_has_the_time_of_the_broker() -> None:
+    with Broker(memory=True) as broker:
+        broker.create_topic("t", retention_ms=3_600_000)
+        broker.jump_clock(8 * 86_400)
+        [receipt] = broker.produce("t", b"one")
+        assert not receipt.expired_on_arrival
+        broker.jump_clock(1_800)
+        assert values(broker) == [b"one"]
+
+
+def test_a_century_passes_at_once_and_no_more_than_that() -> None:
+    with Broker(memory=True) as broker:
+        broker.produce("t", b"one")
+        broker.jump_clock(100 * 365 * 86_400)
+        assert values(broker) == []
+        for wrong, error in (
+            (1e12, ValueError),
+            (float("nan"), ValueError),
+            ("1", TypeError),
+            (float("inf"), ValueError),
+        ):
+            with pytest.raises(error):
+                broker.jump_clock(wrong)  # type: ignore[arg-type]
+        for slow, error in ((-1, ValueError), ("s", TypeError), (None, TypeError)):
+            with pytest.raises(error):
+                broker.slow_disk(slow)  # type: ignore[arg-type]
+        broker.produce("t", b"two", ack="disk")
 
 
 # --- From an event loop -----------------------------------------------------------------------------------------------
