@@ -20,6 +20,7 @@ from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.connection import Connection, State
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.apis import APIS
+from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.listeners.ready_sockets import Served
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.transport import Transport
@@ -169,12 +170,14 @@ class RequestFaults(Faults):
 
         ``api`` is Kafka's name (``"Produce"``), and ``error`` a name or number of Kafka's; or ``api`` is one of the
         native protocol (``"append"``), and ``error`` a code, a class or an error of ``seglog_protocol.errors``. A
-        request without a reply, at acks 0, ends its connection. Raises ValueError for an unknown api or error.
+        request without a reply, at acks 0, ends its connection. Raises ValueError for an unknown api or error, and
+        TypeError for what is no name or number.
         """
         _check_api(api)
-        fault = _Failure(api, _kafka_error(error) if api in _KAFKA_APIS else _native_error(api, error), times, topic)
-        if times < 1:
-            raise ValueError(f"{fault.call} is to be met at least once, not {times} times")
+        _check_times(times)
+        if topic is not None:
+            _check_name("topic", topic)
+        fault = _Failure(api, _error_of(api, error), times, topic)
         return self._add(fault)
 
     def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> Fault | None:
@@ -185,10 +188,12 @@ class RequestFaults(Faults):
         """
         if api is not None:
             _check_api(api)
+        if not isinstance(seconds, int | float):
+            raise TypeError(f"a delay is a number of seconds, not {seconds!r}")
         if not (math.isfinite(seconds) and seconds >= 0):
             raise ValueError(f"a delay is a number of seconds, 0 or more, not {seconds!r}")
-        if times is not None and times < 1:
-            raise ValueError(f"a delay is to be met at least once, not {times} times")
+        if times is not None:
+            _check_times(times)
         for fault in [fault for fault in self._faults if isinstance(fault, _Delay)]:
             if fault.api == api or (api is None and not seconds):
                 self._end(fault)
@@ -199,6 +204,7 @@ class RequestFaults(Faults):
 
         Other replies that its client waits for are lost with it. An append at ack none (acks 0) does not meet it.
         """
+        _check_name("topic", topic)
         return self._add(_LostAck(topic))
 
     def cut_connections(self, client_id: str | None = None) -> int:
@@ -352,16 +358,41 @@ class RequestFaults(Faults):
 _KAFKA_APIS: Final = frozenset(api.name for api in APIS.values())
 
 
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is a name, a str, not {name!r}")
+
+
+def _check_times(times: object) -> None:
+    if isinstance(times, bool) or not isinstance(times, int):
+        raise TypeError(f"times is a whole number, not {times!r}")
+    if times < 1:
+        raise ValueError(f"a fault is to be met at least once, not {times} times")
+
+
 def _check_api(api: str) -> None:
+    _check_name("api", api)
     if api not in _KAFKA_APIS and api not in REQUESTS:
         raise ValueError(f"no api is called {api!r}{_nearest(api, [*_KAFKA_APIS, *REQUESTS])}")
 
 
-def _kafka_error(error: object) -> ErrorCode:
+def _error_of(api: str, error: object) -> ErrorCode | SeglogError:
+    return _kafka_error(api, error) if api in _KAFKA_APIS else _native_error(api, error)
+
+
+def _kafka_error(api: str, error: object) -> ErrorCode:
     try:
         found = ErrorCode(error) if isinstance(error, int) else ErrorCode[str(error)]
     except (KeyError, ValueError):
-        raise ValueError(f"Kafka has no error {error!r}{_nearest(str(error), ErrorCode.__members__)}") from None
+        native = _native_class(error)
+        if native is None:
+            hint = _nearest(str(error), [name for name in ErrorCode.__members__ if name != ErrorCode.NONE.name])
+            raise ValueError(f"Kafka has no error {error!r}{hint}") from None
+        seen = error_code(native("")).name
+        raise ValueError(
+            f"{native.code} is an error of the native protocol, and {api} an api of Kafka, whose clients see it as "
+            f"{seen}: fail_next({api!r}, {seen!r})"
+        ) from None
     if found is ErrorCode.NONE:
         raise ValueError("NONE is no error")
     return found
@@ -370,10 +401,22 @@ def _kafka_error(error: object) -> ErrorCode:
 def _native_error(api: str, error: object) -> SeglogError:
     if isinstance(error, SeglogError):
         return error
-    found = error if isinstance(error, type) else BY_CODE.get(str(error))
-    if isinstance(found, type) and issubclass(found, SeglogError) and found.code in BY_CODE:
+    found = _native_class(error)
+    if found is not None:
         return found(f"{api} fails because a test asked for it")
+    name = error.name if isinstance(error, ErrorCode) else str(error)
+    if name in ErrorCode.__members__ and name != ErrorCode.NONE.name:
+        same = [code for code, native in BY_CODE.items() if error_code(native("")) is ErrorCode[name]]
+        hint = f", which has for it {first_of(map(repr, same), len(same))}" if same else ""
+        raise ValueError(f"{name} is an error of Kafka's protocol, and {api} an api of the native one{hint}")
     raise ValueError(f"the native protocol has no error {error!r}{_nearest(str(error), BY_CODE)}")
+
+
+def _native_class(error: object) -> type[SeglogError] | None:
+    """The class of a native error, which may be given as an error, a class or a code."""
+    found = type(error) if isinstance(error, SeglogError) else error if isinstance(error, type) else None
+    found = BY_CODE.get(str(error)) if found is None else found
+    return found if found is not None and issubclass(found, SeglogError) and found.code in BY_CODE else None
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

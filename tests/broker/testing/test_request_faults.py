@@ -1,5 +1,6 @@
 """Faults by name in front of raw peers, on both wires: what is asked for is met, once, and nothing else is."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -373,6 +374,29 @@ async def test_without_a_fault_the_bytes_are_the_same(kit: WireKit) -> None:
         ("Produce", "NONE", "NONE is no error"),
         ("append", "DISK_FUL", "did you mean 'DISK_FULL'?"),
         ("append", ValueError, "the native protocol has no error"),
+        ("Produce", "nope", "Kafka has no error 'nope'"),
+        ("Produce", None, "Kafka has no error None"),
+        (
+            "Produce",
+            "DISK_FULL",
+            (
+                "DISK_FULL is an error of the native protocol, and Produce an api of Kafka, whose "
+                "clients see it as KAFKA_STORAGE_ERROR: fail_next('Produce', 'KAFKA_STORAGE_ERROR')"
+            ),
+        ),
+        ("Produce", DiskFullError, "DISK_FULL is an error of the native protocol"),
+        ("Produce", DiskFullError("full"), "DISK_FULL is an error of the native protocol"),
+        (
+            "append",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            (
+                "UNKNOWN_TOPIC_OR_PARTITION is an error of Kafka's protocol, and append an "
+                "api of the native one, which has for it 'UNKNOWN_TOPIC', "
+            ),
+        ),
+        ("append", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "which has for it 'UNKNOWN_TOPIC', "),
+        ("append", "BROKER_ID_NOT_REGISTERED", "BROKER_ID_NOT_REGISTERED is an error of Kafka's protocol, and append"),
+        ("append", "NONE", "the native protocol has no error 'NONE'"),
         ("append", SeglogError, ""),
     ],
 )
@@ -382,9 +406,32 @@ async def test_a_name_that_there_is_not_is_refused_with_the_nearest(api: str, er
         with pytest.raises(ValueError, match=r".*") as raised:
             faults.fail_next(api, error)
         assert why in str(raised.value)
+        assert "'NONE'?" not in str(raised.value)
         assert faults.pending == []
     else:
         faults.fail_next(api, error)
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (lambda faults: faults.fail_next(None, None), "api is a name, a str, not None"),
+        (lambda faults: faults.fail_next(0, 3), "api is a name, a str, not 0"),
+        (lambda faults: faults.fail_next("Produce", 3, 1.5), "times is a whole number, not 1.5"),
+        (lambda faults: faults.fail_next("Produce", 3, True), "times is a whole number, not True"),
+        (lambda faults: faults.fail_next("Produce", 3, topic=b"t"), "topic is a name, a str, not b't'"),
+        (lambda faults: faults.delay(1, 7), "api is a name, a str, not 7"),
+        (lambda faults: faults.delay("1"), "a delay is a number of seconds, not '1'"),
+        (lambda faults: faults.delay(1, times=1.5), "times is a whole number, not 1.5"),
+        (lambda faults: faults.lose_next_ack(None), "topic is a name, a str, not None"),
+    ],
+)
+async def test_what_is_no_name_or_number_is_a_type_error(ask: Callable[[Any], object], why: str) -> None:
+    faults = RequestFaults()
+    with pytest.raises(TypeError) as raised:
+        ask(faults)
+    assert str(raised.value) == why
+    assert faults.pending == []
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
