@@ -4,7 +4,7 @@ import errno
 import sys
 import time
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Command, Option
@@ -65,16 +65,24 @@ def _check_free(listen: dict[str, str]) -> None:
     from seglog.core.dialing import parse_address
 
     with ExitStack() as opened:
+        ours: set[object] = set()
         for flag, address in listen.items():
             host, port = parse_address(address)
+            place: Any = None
             try:
                 for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                     tried = opened.enter_context(socket.socket(family, kind, protocol))
                     tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     tried.bind(place)
                     tried.listen()
+                    ours.add(place)
             except OSError as error:
                 taken = error.errno == errno.EADDRINUSE
+                if taken and place in ours:
+                    raise UsageError(
+                        f"--listen and --kafka have the same address, {address}; choose another for one of them, or "
+                        "leave it out for a free port"
+                    ) from error
                 why = "another program listens there" if taken else error.strerror or str(error)
                 raise UsageError(
                     f"--{flag}: cannot listen on {address}: {why}; choose another, or leave it out for a free port"
