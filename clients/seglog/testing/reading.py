@@ -114,9 +114,9 @@ def wait_for_group(
             return found
         left = deadline - time.monotonic()
         if left <= 0:
-            wanted = f"{members} member{'' if members == 1 else 's'} that share its partitions"
-            wanted += "" if after < 0 else f", after generation {after},"
-            wanted += " were waited for" if members != 1 else " was waited for"
+            wanted = "1 member that shares" if members == 1 else f"{members} members that share"
+            wanted += " its partitions" if after < 0 else f" its partitions, after generation {after},"
+            wanted += " was waited for" if members == 1 else " were waited for"
             if found is None:
                 raise NotArrivedError(f"there is no group {group!r} after {timeout:g} s; {wanted}")
             state, generation, count = found.group.state, found.group.generation, len(found.members)

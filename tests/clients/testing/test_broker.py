@@ -587,13 +587,28 @@ def test_asyncio_goes_on_while_it_is_awaited() -> None:
         asyncio.run(main())
 
 
+def test_records_of_a_client_whose_clock_did_not_jump_are_old_unless_the_broker_stamps_them() -> None:
+    with Broker(memory=True) as broker, seglog.connect(broker.address) as client:
+        hour = {"retention_ms": 3_600_000}
+        broker.create_topic("stamped-by-client", **hour)
+        broker.create_topic("stamped-by-broker", **hour, message_timestamp_type="LogAppendTime")
+        broker.create_topic("kept", retention_ms=-1)
+        broker.jump_clock(7_200)
+        topics = ("stamped-by-client", "stamped-by-broker", "kept")
+        for topic in topics:
+            with client.producer(topic) as producer:
+                producer.send("one")
+        broker.jump_clock(600)  # retention is checked every five minutes
+        assert [len(broker.records(topic)) for topic in topics] == [0, 1, 1]
+
+
 # --- Groups -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_group_is_waited_for_until_its_members_share_the_partitions() -> None:
     with Broker(memory=True) as broker, seglog.connect(broker.address) as client:
         broker.create_topic("t", 2)
-        with pytest.raises(NotArrivedError, match="no group 'g'"):
+        with pytest.raises(NotArrivedError, match=r"no group 'g' .* 1 member that shares its partitions was wait"):
             broker.wait_for_group("g", timeout=0.01)
         consumer = client.consumer("t", group="g", session_timeout=0.5)
 
@@ -605,8 +620,12 @@ def test_a_group_is_waited_for_until_its_members_share_the_partitions() -> None:
         thread.start()
         first = broker.wait_for_group("g").group
         assert first.state == "Stable"
-        with pytest.raises(NotArrivedError, match="1 member"):
+        with pytest.raises(NotArrivedError, match="1 member; 2 members that share its partitions were waited for"):
             broker.wait_for_group("g", 2, timeout=0.01)
+        with pytest.raises(
+            NotArrivedError, match="; 1 member that shares its partitions, after generation 99, was wait"
+        ):
+            broker.wait_for_group("g", timeout=0.01, after=99)
         broker.rebalance("g")
         again = broker.wait_for_group("g", after=first.generation).group
         assert again.generation > first.generation
