@@ -6,10 +6,10 @@ broker needs, before one of the fixtures is used. docs/TESTING.md has the recipe
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import pytest
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from seglog import Client
     from seglog.testing import Broker
     from seglog.testing.watched import Watched
+
+BrokerT = TypeVar("BrokerT", bound="Broker")
 
 OF_SESSION: Final = "seglog_broker"
 OF_TEST: Final = "seglog_own_broker"
@@ -125,13 +127,13 @@ def seglog_broker_config(pytestconfig: pytest.Config) -> dict[str, Any]:
 def seglog_broker(seglog_broker_config: Mapping[str, Any], pytestconfig: pytest.Config) -> "Iterator[Broker]":
     """A real broker in this process, for all tests: a ``seglog.testing.Broker``.
 
-    After each test that uses it, its faults are healed, and it is started again if the test has stopped or crashed it.
+    After each test that uses it, its faults are healed, and it is started again if the test has ended it in any way.
     Topics stay, but for those of seglog_topic. Its clock cannot be moved: see seglog_own_broker.
     """
     _require(OF_SESSION)
     from seglog.testing.watched import SessionBroker  # noqa: PLC0415
 
-    with _running(OF_SESSION, SessionBroker, seglog_broker_config) as watched:
+    with _running(OF_SESSION, SessionBroker, SessionBroker.close_for_good, seglog_broker_config) as watched:
         brokers = pytestconfig.stash.setdefault(_WATCHED, {})
         brokers[OF_SESSION] = watched
         try:
@@ -151,7 +153,7 @@ def seglog_own_broker(request: pytest.FixtureRequest, seglog_broker_config: Mapp
 
     places = ("directory", "listen", "kafka")  # those of the session's broker
     config = {name: value for name, value in seglog_broker_config.items() if name not in places}
-    with _running(OF_TEST, Broker, config) as watched:
+    with _running(OF_TEST, Broker, Broker.close, config) as watched:
         request.node.stash.setdefault(_WATCHED, {})[OF_TEST] = watched
         yield watched.broker
 
@@ -183,7 +185,9 @@ def seglog_client(request: pytest.FixtureRequest) -> "Iterator[Client]":
 
 
 @contextmanager
-def _running(fixture: str, make: "type[Broker]", arguments: Mapping[str, Any]) -> "Iterator[Watched]":
+def _running(
+    fixture: str, make: "Callable[..., BrokerT]", close: "Callable[[BrokerT], None]", arguments: Mapping[str, Any]
+) -> "Iterator[Watched]":
     from seglog.testing.watched import Watched  # noqa: PLC0415
     from seglog_protocol.errors import SeglogError  # noqa: PLC0415
 
@@ -192,8 +196,10 @@ def _running(fixture: str, make: "type[Broker]", arguments: Mapping[str, Any]) -
         broker.start()
     except (TypeError, SeglogError) as error:
         _fail(f"{fixture} cannot start: {error}")
-    with broker:
+    try:
         yield Watched(fixture, broker)
+    finally:
+        close(broker)
 
 
 def _broker_of(request: pytest.FixtureRequest) -> "Broker":
@@ -210,6 +216,10 @@ def _make_topic(request: pytest.FixtureRequest, broker: "Broker", numbers: "coun
         if marker.args:
             _fail(f"@pytest.mark.seglog has named arguments only, as in seglog(partitions=3), not {marker.args[0]!r}")
         config |= marker.kwargs
+    if "partition" in config:
+        _fail(
+            "@pytest.mark.seglog: a topic has partitions, as in seglog(partitions=3); partition is not one of its keys"
+        )
     while True:
         name = topic_name(request.node.name, os.environ.get("PYTEST_XDIST_WORKER"), next(numbers))
         try:
@@ -250,7 +260,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     shared = item.config.stash.get(_WATCHED, {}).get(OF_SESSION)
     if shared is not None:
         try:
-            shared.begin(is_used=OF_SESSION in _fixtures_of(item))
+            shared.begin(is_used=_uses_shared(item))
         except Exception as error:  # noqa: BLE001 - whatever it is, it has one cause
             _fail(f"{OF_SESSION}, which an earlier test has ended, does not start again: {error}")
 
@@ -277,6 +287,12 @@ def _used_by(item: pytest.Item) -> "list[Watched]":
     own = item.stash.get(_WATCHED, {})
     shared = item.config.stash.get(_WATCHED, {}) if OF_SESSION in _fixtures_of(item) else {}
     return [*shared.values(), *own.values()]
+
+
+def _uses_shared(item: pytest.Item) -> bool:
+    """Whether its fixtures are to have the broker of the session, of which they have not asked for it yet."""
+    fixtures = _fixtures_of(item) & FIXTURES
+    return OF_SESSION in fixtures or (OF_TEST not in fixtures and bool(fixtures))
 
 
 def _fixtures_of(item: pytest.Item) -> frozenset[str]:

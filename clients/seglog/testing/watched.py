@@ -24,7 +24,15 @@ READ_SECONDS_MAX: Final = 5.0
 
 
 class SessionBroker(Broker):
-    """The broker that tests share: no test can move its clock, which could not be moved back."""
+    """The broker that tests share: no test can move its clock, which could not be moved back, or close it for good."""
+
+    def close(self) -> None:
+        """Stop it: it starts again after the test."""
+        self.stop()
+
+    def close_for_good(self) -> None:
+        """``close`` of any other broker, when all tests are done."""
+        super().close()
 
     def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
         """Raise NotPossibleError."""

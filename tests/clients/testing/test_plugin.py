@@ -175,9 +175,13 @@ def test_mistakes_in_a_marker_are_one_sentence(suite: pytest.Pytester) -> None:
         def test_partitions(seglog_topic): pass
         @pytest.mark.seglog(3)
         def test_position(seglog_topic): pass
+        @pytest.mark.seglog(partition=3)
+        def test_partition(seglog_topic): pass
         """
     )
-    printed = outcome(suite.runpytest(), errors=3)
+    printed = outcome(suite.runpytest(), errors=4)
+    partitions = "a topic has partitions, as in seglog(partitions=3); partition is not one of its keys"
+    assert f"\n@pytest.mark.seglog: {partitions}\n" in printed
     assert "\n@pytest.mark.seglog: retention.mss is not a topic configuration key: did you mean" in printed
     assert "\n@pytest.mark.seglog: a topic has from 1 to 10000 partitions, not 0\n" in printed
     assert "\n@pytest.mark.seglog has named arguments only, as in seglog(partitions=3), not 3\n" in printed
@@ -313,6 +317,8 @@ def test_what_a_test_does_to_the_broker_ends_with_it(suite: pytest.Pytester) -> 
             "refuse(cut=True)",
             "crash()",
             "stop()",
+            "close()",
+            "__exit__(None, None, None)",
             "full_disk(), broker.crash()",
             "log",
         ])
@@ -330,20 +336,47 @@ def test_what_a_test_does_to_the_broker_ends_with_it(suite: pytest.Pytester) -> 
         def test_it_again(seglog_broker, seglog_client): pass
         """
     )
-    outcome(suite.runpytest(), passed=13)
+    outcome(suite.runpytest(), passed=15)
 
 
 def test_a_broker_that_does_not_start_again_is_one_sentence(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
-        def test_it(seglog_broker): seglog_broker.close()
+        import socket
+        taken = []
+        def test_it(seglog_broker):
+            seglog_broker.stop()
+            host, port = seglog_broker.address.split(":")
+            taken.append(socket.create_server((host, int(port))))
         def test_then(seglog_broker): pass
-        def test_plain(): pass
+        def test_client(seglog_client): pass
+        def test_topic(seglog_topic): pass
+        def test_own(seglog_own_broker, seglog_client): pass
+        def test_plain():
+            taken[0].close()
+        def test_after(seglog_client): pass
         """
     )
-    printed = outcome(suite.runpytest(), passed=2, errors=1)
-    assert "\nseglog_broker, which an earlier test has ended, does not start again: this broker is closed" in printed
+    printed = outcome(suite.runpytest(), passed=4, errors=3)
+    sentence = "seglog_broker, which an earlier test has ended, does not start again: Cannot listen on "
+    assert printed.count(f"\n{sentence}") == 3, "at once: no client waits for it"
     assert "raise " not in printed
+
+
+def test_the_broker_of_all_tests_is_closed_after_the_last_one(suite: pytest.Pytester) -> None:
+    suite.makeconftest(
+        """
+        from seglog.testing import BrokerStoppedError
+        brokers = []
+        def pytest_unconfigure():
+            try:
+                brokers[0].start()
+            except BrokerStoppedError as error:
+                print("AFTERWARDS", error)
+        """
+    )
+    suite.makepyfile("def test_it(seglog_broker): import conftest; conftest.brokers.append(seglog_broker)")
+    assert "AFTERWARDS this broker is closed" in outcome(suite.runpytest("-s"), passed=1)
 
 
 def test_the_clock_of_all_tests_cannot_be_moved(suite: pytest.Pytester) -> None:
