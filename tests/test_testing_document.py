@@ -1,5 +1,6 @@
 """docs/TESTING.md: its programs run and print what the page says, its tests pass, and what it names exists."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seglog import SeglogError
 from seglog.testing import AsyncBroker, Broker
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
@@ -18,7 +20,7 @@ from tests.support import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "TESTING.md").read_text(encoding="utf-8")
 PROGRAMS = programs_of(PAGE)
 TESTS = [code for code in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if " test_" in code]
-PLUGINS = ["-p", "no:cacheprovider", "-p", "seglog.testing.plugin"]
+PLUGINS = ["-p", "no:cacheprovider", "-p", "seglog.testing.plugin", "-p", "pytest_trio.plugin"]
 STRICT = [
     "-W",
     "error",
@@ -80,6 +82,22 @@ def test_the_page_names_every_method_of_a_broker_and_no_other() -> None:
     named -= {"Broker", "sync"}
     assert [name for name in named if name not in methods and f"fs.{name}" not in PAGE] == []
     assert hasattr(AsyncBroker(Broker(memory=True)), "sync")
+
+
+def test_errors_are_where_the_page_says() -> None:
+    section = PAGE.partition("\n## What an error means\n")[2].partition("\n## ")[0]
+    meanings, _, places = section.partition("| import from |")
+    named = set()
+    for module, names in re.findall(r"^\| `([\w.]+)` \| (`.*) \|$", places, re.MULTILINE):
+        for name in re.findall(r"`(\w+)`", names):
+            error = getattr(importlib.import_module(module), name)
+            assert issubclass(error, SeglogError) == (module != "seglog.testing")
+            named.add(name)
+    assert {
+        name
+        for line in re.findall(r"^\| (`\w+Error`.*?) \|", meanings, re.MULTILINE)
+        for name in re.findall(r"\w+Error", line)
+    } == named - {"DiskFullError"}
 
 
 def test_what_the_page_names_exists() -> None:
