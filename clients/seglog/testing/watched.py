@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final
 
@@ -66,8 +65,7 @@ class Watched:
             return
         if not self.broker.is_running:
             self.broker.stop()  # its client, too, where a process was killed
-        with suppress(NotPossibleError):  # one that is a process has no faults
-            self.broker.heal()
+        self.broker.heal()
         self.broker.start()
         self._sizes = _sizes(self.broker.client)  # asked over another connection, where the test has cut this one
 
