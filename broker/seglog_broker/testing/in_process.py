@@ -32,11 +32,11 @@ from seglog_broker.testing.offload import InlineOffload
 SETTLE_SECONDS_MAX: Final = 2.0
 """How long ``settle`` waits at most for a loop that never comes to rest, because clients keep it busy."""
 
-
 INTERRUPTED_SECONDS_MAX: Final = 5.0
 """How long an interrupted ``stop`` still waits for the end."""
 
 STOPPED: Final = "the broker has stopped"
+NOT_RUNNING: Final = "the broker is not running: start() starts it"
 
 
 class BrokerStoppedError(RuntimeError):
@@ -95,7 +95,7 @@ class BrokerThread:
     def serving(self) -> Serving:
         """What serves. Raises BrokerStoppedError."""
         if self._serving is None or self._ended.is_set():
-            raise BrokerStoppedError("the broker is not running: start() starts it")
+            raise BrokerStoppedError(NOT_RUNNING)
         return self._serving
 
     @property

@@ -13,8 +13,6 @@ class KeptLog:
     """A structlog logger, and the lines that went to it."""
 
     def __init__(self) -> None:
-        self.total = 0
-        """Lines so far, also those that are no longer kept."""
         self._events: deque[dict[str, Any]] = deque(maxlen=LINES_MAX)
         self.logger: Any = structlog.wrap_logger(
             None,
@@ -30,11 +28,9 @@ class KeptLog:
         )
 
     def _keep(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        self.total += 1
         self._events.append(dict(event))
         raise structlog.DropEvent
 
-    def since(self, total: int) -> list[dict[str, Any]]:
-        """The lines after the first ``total``, those that are kept: each an event and its facts."""
-        kept = list(self._events)
-        return kept[max(0, len(kept) - max(0, self.total - total)) :]
+    def lines(self) -> list[dict[str, Any]]:
+        """The newest ``LINES_MAX`` lines: each an event and its facts."""
+        return list(self._events)

@@ -22,6 +22,7 @@ from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog.testing.exempt import connect_exempt
 from seglog.testing.in_thread import InThread
 from seglog.testing.reading import WAIT_SECONDS
+from seglog_broker.testing.in_process import NOT_RUNNING
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
@@ -59,10 +60,11 @@ class BlockingBroker:
             raise TypeError("memory=True goes with neither process=True nor a directory")
         if not isinstance(seed, int):
             raise TypeError(f"seed is a whole number, not {seed!r}")
-        if directory is not None and not os.fspath(directory):
+        given = None if directory is None else os.fspath(directory)
+        if given == "":
             raise ValueError("directory is empty: name one, or leave it out for a temporary one")
         self._flags = flags_of(config or {}, keys)
-        config_of(self._flags, MEMORY_DIRECTORY, listen, kafka)  # mistakes are told here
+        config_of(self._flags, MEMORY_DIRECTORY, listen, kafka)  # raises here for what cannot be used, not at the start
         self._listen, self._kafka = listen, kafka
         self._lock = threading.RLock()  # around start and stop
         self._owner = os.getpid()
@@ -71,7 +73,6 @@ class BlockingBroker:
             Daemon() if process else InThread(in_memory=memory, is_temporary=directory is None, seed=seed)
         )
         self._temporary = None if memory or directory is not None else tempfile.mkdtemp(prefix="seglog-")
-        given = None if directory is None else os.fspath(directory)
         self.directory = MEMORY_DIRECTORY if memory else given or f"{self._temporary}/data"
         """The log directory."""
         self._forgotten = weakref.finalize(self, _end_forgotten, self._owner, self._run, self._clients, self._temporary)
@@ -193,7 +194,7 @@ class BlockingBroker:
     def _check_running(self) -> None:
         self._check_open()
         if not self.is_running:
-            raise BrokerStoppedError("the broker is not running: start() starts it")
+            raise BrokerStoppedError(NOT_RUNNING)
 
     # --- In one line --------------------------------------------------------------------------------------------------
 
@@ -385,14 +386,12 @@ def _end_forgotten(owner: int, run: InThread | Daemon, clients: list[Client], te
     """End a broker that nobody has closed, when it is garbage or the interpreter exits."""
     if owner != os.getpid():
         return
-    if run.is_running:
-        warnings.warn("a seglog.testing.Broker was not closed", ResourceWarning, stacklevel=2)
-        try:
+    try:
+        if run.is_running:
+            warnings.warn("a seglog.testing.Broker was not closed", ResourceWarning, stacklevel=2)
             for client in clients:
                 client.abort()
             run.stop()
-        finally:
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
-    elif temporary is not None:
-        shutil.rmtree(temporary, ignore_errors=True)
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)

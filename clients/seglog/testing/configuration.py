@@ -1,11 +1,11 @@
 """The configuration of a broker in tests: Kafka's keys as keyword arguments, and values that suit tests."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import BROKER_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.keys import nearest_name
 from seglog_protocol.errors import SeglogError
 
 FOR_TESTS: Final[Mapping[str, str]] = {
@@ -35,8 +35,8 @@ def flags_of(config: Mapping[str, object], keywords: Mapping[str, object]) -> di
     for given, known, what in ((keywords, by_keyword, "argument"), (config, names, "key")):
         for name, value in given.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                near = nearest_name(name, known)
+                hint = f"; did you mean {near!r}?" if near else ""
                 raise TypeError(f"a broker has no {what} {name!r}{hint}")
             if known[name] in chosen:
                 raise TypeError(f"the key {known[name]!r} is given twice")

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from seglog.testing.configuration import in_words_of_a_test
 from seglog.testing.errors import BrokerStoppedError
+from seglog_broker.testing.in_process import NOT_RUNNING
+from seglog_broker.testing.logs import LINES_MAX
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
-LINES_MAX: Final = 10_000
-"""Lines of its log that are kept; of more, the newest."""
 
 
 class Daemon:
@@ -36,7 +36,7 @@ class Daemon:
     def pid(self) -> int:
         """The process. Raises BrokerStoppedError."""
         if self._process is None or not self.is_running:
-            raise BrokerStoppedError("the broker is not running: start() starts it")
+            raise BrokerStoppedError(NOT_RUNNING)
         return self._process.pid
 
     def now_ms(self) -> None:

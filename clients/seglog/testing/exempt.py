@@ -1,13 +1,14 @@
 """The client that a broker in tests has for itself: it meets none of the faults."""
 
 import socket
+from typing import Final
 
 from seglog.client import Client
 from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, Address, parse_address
 from seglog.link import Dialer, Link
 from seglog_broker.testing.request_faults import RequestFaults
 
-CLIENT_ID = "seglog-testing"
+CLIENT_ID: Final = "seglog-testing"
 
 
 class _ExemptDialer(Dialer):

@@ -8,7 +8,7 @@ from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog_broker.testing.clock import MovableClock
 from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
-from seglog_broker.testing.in_process import BrokerThread
+from seglog_broker.testing.in_process import NOT_RUNNING, BrokerThread
 from seglog_broker.testing.logs import KeptLog
 from seglog_broker.testing.request_faults import RequestFaults
 from seglog_protocol.errors import SeglogError
@@ -37,13 +37,13 @@ class InThread:
 
     def lines(self) -> list[dict[str, Any]]:
         """The log so far: each line an event and its facts."""
-        return self._log.since(0)
+        return self._log.lines()
 
     @property
     def thread(self) -> BrokerThread:
         """The running broker. Raises BrokerStoppedError."""
         if self._thread is None or not self._thread.is_serving:
-            raise BrokerStoppedError("the broker is not running: start() starts it")
+            raise BrokerStoppedError(NOT_RUNNING)
         return self._thread
 
     def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:

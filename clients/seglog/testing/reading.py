@@ -1,7 +1,7 @@
 """What a topic holds now, and waiting for what is still to come."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -9,6 +9,7 @@ from seglog.client import Client
 from seglog.core.records import Record
 from seglog.groups import GroupDescription
 from seglog.testing.errors import BrokerStoppedError, NotArrivedError
+from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -68,11 +69,11 @@ def wait_for(
     NotArrivedError after ``timeout`` seconds.
     """
     __tracebackhide__ = True  # pytest shows the line of the test and the sentence
-    deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
     reader: TopicReader | None = None
+    records: list[Record] = []
+    found: list[Record] = []
     exists = False
-    while True:
-        check_open()
+    for _ in _looks(timeout, check_open):
         with suppress(*AWAY, UnknownTopicError):  # its first record may make the topic
             present = client()
             if reader is None or reader.client is not present:  # a broker that came back may have lost records
@@ -83,11 +84,7 @@ def wait_for(
         found = [record for record in records if where is None or where(record)]
         if len(found) >= count and exists:
             return found
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise NotArrivedError(_missing(topic, count, timeout, records, found, where, exists=exists))
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, POLL_SECONDS_MAX)
+    raise NotArrivedError(_missing(topic, count, timeout, records, found, where, exists=exists))
 
 
 def wait_for_group(
@@ -103,27 +100,35 @@ def wait_for_group(
     As ``wait_for``. Raises NotArrivedError after ``timeout`` seconds.
     """
     __tracebackhide__ = True
-    deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
-    while True:
-        check_open()
-        found: GroupDescription | None = None
+    found: GroupDescription | None = None
+    for _ in _looks(timeout, check_open):
+        found = None
         with suppress(*AWAY, UnknownGroupError):  # it begins with its first member
             found = client().describe_group(group)
         is_shared = found is not None and found.group.state == STABLE and found.group.generation > after
         if found is not None and is_shared and len(found.members) == members:
             return found
+    wanted = "1 member that shares" if members == 1 else f"{members} members that share"
+    wanted += " its partitions" if after < 0 else f" its partitions, after generation {after},"
+    wanted += " was waited for" if members == 1 else " were waited for"
+    if found is None:
+        raise NotArrivedError(f"there is no group {group!r} after {timeout:g} s; {wanted}")
+    state, generation = found.group.state, found.group.generation
+    raise NotArrivedError(
+        f"group {group!r} is {state} after {timeout:g} s, in generation {generation}, with "
+        f"{counted(len(found.members), 'member')}; {wanted}"
+    )
+
+
+def _looks(timeout: float, check_open: Callable[[], None]) -> Iterator[None]:
+    """One item for each look, with longer and longer pauses between them, for ``timeout`` seconds."""
+    deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
+    while True:
+        check_open()
+        yield
         left = deadline - time.monotonic()
         if left <= 0:
-            wanted = "1 member that shares" if members == 1 else f"{members} members that share"
-            wanted += " its partitions" if after < 0 else f" its partitions, after generation {after},"
-            wanted += " was waited for" if members == 1 else " were waited for"
-            if found is None:
-                raise NotArrivedError(f"there is no group {group!r} after {timeout:g} s; {wanted}")
-            state, generation, count = found.group.state, found.group.generation, len(found.members)
-            raise NotArrivedError(
-                f"group {group!r} is {state} after {timeout:g} s, in generation {generation}, with {count} "
-                f"member{'' if count == 1 else 's'}; {wanted}"
-            )
+            return
         time.sleep(min(pause, left))
         pause = min(2 * pause, POLL_SECONDS_MAX)
 
@@ -138,18 +143,14 @@ def _missing(
     *,
     exists: bool,
 ) -> str:
-    wanted = f"{_records(count)} {'was' if count == 1 else 'were'} waited for"
+    wanted = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} waited for"
     if not exists:
         return f"there is no topic {topic!r} after {timeout:g} s; {wanted}"
     of_these = "" if where is None else f", {len(found)} of those that were waited for"
-    text = f"{topic} has {_records(len(records))} after {timeout:g} s{of_these}; {wanted}"
+    text = f"{topic} has {counted(len(records), 'record')} after {timeout:g} s{of_these}; {wanted}"
     if records:
         text += ". The last:\n" + "\n".join(describe_record(record) for record in records[-SHOWN_MAX:])
     return text
-
-
-def _records(count: int) -> str:
-    return f"{count} record{'' if count == 1 else 's'}"
 
 
 def describe_record(record: Record) -> str:
