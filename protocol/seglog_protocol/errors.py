@@ -322,6 +322,80 @@ class BrokerStoppingError(RequestError):
     retriable = True
 
 
+# --- Security ---------------------------------------------------------------------------------------------------------
+
+
+class AuthenticationError(RequestError):
+    """Who the client is has not been proven: an unknown user, a wrong password or token, or none. Never says which."""
+
+    code = "SASL_AUTHENTICATION_FAILED"
+    kafka_code = 58
+
+
+class UnsupportedMechanismError(AuthenticationError):
+    """The listener does not take this SASL mechanism; ``mechanisms`` are those that it takes."""
+
+    code = "UNSUPPORTED_SASL_MECHANISM"
+    kafka_code = 33
+    mechanisms: list[str] = []  # noqa: RUF012 - never changed
+
+
+class AuthenticationRequiredError(AuthenticationError):
+    """A request came before the client was authenticated, or out of order; ``mechanisms`` are those to choose from."""
+
+    code = "ILLEGAL_SASL_STATE"
+    kafka_code = 34
+    mechanisms: list[str] = []  # noqa: RUF012 - never changed
+
+
+class AuthorizationError(RequestError):
+    """The ``principal`` may not do this: only the accounts in super.users may."""
+
+    code = "CLUSTER_AUTHORIZATION_FAILED"
+    kafka_code = 31
+    principal: str = ""
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """The ``principal`` may not change topics."""
+
+    code = "TOPIC_AUTHORIZATION_FAILED"
+    kafka_code = 29
+    topic: str = ""
+
+
+class GroupAuthorizationError(AuthorizationError):
+    """The ``principal`` may not change groups of others."""
+
+    code = "GROUP_AUTHORIZATION_FAILED"
+    kafka_code = 30
+    group: str = ""
+
+
+class UnknownUserError(RequestError):
+    """There is no such account, or it has no such credential."""
+
+    code = "RESOURCE_NOT_FOUND"
+    kafka_code = 91
+    user: str = ""
+
+
+class DuplicateUserError(RequestError):
+    """One request names the same credential twice."""
+
+    code = "DUPLICATE_RESOURCE"
+    kafka_code = 92
+    user: str = ""
+
+
+class UnacceptableCredentialError(RequestError):
+    """A name, salt or number of iterations that a credential may not have."""
+
+    code = "UNACCEPTABLE_CREDENTIAL"
+    kafka_code = 93
+    user: str = ""
+
+
 # --- Groups -----------------------------------------------------------------------------------------------------------
 
 
@@ -634,6 +708,12 @@ class ConnectionLostError(ClientError):
     """The connection broke while a call was waiting; the request may or may not have been executed."""
 
     retriable = True
+    server: str = ""
+
+
+class TlsError(ClientError):
+    """TLS with ``server`` could not be begun: its certificate is not trusted, or one side speaks no TLS."""
+
     server: str = ""
 
 

@@ -31,12 +31,19 @@ from seglog_broker.config.values import (
     Int,
     Listeners,
     Long,
+    Principals,
     ProtocolMap,
     Raw,
+    Secret,
     Short,
     Text,
     Words,
 )
+
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
+"""Mechanisms of SASL, the strongest of those with passwords first."""
+
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 NO_TRANSACTIONS: Final = "there are no transactions"
 NO_CLUSTER: Final = "one node has no cluster"
@@ -55,9 +62,9 @@ class BrokerConfig:
     seglog_listen: Annotated[
         str,
         Key(
-            Address(),
-            "Address of the native protocol.",
-            "Use 0.0.0.0:9192 to be reached from other machines; without authentication, only on a network you trust.",
+            Address(has_protocol=True),
+            "Address of the native protocol; a security protocol may stand before it, as in SASL_SSL://0.0.0.0:9192.",
+            "Use SASL_SSL://0.0.0.0:9192 to be reached from other machines.",
         ),
     ] = "127.0.0.1:9192"
     seglog_http_listen: Annotated[
@@ -77,8 +84,7 @@ class BrokerConfig:
             Listeners(),
             "Addresses for Kafka's clients, such as PLAINTEXT://127.0.0.1:9092; empty for none. Each has a name, as in "
             "INTERNAL://:9092,EXTERNAL://:9094.",
-            "Use PLAINTEXT://0.0.0.0:9092 to be reached from other machines; without authentication, only on a network "
-            "you trust.",
+            "Use SASL_SSL://0.0.0.0:9092 to be reached from other machines.",
         ),
     ] = ("PLAINTEXT://127.0.0.1:9092",)
     advertised_listeners: Annotated[
@@ -96,10 +102,216 @@ class BrokerConfig:
         tuple[str, ...],
         Key(
             ProtocolMap(),
-            "What is spoken on a listener of some name: only PLAINTEXT can be, as there is no TLS and no SASL yet.",
-            "Together with names of your own in listeners: INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT.",
+            "What is spoken on a listener of some name: PLAINTEXT, SSL (TLS), SASL_PLAINTEXT or SASL_SSL (accounts).",
+            "Together with names of your own in listeners: INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL.",
         ),
     ] = ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT")
+    seglog_open_to_everyone: Annotated[
+        bool,
+        Key(
+            Boolean(),
+            "Whether listeners without authentication may be reached from other machines: whoever reaches them may "
+            "read, write and delete everything. Without it such a listener is opened on a loopback address alone.",
+            "Set it to true only where the network lets in nobody else.",
+        ),
+    ] = False
+    super_users: Annotated[
+        tuple[str, ...],
+        Key(
+            Principals(),
+            "Who administers: topics, configurations, accounts and the groups of others; User:NAME, with semicolons "
+            "between several. All others produce, consume and commit. Where no listener authenticates and it is empty, "
+            "everyone administers.",
+            "As soon as there are accounts: User:admin. User:ANONYMOUS is whoever comes without authentication.",
+            change=Change.RELOAD,
+        ),
+    ] = ()
+    sasl_enabled_mechanisms: Annotated[
+        tuple[str, ...],
+        Key(
+            Words(MECHANISMS),
+            "How clients of SASL_PLAINTEXT and SASL_SSL listeners may prove who they are. PLAIN is offered over TLS "
+            "and on loopback addresses alone. There is no GSSAPI.",
+            "Add OAUTHBEARER for tokens of an identity provider.",
+        ),
+    ] = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+    seglog_sasl_plain_cleartext: Annotated[
+        bool,
+        Key(
+            Boolean(),
+            "Whether PLAIN is offered on SASL_PLAINTEXT listeners of any address: passwords cross the network as they "
+            "are.",
+            "Only where something else encrypts, such as a tunnel.",
+        ),
+    ] = False
+    sasl_server_max_receive_size: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Largest frame in bytes before a client is authenticated; a larger one closes the connection.",
+            "Raise it for very large tokens.",
+        ),
+    ] = 524_288
+    connections_max_reauth_ms: Annotated[
+        int,
+        Key(
+            Long(0),
+            "Milliseconds after which a client has to authenticate again; 0 for never, or at the end of its token.",
+            "Set it so that a deleted account is shut out after that time also where it keeps its connection.",
+            change=Change.RELOAD,
+        ),
+    ] = 0
+    connection_failed_authentication_delay_ms: Annotated[
+        int,
+        Key(
+            Int(0),
+            "Milliseconds before a failed login is answered.",
+            "Raise it to make guessing slower.",
+            change=Change.RELOAD,
+        ),
+    ] = 100
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[
+        str,
+        Key(
+            Text(),
+            "Where the keys are that sign tokens, as JWKS: https://... or file:///....",
+            "Together with OAUTHBEARER in sasl.enabled.mechanisms.",
+        ),
+    ] = ""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Annotated[
+        int,
+        Key(
+            Long(1),
+            "Milliseconds after which the keys are read again.",
+            "Lower it where keys change often; one that is not known is looked up at once.",
+        ),
+    ] = 3_600_000
+    sasl_oauthbearer_expected_audience: Annotated[
+        tuple[str, ...],
+        Key(Words(), "A token must be for one of these (aud); empty for any.", "Always: your broker's name there."),
+    ] = ()
+    sasl_oauthbearer_expected_issuer: Annotated[
+        str,
+        Key(Text(), "Who must have issued a token (iss); empty for anyone.", "Always: the identity provider's name."),
+    ] = ""
+    sasl_oauthbearer_scope_claim_name: Annotated[
+        str,
+        Key(Text(), "The claim that holds the scope of a token.", "Where it has another."),
+    ] = "scope"
+    sasl_oauthbearer_sub_claim_name: Annotated[
+        str,
+        Key(Text(), "The claim that names the account.", "Where it is another, as preferred_username."),
+    ] = "sub"
+    sasl_oauthbearer_clock_skew_seconds: Annotated[
+        int,
+        Key(Int(0), "Seconds by which the clocks of provider and broker may differ.", "Seldom."),
+    ] = 30
+    seglog_sasl_oauthbearer_unsecured: Annotated[
+        bool,
+        Key(
+            Boolean(),
+            "Whether tokens without a signature are taken: anyone can make one for any account.",
+            "In tests alone.",
+        ),
+    ] = False
+    ssl_keystore_type: Annotated[
+        str,
+        Key(
+            Text(choices=("PEM",)),
+            "Format of the broker's certificate and key. Java's formats are converted by openssl pkcs12.",
+            "Never.",
+        ),
+    ] = "PEM"
+    ssl_keystore_location: Annotated[
+        str,
+        Key(
+            Text(),
+            "File with the broker's private key and its chain of certificates, as PEM. Read again on SIGHUP.",
+            "Together with SSL or SASL_SSL in listeners; unless ssl.keystore.key has it.",
+            change=Change.RELOAD,
+        ),
+    ] = ""
+    ssl_keystore_certificate_chain: Annotated[
+        str,
+        Key(
+            Secret(),
+            "The broker's certificate, as PEM, and those above it.",
+            "Where the configuration is to hold it, with ssl.keystore.key.",
+            change=Change.RELOAD,
+        ),
+    ] = field(default="", repr=False)
+    ssl_keystore_key: Annotated[
+        str,
+        Key(
+            Secret(),
+            "The private key of ssl.keystore.certificate.chain, as PEM (PKCS#8).",
+            "With ssl.keystore.certificate.chain.",
+            change=Change.RELOAD,
+        ),
+    ] = field(default="", repr=False)
+    ssl_key_password: Annotated[
+        str,
+        Key(Secret(), "The password of the private key.", "Where the key is encrypted.", change=Change.RELOAD),
+    ] = field(default="", repr=False)
+    ssl_truststore_type: Annotated[
+        str,
+        Key(Text(choices=("PEM",)), "Format of the certificates that sign those of clients.", "Never."),
+    ] = "PEM"
+    ssl_truststore_location: Annotated[
+        str,
+        Key(
+            Text(),
+            "File with the certificates that sign those of clients, as PEM. Read again on SIGHUP.",
+            "Together with ssl.client.auth.",
+            change=Change.RELOAD,
+        ),
+    ] = ""
+    ssl_truststore_certificates: Annotated[
+        str,
+        Key(
+            Secret(),
+            "The certificates that sign those of clients, as PEM.",
+            "Where the configuration is to hold them.",
+            change=Change.RELOAD,
+        ),
+    ] = field(default="", repr=False)
+    ssl_client_auth: Annotated[
+        Literal["none", "requested", "required"],
+        Key(
+            Text(choices=("none", "requested", "required")),
+            "Whether clients show a certificate of their own. On an SSL listener with required it is who they are.",
+            "Set required for accounts by certificates.",
+            change=Change.RELOAD,
+        ),
+    ] = "none"
+    ssl_enabled_protocols: Annotated[
+        tuple[str, ...],
+        Key(
+            Words(TLS_VERSIONS),
+            "Versions of TLS that are spoken.",
+            "Set TLSv1.3 alone where no client is older.",
+            change=Change.RELOAD,
+        ),
+    ] = ("TLSv1.2", "TLSv1.3")
+    ssl_cipher_suites: Annotated[
+        tuple[str, ...],
+        Key(
+            Words(),
+            "Cipher suites of TLS 1.2 by OpenSSL's names; empty for OpenSSL's own choice. Those of TLS 1.3 are fixed.",
+            "Where a rule of your organisation names them.",
+            change=Change.RELOAD,
+        ),
+    ] = ()
+    ssl_principal_mapping_rules: Annotated[
+        str,
+        Key(
+            Text(),
+            "How the subject of a client's certificate becomes a name: RULE:pattern/replacement/[LU], with commas "
+            "between several, the first that matches counts; DEFAULT is the whole subject.",
+            "Where names are to be short: RULE:^CN=([^,]+).*$/$1/,DEFAULT.",
+            change=Change.RELOAD,
+        ),
+    ] = "DEFAULT"
     node_id: Annotated[
         int,
         Key(

@@ -70,11 +70,14 @@ FOR_ALL_BROKERS: Final = "min.insync.replicas"
 
 NO_SETTINGS: Final = DynamicConfig()
 
+FILE_ONLY: Final = ("ssl.", "super.users")
+"""How keys begin that no client can set: they name files and hold secrets, or say who administers."""
+
 DYNAMIC_KEYS: Final[Mapping[str, Key]] = {
     **{
         key.name: key
         for key in BROKER_KEYS.values()
-        if key.change is Change.RELOAD and key.name not in TOPIC_DEFAULT_NAMES
+        if key.change is Change.RELOAD and key.name not in TOPIC_DEFAULT_NAMES and not key.name.startswith(FILE_ONLY)
     },
     **{key.synonyms[0].name: key for key in TOPIC_KEYS.values() if key.synonyms},
 }

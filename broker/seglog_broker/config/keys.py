@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, NoReturn
 
-from seglog_broker.config.values import Kind, Raw, Value, Whole, parse_with_unit, shown
+from seglog_broker.config.values import HIDDEN, Kind, Raw, Secret, Value, Whole, parse_with_unit, shown
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.quantities import unit_of
 
@@ -153,7 +153,7 @@ class Key:
             if synonym is not None and isinstance(value, int) and not isinstance(value, bool):
                 value = _converted(value, synonym)
         except ValueError as error:
-            refuse(setting, str(error))
+            refuse(setting._replace(raw=HIDDEN) if isinstance(kind, Secret) else setting, str(error))
         return value
 
     def text(self, value: Value) -> str:

@@ -184,6 +184,10 @@ class Double(Kind):
         return repr(value).replace("e+", "E").replace("e", "E")
 
 
+HIDDEN: Final = "[hidden]"
+"""Stands for a secret, as in Kafka's own log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text(Kind):
     """Text; one of ``choices`` where there are any, in exactly that spelling."""
@@ -203,6 +207,14 @@ class Text(Kind):
         if self.choices and value not in self.choices:
             raise ValueError(f"must be one of {self.valid}")
         return value
+
+
+class Secret(Text):
+    """Text that is never shown."""
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return HIDDEN if value else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +241,27 @@ class Words(Kind):
         if self.choices and not set(words) <= set(self.choices):
             raise ValueError(f"must be a list {self.valid}")
         return tuple(dict.fromkeys(words))
+
+
+class Principals(Kind):
+    """Principals as Kafka names them, ``TYPE:NAME``, with semicolons between several: a name may have commas."""
+
+    type_name = "string"
+    valid = "User:NAME, with semicolons between several"
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """See Kind."""
+        text = raw if isinstance(raw, str) else ";".join(map(str, raw)) if isinstance(raw, Sequence) else ":"
+        words = [word.strip() for word in text.split(";") if word.strip()]
+        for word in words:
+            kind, _, name = word.partition(":")
+            if kind != "User" or not name:
+                raise ValueError(f"must be {self.valid}")
+        return tuple(dict.fromkeys(words))
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return ";".join(value) if isinstance(value, tuple) else str(value)
 
 
 class Replicas(Words):
@@ -266,10 +299,12 @@ class Directory(Kind):
 class Address(Kind):
     """``HOST:PORT`` to listen on; port 0 is any free one, an IPv6 address stands in brackets.
 
-    With ``optional`` the empty text stands for "do not listen".
+    With ``optional`` the empty text stands for "do not listen". With ``has_protocol`` one of PROTOCOLS may come before
+    it, as in ``SASL_SSL://0.0.0.0:9192``.
     """
 
     optional: bool = False
+    has_protocol: bool = False
 
     @property
     def valid(self) -> str:
@@ -281,13 +316,18 @@ class Address(Kind):
         value = raw.strip() if isinstance(raw, str) else None
         if value is None or (value == "" and not self.optional):
             raise ValueError(f"must be {self.valid}, for example 127.0.0.1:9192")
-        if value:
+        if value and self.has_protocol and "://" in value:
+            protocol, _, address = value.partition("://")
+            if protocol.upper() not in PROTOCOLS:
+                raise ValueError(f"must be HOST:PORT, or PROTOCOL://HOST:PORT with one of {', '.join(PROTOCOLS)}")
+            split_address(address)
+        elif value:
             split_address(value)
         return value
 
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Kafka's security protocols, of which the first is spoken."""
+"""Kafka's security protocols."""
 
 _LISTENER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - they are looked for

@@ -130,6 +130,20 @@ from seglog_protocol.messages.offsets import (
     TruncateRequest as TruncateRequest,
     TruncateResult as TruncateResult,
 )
+from seglog_protocol.messages.security import (
+    TOKEN_BYTES_MAX as TOKEN_BYTES_MAX,
+    AlteredUser as AlteredUser,
+    AlterUsersReply as AlterUsersReply,
+    AlterUsersRequest as AlterUsersRequest,
+    AuthenticateReply as AuthenticateReply,
+    AuthenticateRequest as AuthenticateRequest,
+    UserCredential as UserCredential,
+    UserDeletion as UserDeletion,
+    UserDescription as UserDescription,
+    UsersReply as UsersReply,
+    UsersRequest as UsersRequest,
+    UserUpsertion as UserUpsertion,
+)
 from seglog_protocol.messages.topics import (
     AlterTopicReply as AlterTopicReply,
     AlterTopicRequest as AlterTopicRequest,

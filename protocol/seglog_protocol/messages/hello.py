@@ -20,11 +20,12 @@ from seglog_protocol.messages.groups import (
     SyncGroupRequest,
 )
 from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, TruncateRequest
+from seglog_protocol.messages.security import AlterUsersRequest, AuthenticateRequest, UsersRequest
 from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
 
 
 class HelloRequest(Request):
-    """The first message of every connection."""
+    """The first message of every connection, behind the authentication that its listener may want."""
 
     api: ClassVar[str] = "hello"
     protocol: str
@@ -97,6 +98,9 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         DescribeGroupRequest,
         DeleteGroupsRequest,
         DeleteOffsetsRequest,
+        AuthenticateRequest,
+        UsersRequest,
+        AlterUsersRequest,
     )
 }
 
