@@ -16,6 +16,8 @@ class Exchange:
     """One exchange. ``identity`` is set once it is complete; a failed exchange cannot be continued."""
 
     mechanism: str
+    claimed: str = ""
+    """The name that the client gives itself, for the log; empty while it has given none."""
     identity: Identity | None = None
 
     async def respond(self, token: bytes) -> bytes:
