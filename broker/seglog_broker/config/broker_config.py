@@ -31,11 +31,13 @@ from seglog_broker.config.values import (
     Int,
     Listeners,
     Long,
+    Mechanisms,
     Principals,
     ProtocolMap,
     Raw,
     Secret,
     Short,
+    StoreType,
     Text,
     Words,
 )
@@ -49,6 +51,8 @@ NO_TRANSACTIONS: Final = "there are no transactions"
 NO_CLUSTER: Final = "one node has no cluster"
 NO_CONTROLLER: Final = "one node has no controllers"
 ONE_LOOP: Final = "one event loop serves all requests"
+NO_GSSAPI: Final = "there is no GSSAPI (Kerberos)"
+NO_JAVA: Final = "TLS is OpenSSL's, not Java's"
 NO_SHARE_GROUPS: Final = "there are no share groups"
 
 
@@ -129,7 +133,7 @@ class BrokerConfig:
     sasl_enabled_mechanisms: Annotated[
         tuple[str, ...],
         Key(
-            Words(MECHANISMS),
+            Mechanisms(MECHANISMS),
             "How clients of SASL_PLAINTEXT and SASL_SSL listeners may prove who they are. PLAIN is offered over TLS "
             "and on loopback addresses alone. There is no GSSAPI.",
             "Add OAUTHBEARER for tokens of an identity provider.",
@@ -217,7 +221,7 @@ class BrokerConfig:
     ssl_keystore_type: Annotated[
         str,
         Key(
-            Text(choices=("PEM",)),
+            StoreType(choices=("PEM",)),
             "Format of the broker's certificate and key. Java's formats are converted by openssl pkcs12.",
             "Never.",
         ),
@@ -255,7 +259,7 @@ class BrokerConfig:
     ] = field(default="", repr=False)
     ssl_truststore_type: Annotated[
         str,
-        Key(Text(choices=("PEM",)), "Format of the certificates that sign those of clients.", "Never."),
+        Key(StoreType(choices=("PEM",)), "Format of the certificates that sign those of clients.", "Never."),
     ] = "PEM"
     ssl_truststore_location: Annotated[
         str,
@@ -890,6 +894,32 @@ class BrokerConfig:
     controller_quorum_fetch_timeout_ms: Annotated[int, without_effect(Int(), NO_CONTROLLER)] = 2_000
     inter_broker_listener_name: Annotated[str, without_effect(Text(), NO_CLUSTER)] = ""
     security_inter_broker_protocol: Annotated[str, without_effect(Text(), NO_CLUSTER)] = "PLAINTEXT"
+    sasl_mechanism_inter_broker_protocol: Annotated[str, without_effect(Text(), NO_CLUSTER)] = "GSSAPI"
+    sasl_mechanism_controller_protocol: Annotated[str, without_effect(Text(), NO_CONTROLLER)] = "GSSAPI"
+    sasl_kerberos_service_name: Annotated[str, without_effect(Text(), NO_GSSAPI)] = ""
+    sasl_kerberos_kinit_cmd: Annotated[str, without_effect(Text(), NO_GSSAPI)] = "/usr/bin/kinit"
+    sasl_kerberos_min_time_before_relogin: Annotated[int, without_effect(Long(), NO_GSSAPI)] = 60_000
+    sasl_kerberos_principal_to_local_rules: Annotated[tuple[str, ...], without_effect(Words(), NO_GSSAPI)] = (
+        "DEFAULT",
+    )
+    sasl_kerberos_ticket_renew_jitter: Annotated[float, without_effect(Double(), NO_GSSAPI)] = 0.05
+    sasl_kerberos_ticket_renew_window_factor: Annotated[float, without_effect(Double(), NO_GSSAPI)] = 0.8
+    ssl_endpoint_identification_algorithm: Annotated[
+        str, without_effect(Text(), "the broker connects to no other broker; clients check its name")
+    ] = "https"
+    ssl_protocol: Annotated[
+        str, without_effect(Text(), "ssl.enabled.protocols alone says which versions are spoken")
+    ] = "TLSv1.3"
+    ssl_provider: Annotated[str, without_effect(Text(), NO_JAVA)] = ""
+    ssl_secure_random_implementation: Annotated[str, without_effect(Text(), NO_JAVA)] = ""
+    ssl_keymanager_algorithm: Annotated[str, without_effect(Text(), NO_JAVA)] = "SunX509"
+    ssl_trustmanager_algorithm: Annotated[str, without_effect(Text(), NO_JAVA)] = "PKIX"
+    ssl_allow_dn_changes: Annotated[
+        bool, without_effect(Boolean(), "a reload takes every certificate that its key fits")
+    ] = False
+    ssl_allow_san_changes: Annotated[
+        bool, without_effect(Boolean(), "a reload takes every certificate that its key fits")
+    ] = False
     broker_rack: Annotated[str, without_effect(Text(), NO_CLUSTER)] = ""
     controlled_shutdown_enable: Annotated[bool, without_effect(Boolean(), NO_CLUSTER)] = True
     num_network_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 3

@@ -31,8 +31,13 @@ def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
             after.key not in BROKER_NAMES or BROKER_NAMES[after.key].is_dynamic,
         )
         for before, after in zip(old.describe(), new.describe(), strict=True)
-        if before.value != after.value
+        if before.value != after.value or _value(old, before.key) != _value(new, after.key)  # secrets are shown alike
     ]
+
+
+def _value(config: BrokerConfig, name: str) -> object:
+    """The value of a broker key; None of one for a topic default."""
+    return getattr(config, BROKER_KEYS[name].attribute) if name in BROKER_KEYS else None
 
 
 def taken_over(old: BrokerConfig, new: BrokerConfig) -> BrokerConfig:

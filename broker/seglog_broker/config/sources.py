@@ -28,11 +28,22 @@ ENVIRONMENT_PREFIX: Final = "SEGLOG_"
 OTHER_VARIABLES: Final = frozenset({"SEGLOG_CONFIG", "SEGLOG_SERVER"})
 """Variables with our prefix that do not belong to the broker's configuration."""
 
-_SECURITY: Final = (
-    *("ssl.", "sasl.", "security.", "principal.", "delegation.token.", "listener.name."),
-    *("authorizer.", "super.users", "allow.everyone.if.no.acl.found"),
+NO_PERMISSIONS: Final = (
+    "there are no permissions yet: the principals in super.users administer, all others produce, consume and commit."
 )
-"""How Kafka's keys begin that say who may do what."""
+
+SECURITY_KEYS: Final[Mapping[str, str]] = {
+    "sasl.jaas.config": "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
+    "listener.name.": "a key holds for all listeners here: write it without listener.name. and the name.",
+    "ssl.keystore.password": "a keystore in PEM has no password; ssl.key.password is that of the private key.",
+    "ssl.truststore.password": "a truststore in PEM has no password.",
+    "authorizer.": NO_PERMISSIONS,
+    "allow.everyone.if.no.acl.found": NO_PERMISSIONS,
+    "delegation.token.": "there are no delegation tokens in seglog: give each program an account of its own.",
+    "principal.builder.class": "ssl.principal.mapping.rules makes names of certificates, and classes of Java cannot be "
+    "loaded.",
+}
+"""How Kafka's keys of security begin that are refused, because to ignore them would leave something open; what to do."""
 
 REMOVED_BROKER_KEYS: Final = frozenset(
     {
@@ -356,12 +367,21 @@ def _known(setting: Setting) -> Setting:
     elif name in TOPIC_NAMES:
         default = next((synonym.name for synonym in TOPIC_NAMES[name].synonyms), "")
         hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
-    elif name.startswith(_SECURITY):
-        hint = "there is no TLS, no authentication and no authorization yet, see SECURITY.md."
+    elif prefix := next((prefix for prefix in SECURITY_KEYS if name.startswith(prefix)), ""):
+        hint = SECURITY_KEYS[prefix]
+    elif _is_kafkas(name):
+        hint = "it is Kafka's, and seglogd has no use for it: leave it out."
     else:
         nearest = nearest_name(name, CONFIG_NAMES)
         hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the known keys."
     raise InvalidConfigError(f"{name} ({setting.origin}) is not a broker configuration key: {hint}", key=name)
+
+
+def _is_kafkas(name: str) -> bool:
+    """Whether it is a broker key of Kafka's that says how TLS and SASL are done."""
+    from seglog_broker.config.kafka_keys import kafka_keys  # noqa: PLC0415 - a correct configuration never needs it
+
+    return name.startswith(("ssl.", "sasl.", "security.")) and name in kafka_keys("broker")
 
 
 def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoReturn:

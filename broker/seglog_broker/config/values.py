@@ -212,6 +212,8 @@ class Text(Kind):
 class Secret(Text):
     """Text that is never shown."""
 
+    type_name = "password"
+
     def text(self, value: Value) -> str:
         """See Kind."""
         return HIDDEN if value else ""
@@ -241,6 +243,29 @@ class Words(Kind):
         if self.choices and not set(words) <= set(self.choices):
             raise ValueError(f"must be a list {self.valid}")
         return tuple(dict.fromkeys(words))
+
+
+class Mechanisms(Words):
+    """Mechanisms of SASL."""
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """See Kind."""
+        if "GSSAPI" in (split_list(raw) or ()):
+            raise ValueError(f"must be a list {self.valid}: there is no GSSAPI (Kerberos) in seglog")
+        return super().parse(raw)
+
+
+class StoreType(Text):
+    """The format of a keystore, which is PEM."""
+
+    def parse(self, raw: Raw) -> str:
+        """See Kind."""
+        if isinstance(raw, str) and raw.strip() in {"JKS", "PKCS12"}:
+            raise ValueError(
+                "must be PEM: convert the keystore by openssl pkcs12 -in KEYSTORE.p12 -out KEYSTORE.pem, and a JKS to "
+                "KEYSTORE.p12 before by keytool -importkeystore -srckeystore KEYSTORE.jks -destkeystore KEYSTORE.p12"
+            )
+        return super().parse(raw)
 
 
 class Principals(Kind):

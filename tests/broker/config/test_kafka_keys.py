@@ -17,9 +17,13 @@ OTHER_DEFAULTS = {
     *("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
     *("socket.send.buffer.bytes", "socket.receive.buffer.bytes"),
     *("node.id", "process.roles", "controller.listener.names", "inter.broker.listener.name", "broker.rack"),
+    *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
+    *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates", "ssl.key.password"),
+    *("ssl.provider", "ssl.secure.random.implementation", "sasl.kerberos.service.name", "sasl.enabled.mechanisms"),
+    *("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.expected.issuer"),
 }
 """Broker keys with a default of seglog's own: a directory that stays, addresses of this machine alone, what measured
-best; and where Kafka has none."""
+best; PEM for JKS and SCRAM for GSSAPI; and where Kafka has none."""
 
 
 def test_the_table_names_its_origin_and_its_licence() -> None:
@@ -40,8 +44,8 @@ def test_the_table_has_all_keys_of_kafka() -> None:
     assert {key.name for key in kafka_keys("broker").values() if key.is_sensitive} >= {"ssl.keystore.password"}
 
 
-INTERNAL = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms"}
-"""Keys that Kafka has, too, but does not describe."""
+INTERNAL = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"}
+"""Keys that Kafka has, too, but does not describe; the last belongs to its authorizer."""
 
 
 def _type_of(key: Key) -> str:
