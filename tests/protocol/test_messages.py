@@ -51,6 +51,7 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     if isinstance(hint, type) and issubclass(hint, messages.Message):
         return messages_of(hint)
     own = {int: INT64, float: st.floats(allow_nan=False), SeglogError: ERRORS}
+    own |= {str: st.text(max_size=64), bytes: st.binary(max_size=64)}  # some have a limit
     return own[hint] if hint in own else st.from_type(hint)
 
 
@@ -96,6 +97,13 @@ def test_every_message_comes_back_as_it_was(kind: type[messages.Message], data: 
     wire = decode_map(encode_value(message.to_wire()), "message")
     assert comparable(_decoded_codes(kind.from_wire(wire))) == comparable(_decoded_codes(message))
     assert None not in wire.values(), "what has no value does not travel"
+
+
+@pytest.mark.parametrize(("mechanism", "token"), [("X" * 65, b""), ("X", bytes(messages.TOKEN_BYTES_MAX + 1))])
+def test_a_step_of_a_login_has_a_limit(mechanism: str, token: bytes) -> None:
+    messages.AuthenticateRequest.from_wire({"mechanism": "X" * 64, "token": bytes(messages.TOKEN_BYTES_MAX)})
+    with pytest.raises(InvalidRequestError):
+        messages.AuthenticateRequest.from_wire({"mechanism": mechanism, "token": token})
 
 
 def _decoded_codes(message: messages.Message) -> messages.Message:

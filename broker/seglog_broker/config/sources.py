@@ -43,7 +43,7 @@ SECURITY_KEYS: Final[Mapping[str, str]] = {
     "principal.builder.class": "ssl.principal.mapping.rules makes names of certificates, and classes of Java cannot be "
     "loaded.",
 }
-"""How Kafka's keys of security begin that are refused, because to ignore them would leave something open; what to do."""
+"""How Kafka's keys of security begin that are refused, as to ignore them would leave something open; what to do."""
 
 REMOVED_BROKER_KEYS: Final = frozenset(
     {

@@ -55,14 +55,15 @@ def _key(thing: Any, key: str) -> Any:
 
 @cache
 def _results_of(api: str) -> _Results | None:
-    """The results in the reply to an api; None if it has none with errors of their own."""
-    name = messages.REQUESTS[api].__name__
+    """The results in the reply to an api; None if it has none with errors of their own, for one list of the request."""
+    asked = messages.REQUESTS[api]
+    name = asked.__name__
     reply: type[Message] = getattr(messages, name.removesuffix("Request") + "Reply")
     for field in msgspec.structs.fields(reply):
         [item] = get_args(field.type)[:1] if get_origin(field.type) is list else [None]
         if isinstance(item, type) and issubclass(item, Message):
             names = [inner.name for inner in msgspec.structs.fields(item)]
-            if "error" in names:
+            if "error" in names and _ASKED.get(api, field.name) in asked.__struct_fields__:
                 keys = tuple(key for key in _KEYS if key in names)
                 others = [
                     other for other in msgspec.structs.fields(reply) if other.required and other.name != field.name

@@ -24,11 +24,12 @@ from seglog_broker.config import (
     validate_topic_config,
 )
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.changes import differences
 from seglog_broker.config.consequences import BATCH_BYTES_MIN
 from seglog_broker.config.document import render_document
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Key
-from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
+from seglog_broker.config.sources import NO_PERMISSIONS, OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import REMOVED_TOPIC_KEYS
 from seglog_broker.config.values import LONG_MAX, Directory, Double, Kind, Whole, Words
@@ -436,8 +437,7 @@ def test_any_other_variable_of_ours_is_a_warning_and_no_refusal() -> None:
         ),
         (
             "authorizer.class.name",
-            "there are no permissions yet: the principals in super.users administer, all others produce, consume and "
-            "commit.",
+            NO_PERMISSIONS,
         ),
         (
             "delegation.token.secret.key",
@@ -727,6 +727,32 @@ def test_every_cleaner_thread_needs_its_memory() -> None:
     load(flags=["log.cleaner.threads=2", "log.cleaner.dedupe.buffer.size=2097154"])
     error = refused(flags=["log.cleaner.threads=2", "log.cleaner.dedupe.buffer.size=2097152"])
     assert error.key == "log.cleaner.dedupe.buffer.size"
+
+
+# --- Secrets ----------------------------------------------------------------------------------------------------------
+
+SECRETS = [name for name, key in BROKER_KEYS.items() if key.kind.type_name == "password"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_never_shown(name: str) -> None:
+    """It is neither in the configuration's text nor in what describes it, nor where it is refused."""
+    config, warnings = load(flags=[f"{name}=hunter2"])
+    assert "hunter2" not in repr(config) + repr(warnings) + repr(config.describe())
+    assert (name, "[hidden]") in [line[:2] for line in config.describe()]
+    error = refused(f'"{name}" = ["hunter2"]')
+    assert error.message == f'{name} = [hidden] (file seglogd.toml: "{name}") cannot be used: it must be text.'
+
+
+def test_another_secret_is_a_difference() -> None:
+    before, after = (load(flags=[f"ssl.key.password={secret}"])[0] for secret in ("hunter2", "hunter3"))
+    (found,) = differences(before, after)
+    assert (found.key, found.old, found.new) == ("ssl.key.password", "[hidden]", "[hidden]")
+
+
+def test_what_seglog_has_not_is_refused_with_what_to_do() -> None:
+    assert "there is no GSSAPI (Kerberos) in seglog" in refused(flags=["sasl.enabled.mechanisms=GSSAPI,PLAIN"]).message
+    assert "openssl pkcs12 -in KEYSTORE.p12" in refused(flags=["ssl.keystore.type=JKS"]).message
 
 
 # --- Warnings ---------------------------------------------------------------------------------------------------------

@@ -53,6 +53,9 @@ WHOLE: Final[list[Request]] = [
     messages.CommittedOffsetsRequest("g"),
     messages.ListGroupsRequest(),
     messages.DescribeGroupRequest("g"),
+    messages.AuthenticateRequest("PLAIN", b""),
+    messages.UsersRequest(),
+    messages.AlterUsersRequest([messages.UserDeletion("a")]),
 ]
 """Requests that fail as a whole."""
 
