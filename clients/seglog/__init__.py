@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from seglog.core.delivery import Receipt
     from seglog.core.offsets import PartitionLag, PartitionOffsets
     from seglog.core.records import ConsumerGap, FetchedBatch, GapLog, Record
+    from seglog.core.security import Tls
     from seglog.core.timestamps import TimestampWarning
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, OffsetReset
     from seglog.producer import Delivery, Producer
     from seglog_protocol.errors import (
+        AuthenticationError,
+        AuthorizationError,
         ClientClosedError,
         ClientError,
         ClientTimeoutError,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
         RequestError,
         SeglogError,
         StorageError,
+        TlsError,
         TopicExistsError,
         UnknownGroupError,
         UnknownPartitionError,
@@ -57,6 +61,8 @@ __version__: Final = "0.1.0"
 
 __all__ = [
     "ArrowReader",
+    "AuthenticationError",
+    "AuthorizationError",
     "Client",
     "ClientClosedError",
     "ClientError",
@@ -97,6 +103,8 @@ __all__ = [
     "SeglogError",
     "StorageError",
     "TimestampWarning",
+    "Tls",
+    "TlsError",
     "TopicDescription",
     "TopicExistsError",
     "UnknownGroupError",
@@ -117,6 +125,7 @@ _HOMES: Final = {
     "seglog.core.delivery": ("Receipt",),
     "seglog.core.offsets": ("PartitionLag", "PartitionOffsets"),
     "seglog.core.records": ("ConsumerGap", "FetchedBatch", "GapLog", "Record"),
+    "seglog.core.security": ("Tls",),
     "seglog.core.timestamps": ("TimestampWarning",),
     "seglog.group_consumer": ("GroupConsumer",),
     "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),

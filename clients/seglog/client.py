@@ -6,17 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
+from seglog.access import Access
 from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
-from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, parse_address
+from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.core.security import hidden, target_of
 from seglog.link import Dialer, Link, OwnerProcess
+from seglog.secret_files import secret_in
 from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 
 if TYPE_CHECKING:
+    import ssl
     from datetime import datetime
+    from os import PathLike
 
     from seglog.consumer import Consumer
     from seglog.core.explaining import PartitionExplanation
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from seglog.core.offsets import PartitionLag, PartitionOffsets, Place
     from seglog.core.producer_options import ProducerOptions
     from seglog.core.records import ConsumerGap
+    from seglog.core.security import Mechanism, Secret, Tls
     from seglog.core.timestamps import TimestampWatch
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
@@ -39,16 +45,31 @@ ChildT = TypeVar("ChildT", bound="Producer | Consumer")
 def connect(
     address: str = "localhost:9192",
     *,
+    user: str | None = None,
+    password: "str | Callable[[], str] | Secret | None" = None,
+    password_file: "str | PathLike[str] | None" = None,
+    token: "str | Callable[[], str] | Secret | None" = None,
+    mechanism: "Mechanism | None" = None,
+    tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None" = None,
     connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
     request_timeout: float = REQUEST_TIMEOUT_SECONDS,
     client_id: str = "",
 ) -> "Client":
     """Connect to the broker at ``HOST:PORT``, with retries for ``connect_timeout`` seconds.
 
-    ``client_id`` names this program in the broker's log. Raises NotReachableError, RemoteProtocolError when the server
-    is not a seglog broker, and ValueError for an invalid address.
+    ``seglogs://HOST:PORT`` connects with TLS, as does ``tls``: True, the file of an authority, or a ``Tls`` or
+    SSLContext. An account is ``user`` with ``password``, text or a function that returns it, or ``password_file``; or
+    else ``token``, likewise, for OAUTHBEARER. ``mechanism`` None is the best that the broker takes.
+
+    ``client_id`` names this program in the broker's log. Raises NotReachableError, TlsError, AuthenticationError,
+    RemoteProtocolError when the server is not a seglog broker, and ValueError for an invalid address, or settings that
+    contradict each other.
     """
-    dialer = Dialer(parse_address(address), client_id or CLIENT_ID)
+    password, token = hidden(password), hidden(token)
+    if password_file is not None:
+        password = secret_in(password_file, instead_of=password)
+    target = target_of(address, user=user, password=password, token=token, mechanism=mechanism, tls=tls)
+    dialer = Dialer(target.address, client_id or CLIENT_ID, access=Access(target))
     return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
 
 
@@ -75,6 +96,17 @@ class Client:
     def server(self) -> str:
         """HOST:PORT of the broker."""
         return self._dialer.server
+
+    @property
+    def principal(self) -> str:
+        """Whom the broker takes this program for, as ``User:alice``; "" without an account."""
+        session = self._link.session
+        return "" if session is None else session.principal
+
+    @property
+    def tls_version(self) -> str:
+        """As ``TLSv1.3``; "" without TLS."""
+        return "" if self._link.tls is None else self._link.tls.version
 
     @property
     def broker(self) -> messages.HelloReply:

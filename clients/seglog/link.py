@@ -16,23 +16,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from seglog.access import Access
+from seglog.core.authentication import RENEWED_AFTER, Authentication, Session
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, converse
 from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts, Outage
+from seglog.core.security import Target
 from seglog_protocol.errors import (
+    AuthenticationError,
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
     ConnectionLostError,
     NotReachableError,
     SeglogError,
+    TlsError,
 )
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
+
+if TYPE_CHECKING:
+    from seglog.core.tls import TlsSession
 
 ResultT = TypeVar("ResultT")
 
@@ -71,14 +79,21 @@ class OwnerProcess:
 class Link:
     """Owns a connected socket; ``close`` closes it.
 
-    ``hello`` is the broker's reply when the link was opened.
+    ``hello`` is the broker's reply when the link was opened. ``tls`` is established, or None without TLS. ``session``
+    is None without an account.
     """
 
     hello: HelloReply
 
-    def __init__(self, connected: socket.socket, server: str) -> None:
+    def __init__(self, connected: socket.socket, server: str, tls: "TlsSession | None" = None) -> None:
         connected.setblocking(False)
         self.server = server
+        self.tls = tls
+        self.session: Session | None = None
+        self._authentication: Authentication | None = None
+        self._renewing = threading.Lock()
+        self._renewer: int | None = None  # the thread that renews the session
+        self._renewed_from: float | None = None  # when the session is to be renewed; None: never
         self._socket = connected
         self._connection = Connection(server)
         self.owner = OwnerProcess("connection")
@@ -89,6 +104,36 @@ class Link:
         self._handlers: dict[int, Handler] = {}
         self._is_reading = False
         self._failure: SeglogError | None = None
+
+    # --- Who the client is --------------------------------------------------------------------------------------------
+
+    def authenticate(self, authentication: Authentication, timeout: float) -> None:
+        """Prove who the client is, now, and again before the session ends. Raises AuthenticationError."""
+        began = time.monotonic()
+        try:
+            self.session = session = self.converse(authentication.exchange(), timeout=timeout)
+        except SeglogError as error:
+            error.__traceback__ = error.__context__ = None  # the frames that sent what is secret
+            raise
+        self._authentication = authentication
+        self._renewed_from = None if session.seconds is None else began + session.seconds * RENEWED_AFTER
+
+    def _renew(self, timeout: float) -> None:
+        """Renew the session if it ends soon; other threads that are about to send wait for that."""
+        if self._renewer == threading.get_ident():
+            return  # its requests are the renewal
+        with self._renewing:
+            if self._renewed_from is None or time.monotonic() < self._renewed_from:
+                return
+            assert self._authentication is not None
+            self._renewer = threading.get_ident()
+            try:
+                self.authenticate(self._authentication, timeout)
+            except AuthenticationError as error:
+                self.fail(error)
+                raise
+            finally:
+                self._renewer = None
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
@@ -152,6 +197,8 @@ class Link:
         when it returns False, the write times out.
         """
         self.owner.check()
+        if self._renewed_from is not None and time.monotonic() >= self._renewed_from:
+            self._renew(timeout)
         with self._write_lock:
             with self._lock:
                 self._raise_failure()
@@ -242,6 +289,12 @@ class Link:
                 self._failure = error
             self._handlers.clear()
             self._changed.notify_all()
+        if self.tls is not None and self._write_lock.acquire(blocking=False):  # else a frame is cut off anyway
+            try:
+                with suppress(OSError):
+                    self._socket.send(self.tls.farewell())
+            finally:
+                self._write_lock.release()
         with suppress(OSError):  # the peer may have closed it already
             # Not close: another thread may be in poll with this descriptor, and numbers are reused.
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -279,6 +332,10 @@ class Link:
     def _write(self, buffers: Sequence[Buffer], deadline: float, on_stalled: Callable[[], bool] | None) -> None:
         unsent = Unsent(buffers)
         try:
+            if self.tls is not None:
+                unsent.is_moving = True
+                unsent = Unsent(self.tls.seal(buffers))
+                unsent.is_started = True  # what is sealed later can be opened only behind it
             self._write_until(unsent, deadline, on_stalled)
         except OSError as error:
             self._broken(error)
@@ -317,20 +374,35 @@ class Link:
 
     def _read(self, deadline: float) -> bool:
         """Receive once and pass on whole replies; False when nothing arrived before the deadline."""
-        if not self._poll(select.POLLIN, deadline):
+        has_ended = self.tls is not None and self.tls.is_ended
+        if not has_ended and not self._poll(select.POLLIN, deadline):
             return False
         with self._in_motion():
             try:
-                size = self._socket.recv_into(self._connection.get_buffer())
+                replies = self._receive() if self.tls is None else self._open(self.tls)
             except (BlockingIOError, InterruptedError):
                 return True
-            if size == 0:
-                raise self._connection.receive_end()
-            with self._lock:  # send and abandon change the ids that the connection expects
-                replies = self._received(size)
             for handler, reply in replies:
                 handler(reply)
         return True
+
+    def _receive(self) -> list[tuple[Handler, Reply]]:
+        size = self._socket.recv_into(self._connection.get_buffer())
+        if size == 0:
+            raise self._connection.receive_end()
+        with self._lock:  # send and abandon change the ids that the connection expects
+            return self._received(size)
+
+    def _open(self, tls: "TlsSession") -> list[tuple[Handler, Reply]]:
+        """As ``_receive``, with all that has come: ``poll`` does not see what is decrypted."""
+        if tls.is_ended:
+            raise self._connection.receive_end()
+        tls.received(self._socket.recv(tls.receive_bytes))
+        replies: list[tuple[Handler, Reply]] = []
+        while size := tls.open_into(self._connection.get_buffer()):
+            with self._lock:
+                replies += self._received(size)
+        return replies
 
     def _received(self, size: int) -> list[tuple[Handler, Reply]]:
         """With the lock, the whole replies after another ``size`` bytes, and who takes them."""
@@ -344,17 +416,28 @@ class Link:
 
 
 class Dialer:
-    """Opens links to one address; with ``cluster_id`` only to a broker with that id."""
+    """Opens links to one address; with ``cluster_id`` only to a broker with that id.
 
-    def __init__(self, address: Address, client_id: str, cluster_id: str = "", outage: Outage | None = None) -> None:
+    Without ``access`` they have neither TLS nor an account.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        cluster_id: str = "",
+        outage: Outage | None = None,
+        access: Access | None = None,
+    ) -> None:
         self.address = address
         self.client_id = client_id
         self.cluster_id = cluster_id
+        self.access = access or Access(Target(address))
         self._outage = outage or Outage(str(address))
 
     def bound_to(self, link: Link) -> "Dialer":
         """A dialer for links to the same log directory as ``link``'s."""
-        return Dialer(self.address, self.client_id, link.hello.cluster_id, self._outage)
+        return Dialer(self.address, self.client_id, link.hello.cluster_id, self._outage, self.access)
 
     @property
     def server(self) -> str:
@@ -400,11 +483,36 @@ class Dialer:
             raise refused(self.server, error) from error
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link = Link(connected, self.server)
             with saying_hello(self.server):
+                link = Link(connected, self.server, self._shake_hands(connected, timeout))
+                if self.access.authentication is not None:
+                    link.authenticate(self.access.authentication, timeout)
                 link.hello, _ = link.call(hello_request(self.client_id), HelloReply, timeout=timeout)
             check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:
             connected.close()
             raise
         return link
+
+    def _shake_hands(self, connected: socket.socket, timeout: float) -> "TlsSession | None":
+        """TLS that is established, None without; raises TlsError where it cannot be, or what ``Link.call`` raises."""
+        tls = self.access.tls_session()
+        if tls is None:
+            return None
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                connected.sendall(tls.shake_hands())
+                if tls.is_established:
+                    return tls
+                connected.settimeout(max(0.001, deadline - time.monotonic()))
+                tls.received(connected.recv(tls.receive_bytes))
+        except TlsError:
+            with suppress(OSError):
+                connected.sendall(tls.alert())
+            raise
+        except TimeoutError as error:
+            raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(timeout)}") from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConnectionLostError(f"the connection to {self.server} broke: {why}", server=self.server) from error

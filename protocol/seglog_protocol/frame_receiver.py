@@ -194,6 +194,10 @@ class FrameReceiver:
         """Bytes received and not handed out, without those of a large frame that has a buffer."""
         return self._end - self._start
 
+    def peek(self, size: int) -> bytes:
+        """The first of these bytes, at most ``size``."""
+        return bytes(self._held[self._start : min(self._end, self._start + size)])
+
     def _is_filling_large(self) -> bool:
         return self._large is not None and self._large_size < len(self._large)
 

@@ -19,7 +19,7 @@ from tests.clients.fake_broker import FakeBroker, fake_broker
 from tests.clients.trio.memory_broker import MemoryBroker, memory_broker
 
 Face = Callable[..., AbstractAsyncContextManager[tuple[FakeBroker, Any]]]
-Connect = Callable[[str], AbstractAsyncContextManager[Any]]
+Connect = Callable[..., AbstractAsyncContextManager[Any]]
 
 _PLAIN: Final = {"positions", "records_behind", "pause", "resume", "done", "batches", "__iter__"}
 """What is not awaited on trio either."""
@@ -94,9 +94,9 @@ class Items:
 
 
 @asynccontextmanager
-async def blocking_client(address: str) -> AsyncGenerator[Any, None]:
+async def blocking_client(address: str, **options: Any) -> AsyncGenerator[Any, None]:
     """A client of the blocking face."""
-    with seglog.connect(address) as client:
+    with seglog.connect(address, **options) as client:
         yield Awaited(client)
 
 

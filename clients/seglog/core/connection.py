@@ -7,7 +7,14 @@ matched by ``id`` alone: an unexpected or abandoned reply is dropped, so a cance
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from seglog_protocol.errors import ConnectionLostError, LocalProtocolError, RemoteProtocolError, error_from_wire
+from seglog_protocol.errors import (
+    AuthenticationRequiredError,
+    ConnectionLostError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TlsError,
+    error_from_wire,
+)
 from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer
 from seglog_protocol.frames import FrameReader, encode_packed_prefix
 from seglog_protocol.messages import NATIVE_PORT, Request, pack_request, reply_id_of
@@ -21,6 +28,9 @@ WRITE_BUFFERS_MAX: Final = 256
 STALLED_SECONDS: Final = 0.5
 """When the peer takes no bytes for so long, the writer calls ``on_stalled``."""
 
+
+_TLS_ALERT: Final = b"\x15\x03"
+"""How a server that speaks TLS begins its answer to anything else: an alert, of any version of TLS."""
 
 Header = Mapping[str, Any] | Buffer
 """The header of a reply as ``decode_reply`` takes it: packed, or as a map."""
@@ -155,6 +165,8 @@ class Connection:
             except RemoteProtocolError as error:
                 if self._is_known:
                     raise
+                if self._frames.peek(len(_TLS_ALERT)) == _TLS_ALERT:
+                    raise self._speaks_tls() from error
                 raise self._not_seglog(error.message) from error
             self._is_known = True
             if request_id in self._expected:
@@ -167,9 +179,19 @@ class Connection:
             return request_id
         error = header.get("error")
         if isinstance(error, Mapping):
-            self._is_known = True
-            raise error_from_wire(error)
+            was_known, self._is_known = self._is_known, True
+            failure = error_from_wire(error)
+            if was_known and isinstance(failure, AuthenticationRequiredError):
+                raise ConnectionLostError(f"the session at {self.server} has ended", server=self.server) from failure
+            raise failure
         raise RemoteProtocolError("an answer came without an id")
+
+    def _speaks_tls(self) -> TlsError:
+        return TlsError(
+            f"what answers at {self.server} speaks TLS: connect with seglogs://{self.server}, on the command line also "
+            f"by --tls",
+            server=self.server,
+        )
 
     def _not_seglog(self, detail: str) -> RemoteProtocolError:
         return RemoteProtocolError(

@@ -39,7 +39,10 @@ def parse_address(text: str) -> Address:
     """
     text = text.strip()
     if "://" in text:
-        raise ValueError(f"{text!r} is a URL; write only HOST:PORT, for example localhost:{NATIVE_PORT}")
+        raise ValueError(
+            f"{text!r} is another kind of URL; write HOST:PORT, for example localhost:{NATIVE_PORT}, or with TLS "
+            f"seglogs://HOST:PORT"
+        )
     if "/" in text:
         raise ValueError(f"{text!r} is a path, not an address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
     if text.startswith("["):

@@ -2,16 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
+from os import PathLike
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import trio
 
+from seglog.access import Access
 from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import GroupOptions, consumer_options, group_options
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
-from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, parse_address
+from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.core.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.core.fetcher import OutOfRange, PartitionPosition
 from seglog.core.moments import Moment
@@ -19,6 +21,7 @@ from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_l
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
 from seglog.core.records import ConsumerGap
+from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
 from seglog.core.timestamps import TimestampWatch
 from seglog.groups import (
     GroupDescription,
@@ -34,6 +37,7 @@ from seglog.groups import (
     list_groups,
     reset_group,
 )
+from seglog.secret_files import secret_in
 from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
 from seglog.trio.group_consumer import GroupConsumer
@@ -45,6 +49,9 @@ from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLos
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
+if TYPE_CHECKING:
+    import ssl
+
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound=Producer | Consumer)
 
@@ -52,6 +59,12 @@ ChildT = TypeVar("ChildT", bound=Producer | Consumer)
 def connect(
     address: str = "localhost:9192",
     *,
+    user: str | None = None,
+    password: str | Callable[[], str] | Secret | None = None,
+    password_file: str | PathLike[str] | None = None,
+    token: str | Callable[[], str] | Secret | None = None,
+    mechanism: Mechanism | None = None,
+    tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None" = None,
     connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
     request_timeout: float = REQUEST_TIMEOUT_SECONDS,
     client_id: str = "",
@@ -59,12 +72,19 @@ def connect(
 ) -> "Client":
     """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
 
+    TLS and account are those of ``seglog.connect``; functions that return a secret must not block for long.
+
     ``client_id`` names this program in the broker's log; ``opener`` opens connections. Raises ValueError for an invalid
-    address. Entering the block raises NotReachableError, RemoteProtocolError when the server is not a seglog broker,
-    and ClientError where trio does not run.
+    address, or settings that contradict each other. Entering the block raises NotReachableError, TlsError,
+    AuthenticationError, RemoteProtocolError when the server is not a seglog broker, and ClientError where trio does not
+    run.
     """
+    password, token = hidden(password), hidden(token)
+    if password_file is not None:
+        password = secret_in(password_file, instead_of=password)
+    target = target_of(address, user=user, password=password, token=token, mechanism=mechanism, tls=tls)
     background = Background()
-    dialer = Dialer(parse_address(address), client_id or CLIENT_ID, background, opener)
+    dialer = Dialer(target.address, client_id or CLIENT_ID, background, opener, access=Access(target))
     return Client(dialer, background, connect_timeout, request_timeout)
 
 
@@ -124,6 +144,18 @@ class Client:
     def server(self) -> str:
         """HOST:PORT of the broker."""
         return self._dialer.server
+
+    @property
+    def principal(self) -> str:
+        """Whom the broker takes this program for, as ``User:alice``; "" without an account."""
+        session = self._open_link().session
+        return "" if session is None else session.principal
+
+    @property
+    def tls_version(self) -> str:
+        """As ``TLSv1.3``; "" without TLS."""
+        tls = self._open_link().tls
+        return "" if tls is None else tls.version
 
     @property
     def broker(self) -> messages.HelloReply:

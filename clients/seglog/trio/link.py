@@ -6,28 +6,40 @@ closed, because half a frame would corrupt the stream.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
+from seglog.access import Access
+from seglog.core.authentication import RENEWED_AFTER, Authentication, Session
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, ask, converse_async
 from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts, Outage
+from seglog.core.security import Target
 from seglog.trio.background import Background
 from seglog.trio.transport import Opener, Transport
 from seglog_protocol.errors import (
+    AuthenticationError,
     ClientClosedError,
     ClientTimeoutError,
     ConnectionLostError,
     NotReachableError,
     SeglogError,
+    TlsError,
 )
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, Request
 
+if TYPE_CHECKING:
+    from seglog.core.tls import TlsSession
+
 ResultT = TypeVar("ResultT")
+
+_ALERT_SECONDS: Final = 0.5
+"""Patience for telling a peer why TLS with it did not begin."""
 
 Handler = Callable[[Reply], None]
 """Called by the reading task; must not block and must not raise."""
@@ -37,12 +49,21 @@ class Link:
     """Owns a connected transport; ``close`` closes it. Its reading task is one of the client's.
 
     ``hello`` is the broker's reply when the link was opened; ``on_failed`` is called when the link breaks or is closed.
+    ``tls`` is established, or None without TLS. ``session`` is None without an account.
     """
 
     hello: HelloReply
 
-    def __init__(self, transport: Transport, server: str, background: Background) -> None:
+    def __init__(
+        self, transport: Transport, server: str, background: Background, tls: "TlsSession | None" = None
+    ) -> None:
         self.server = server
+        self.tls = tls
+        self.session: Session | None = None
+        self._authentication: Authentication | None = None
+        self._renewing = trio.Lock()
+        self._renewer: trio.lowlevel.Task | None = None  # the task that renews the session
+        self._renewed_from: float | None = None  # when the session is to be renewed; None: never
         self.on_failed: Callable[[], None] | None = None
         self.failure: SeglogError | None = None
         """Why the link is broken or closed; None while it is usable."""
@@ -52,6 +73,36 @@ class Link:
         self._handlers: dict[int, Handler] = {}
         self._answers: set[Answer] = set()
         self._reading = background.start(self._read, f"seglog link to {server}")
+
+    # --- Who the client is --------------------------------------------------------------------------------------------
+
+    async def authenticate(self, authentication: Authentication, seconds: float) -> None:
+        """As the blocking ``Link.authenticate``."""
+        began = trio.current_time()
+        try:
+            self.session = session = await self.converse(authentication.exchange(), seconds=seconds)
+        except SeglogError as error:
+            error.__traceback__ = error.__context__ = None  # the frames that sent what is secret
+            raise
+        self._authentication = authentication
+        self._renewed_from = None if session.seconds is None else began + session.seconds * RENEWED_AFTER
+
+    async def _renew(self, seconds: float) -> None:
+        """Renew the session if it ends soon; other tasks that are about to send wait for that."""
+        if self._renewer is trio.lowlevel.current_task():
+            return  # its requests are the renewal
+        async with self._renewing:
+            if self._renewed_from is None or trio.current_time() < self._renewed_from:
+                return
+            assert self._authentication is not None
+            self._renewer = trio.lowlevel.current_task()
+            try:
+                await self.authenticate(self._authentication, seconds)
+            except AuthenticationError as error:
+                self.fail(error)
+                raise
+            finally:
+                self._renewer = None
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
@@ -102,6 +153,8 @@ class Link:
         on_stalled: Callable[[], bool] | None = None,
     ) -> int:
         """Write a request and return its id without waiting for a reply, as the blocking ``Link.send``."""
+        if self._renewed_from is not None and trio.current_time() >= self._renewed_from:
+            await self._renew(seconds)
         with trio.move_on_after(seconds) as scope:
             async with self._writing:
                 self.raise_failure()
@@ -109,7 +162,7 @@ class Link:
                 if on_reply is not None:
                     self._handlers[request_id] = on_reply
                 try:
-                    await self._write(Unsent(buffers), scope, on_stalled)
+                    await self._write(buffers, scope, on_stalled)
                 except BaseException:
                     self.abandon(request_id)
                     raise
@@ -147,8 +200,14 @@ class Link:
 
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
-    async def _write(self, unsent: Unsent, scope: trio.CancelScope, on_stalled: Callable[[], bool] | None) -> None:
+    async def _write(
+        self, buffers: Sequence[Buffer], scope: trio.CancelScope, on_stalled: Callable[[], bool] | None
+    ) -> None:
+        unsent = Unsent(buffers)
         try:
+            if self.tls is not None:
+                unsent = Unsent(self.tls.seal(buffers))
+                unsent.is_started = True  # what is sealed later can be opened only behind it
             while not unsent.is_done:
                 with trio.move_on_after(STALLED_SECONDS) as stalled:
                     unsent.written(await self._transport.send_some(unsent.buffers()))
@@ -167,24 +226,40 @@ class Link:
             raise
 
     async def _read(self) -> None:
-        connection = self._connection
         failure: SeglogError = ClientClosedError("the client was closed")  # what else would cancel this task
         try:
-            while True:
-                size = await self._transport.receive_into(connection.get_buffer())
-                if size == 0:
-                    raise connection.receive_end()
-                connection.received(size)
-                while (reply := connection.next_reply()) is not None:
-                    handler = self._handlers.pop(reply.request_id, None)
-                    if handler is not None:
-                        handler(reply)
+            if self.tls is None:
+                await self._receive()
+            else:
+                await self._open(self.tls)
         except OSError as error:
             failure = self._broken(error)
         except SeglogError as error:
             failure = error
         finally:
             self.fail(failure)
+
+    async def _receive(self) -> None:
+        while size := await self._transport.receive_into(self._connection.get_buffer()):
+            self._received(size)
+        raise self._connection.receive_end()
+
+    async def _open(self, tls: "TlsSession") -> None:
+        """As ``_receive``, with all that has come."""
+        sealed = memoryview(bytearray(tls.receive_bytes))
+        while not tls.is_ended:
+            tls.received(sealed[: await self._transport.receive_into(sealed)])
+            while size := tls.open_into(self._connection.get_buffer()):
+                self._received(size)
+        raise self._connection.receive_end()
+
+    def _received(self, size: int) -> None:
+        """Pass on the whole replies after another ``size`` bytes."""
+        self._connection.received(size)
+        while (reply := self._connection.next_reply()) is not None:
+            handler = self._handlers.pop(reply.request_id, None)
+            if handler is not None:
+                handler(reply)
 
     def _broken(self, error: OSError) -> ConnectionLostError:
         return ConnectionLostError(
@@ -222,7 +297,7 @@ class Answer:
 class Dialer:
     """Opens links to one address, through ``opener``; their tasks belong to ``background``.
 
-    With ``cluster_id`` only to a broker with that id.
+    With ``cluster_id`` only to a broker with that id. Without ``access`` they have neither TLS nor an account.
     """
 
     def __init__(
@@ -233,8 +308,10 @@ class Dialer:
         opener: Opener,
         cluster_id: str = "",
         outage: Outage | None = None,
+        access: Access | None = None,
     ) -> None:
         self.address = address
+        self.access = access or Access(Target(address))
         self.client_id = client_id
         self.cluster_id = cluster_id
         self._background = background
@@ -244,7 +321,9 @@ class Dialer:
     def bound_to(self, link: Link) -> "Dialer":
         """A dialer for links to the same log directory as ``link``'s."""
         cluster_id = link.hello.cluster_id
-        return Dialer(self.address, self.client_id, self._background, self._opener, cluster_id, self._outage)
+        return Dialer(
+            self.address, self.client_id, self._background, self._opener, cluster_id, self._outage, self.access
+        )
 
     @property
     def server(self) -> str:
@@ -277,18 +356,45 @@ class Dialer:
     async def _dial_once(self, seconds: float) -> Link:
         transport = await self._connected(seconds)
         try:
-            link = Link(transport, self.server, self._background)
+            with saying_hello(self.server):
+                tls = await self._shake_hands(transport, seconds)
+            link = Link(transport, self.server, self._background, tls)
         except BaseException:
             transport.close()
             raise
         try:
             with saying_hello(self.server):
+                if self.access.authentication is not None:
+                    await link.authenticate(self.access.authentication, seconds)
                 link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), seconds=seconds)
             check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:
             link.close()
             raise
         return link
+
+    async def _shake_hands(self, transport: Transport, seconds: float) -> "TlsSession | None":
+        """As the blocking ``Dialer._shake_hands``."""
+        tls = self.access.tls_session()
+        if tls is None:
+            return None
+        received = memoryview(bytearray(tls.receive_bytes))
+        try:
+            with trio.fail_after(seconds):
+                while True:
+                    await _send_all(transport, tls.shake_hands())
+                    if tls.is_established:
+                        return tls
+                    tls.received(received[: await transport.receive_into(received)])
+        except TlsError:
+            with suppress(OSError), trio.move_on_after(_ALERT_SECONDS):
+                await _send_all(transport, tls.alert())
+            raise
+        except trio.TooSlowError as error:
+            raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(seconds)}") from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConnectionLostError(f"the connection to {self.server} broke: {why}", server=self.server) from error
 
     async def _connected(self, seconds: float) -> Transport:
         try:
@@ -299,3 +405,9 @@ class Dialer:
         except OSError as failure:
             error = failure
         raise refused(self.server, error) from error
+
+
+async def _send_all(transport: Transport, data: bytes) -> None:
+    unsent = Unsent([data])
+    while not unsent.is_done:
+        unsent.written(await transport.send_some(unsent.buffers()))

@@ -21,6 +21,10 @@ class AuthenticateRequest(Request):
     mechanism: Annotated[str, Meta(max_length=64)]
     token: Annotated[bytes, Meta(max_length=TOKEN_BYTES_MAX)]
 
+    def __repr__(self) -> str:
+        """Without the token, which may be a password."""
+        return f"AuthenticateRequest(mechanism={self.mechanism!r}, token=<{len(self.token)} bytes>)"
+
 
 class AuthenticateReply(Message):
     """The broker's ``token``. With ``is_done`` the client is ``principal``, for ``session_ms`` (None: for ever)."""

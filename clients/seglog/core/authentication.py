@@ -1,0 +1,168 @@
+"""The exchange of SASL (RFC 4422) before hello, and again before a session ends: SCRAM, PLAIN and OAUTHBEARER.
+
+A password goes over the wire by PLAIN alone, and by that only where nobody else can read it. By SCRAM the broker proves
+that it knows the account, too.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from seglog.core.conversations import Conversation, ask
+from seglog.core.security import SCRAM_MECHANISMS, Account, Bearer, Mechanism, Secret, Target
+from seglog_protocol.errors import (
+    AuthenticationError,
+    AuthenticationRequiredError,
+    UnsupportedApiError,
+    UnsupportedMechanismError,
+)
+from seglog_protocol.messages import AuthenticateReply, AuthenticateRequest
+
+if TYPE_CHECKING:
+    from scramp import ScramClient
+
+ResultT = TypeVar("ResultT")
+
+RENEWED_AFTER: Final = 0.8
+"""The part of a session after which it is renewed, before the next request."""
+
+
+class Session(NamedTuple):
+    """Who the broker takes the client for. ``seconds``: how long; None: as long as the connection lasts."""
+
+    principal: str
+    mechanism: str
+    seconds: float | None = None
+
+
+class Authentication:
+    """How the connections to one broker are authenticated; what the listener takes is asked once."""
+
+    def __init__(self, target: Target) -> None:
+        assert target.identity is not None
+        self._identity = target.identity
+        self._is_private = target.is_private
+        self._server = str(target.address)
+        self._learned: Mechanism | None = None
+
+    def exchange(self) -> Conversation[Session]:
+        """Prove who the client is. Raises AuthenticationError, and ValueError where there is no password to prove."""
+        chosen = self._identity.mechanism or self._learned
+        if chosen is None:
+            chosen = yield from self._choose()
+        try:
+            session = yield from self._prove(chosen)
+        except UnsupportedMechanismError as error:
+            self._learned = None
+            raise self._unsupported(chosen, error) from None
+        except AuthenticationRequiredError:
+            raise
+        except AuthenticationError as error:
+            raise AuthenticationError(f"{error.message} ({self._who}, by {chosen})", **error.facts) from None
+        self._learned = chosen
+        return session
+
+    @property
+    def _who(self) -> str:
+        return f"user {self._identity.user!r}" if isinstance(self._identity, Account) else "a token"
+
+    def _prove(self, mechanism: Mechanism) -> Conversation[Session]:
+        identity = self._identity
+        if isinstance(identity, Bearer):
+            reply = yield from _bearer(identity)
+        elif mechanism == "PLAIN":
+            self._check_private()
+            reply = yield from _plain(identity)
+        else:
+            reply = yield from _scram(mechanism, identity)
+        if not reply.is_done:
+            raise AuthenticationError(f"{self._server} did not end the exchange")
+        return Session(reply.principal, mechanism, None if reply.session_ms is None else reply.session_ms / 1000)
+
+    def _check_private(self) -> None:
+        if not self._is_private:
+            raise AuthenticationError(
+                f"PLAIN would send the password to {self._server} for all to read: connect with TLS (seglogs://), or "
+                f"have the listener take SCRAM"
+            )
+
+    # --- What the listener takes
+
+    def _choose(self) -> Conversation[Mechanism]:
+        """The best mechanism of those that the listener takes, which it names when it is asked for none."""
+        try:
+            yield from _step("", b"")
+        except (UnsupportedMechanismError, AuthenticationRequiredError) as error:
+            offered = error.mechanisms
+        except UnsupportedApiError:
+            offered = []
+        else:
+            offered = []
+        if not offered:
+            raise AuthenticationError(f"{self._server} asks for no account there: connect without a user")
+        for mechanism in SCRAM_MECHANISMS:
+            if mechanism in offered:
+                return mechanism
+        if "PLAIN" in offered:
+            self._check_private()
+            return "PLAIN"
+        raise AuthenticationError(f"{self._server} takes {', '.join(offered)} there, and no password")
+
+    def _unsupported(self, mechanism: str, error: UnsupportedMechanismError) -> AuthenticationError:
+        if not error.mechanisms:
+            return AuthenticationError(f"{self._server} asks for no account there: connect without a user")
+        return UnsupportedMechanismError(
+            f"{self._server} does not take {mechanism} there, but {', '.join(error.mechanisms)}",
+            mechanisms=error.mechanisms,
+        )
+
+
+def _step(mechanism: str, token: bytes) -> Conversation[AuthenticateReply]:
+    return (yield from ask(AuthenticateRequest(mechanism, token), AuthenticateReply))[0]
+
+
+def _plain(account: Account) -> Conversation[AuthenticateReply]:
+    return (yield from _step("PLAIN", b"\0%b\0%b" % (account.user.encode(), _revealed(account.password).encode())))
+
+
+def _bearer(identity: Bearer) -> Conversation[AuthenticateReply]:
+    """RFC 7628. A refusal may come as a token, which is answered by a byte before the error itself comes."""
+    reply = yield from _step("OAUTHBEARER", b"n,,\x01auth=Bearer %b\x01\x01" % _revealed(identity.token).encode())
+    if not reply.is_done:
+        reply = yield from _step("OAUTHBEARER", b"\x01")
+    return reply
+
+
+def _scram(mechanism: Mechanism, account: Account) -> Conversation[AuthenticateReply]:
+    """RFC 5802, RFC 7677."""
+    client = _checked(lambda: _client(mechanism, account))
+    reply = yield from _step(mechanism, client.get_client_first().encode())
+    _checked(lambda: client.set_server_first(reply.token.decode()))
+    reply = yield from _step(mechanism, _checked(client.get_client_final).encode())
+    _checked(lambda: client.set_server_final(reply.token.decode()))
+    return reply
+
+
+def _client(mechanism: Mechanism, account: Account) -> "ScramClient":
+    from scramp import ScramClient  # noqa: PLC0415 - takes some milliseconds, which only accounts need
+
+    return ScramClient([mechanism], account.user, _revealed(account.password))
+
+
+def _checked(step: Callable[[], ResultT]) -> ResultT:
+    """The result of a step. Raises AuthenticationError for what the library raises, whose frames have secrets."""
+    from scramp import ScramException  # noqa: PLC0415 - as above
+
+    try:
+        return step()
+    except ScramException as error:
+        wrong = str(error)
+    except UnicodeError:
+        wrong = "a message is not text"
+    raise AuthenticationError(f"the exchange with the broker cannot go on: {wrong}")
+
+
+def _revealed(secret: Secret) -> str:
+    try:
+        return secret.reveal()
+    except Exception as error:  # a function of the program's own may raise anything
+        raise AuthenticationError(f"the password or token cannot be had: {error}") from error
