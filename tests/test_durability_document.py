@@ -6,7 +6,12 @@ from functools import cache
 
 import pytest
 
-from seglog_broker.storage.io.filenames import CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE
+from seglog_broker.storage.io.filenames import (
+    ACCOUNTS_FILE,
+    CLEAN_PARTITIONS_FILE,
+    CREATION_FILE,
+    DYNAMIC_CONFIGS_FILE,
+)
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
 from tests.simulation.test_every_bit import _written
 from tests.support import REPOSITORY
@@ -76,7 +81,8 @@ def test_every_file_that_lies_on_the_disk_has_a_row_for_its_bits() -> None:
 
 async def test_the_table_has_exactly_the_files_of_every_bit() -> None:
     """Every file with a row is in the run that flips every bit, and no other."""
-    rarer = {CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE}  # each with its own run
+    # each with its own run
+    rarer = {CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE}
     written = [await _written(clean=clean) for clean in (True, False)]
     turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}
     assert {re.sub(r"^\d+", "", name) for name in turned} | rarer == _files_with_a_row()

@@ -50,6 +50,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading
@@ -177,6 +178,7 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
+        self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
         dynamic = DynamicConfigs(self.live_config, directory, fs, offload, self.scheduler, self.reconfigured)
         self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
         self.record_deletions = topics.record_deletions

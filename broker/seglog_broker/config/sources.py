@@ -18,6 +18,7 @@ from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
 from seglog_broker.config.listeners import check_listeners
 from seglog_broker.config.properties import parse_properties
+from seglog_broker.config.tokens import check_tokens
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
 from seglog_broker.config.topic_overrides import check_together
 from seglog_broker.config.values import Raw, Value, shown
@@ -346,6 +347,7 @@ def _named(key: Key, setting: Setting) -> str:
 def check_broker_config(config: BrokerConfig) -> None:
     """Raise InvalidConfigError when values of broker keys contradict each other."""
     check_listeners(config)
+    check_tokens(config)
     threads = max(config.log_cleaner_threads, 1)
     if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
         raise InvalidConfigError(

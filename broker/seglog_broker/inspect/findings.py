@@ -71,6 +71,7 @@ class Code(StrEnum):
     FORMAT_WRONG = "format-wrong", Severity.DERIVED
     PRODUCER_IDS_MALFORMED = "producer-ids-malformed", Severity.DAMAGE
     DYNAMIC_CONFIGS_MALFORMED = "configs-malformed", Severity.DAMAGE
+    ACCOUNTS_MALFORMED = "accounts-malformed", Severity.DAMAGE
     CLOCK_MALFORMED = "clock-malformed", Severity.DERIVED
     TOPIC_ID_WRONG = "topic-id-wrong", Severity.DAMAGE
     TOPIC_ID_MISSING = "topic-id-missing", Severity.DERIVED
@@ -132,6 +133,8 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.PRODUCER_IDS_MALFORMED: "restore it from a backup, or move it away: ids then begin above those in the logs",
     Code.DYNAMIC_CONFIGS_MALFORMED: "restore it from a backup, or move it away: a start is then without the settings "
     "that were made at run time",
+    Code.ACCOUNTS_MALFORMED: "restore it from a backup, or move it away and make the accounts anew: no broker starts "
+    "on it",
     Code.CLOCK_MALFORMED: "--repair removes it and keeps a copy; a start keeps a copy and trusts the clock as it is",
     Code.TOPIC_ID_WRONG: "find out which topic the files belong to: the broker does not serve the partition",
     Code.TOPIC_ID_MISSING: "--repair writes it from the registry, as a start does",

@@ -23,6 +23,8 @@ IMPORTED_LATER: Final = (
     "cramjam",
     "seglog_protocol.zstd_library",
     "concurrent.futures.thread",
+    "scramp.utils",
+    "seglog_broker.security.scram",
 )
 """Modules that the daemon imports inside functions, those that are likely to be needed first at the beginning."""
 

@@ -36,6 +36,12 @@ COLD_READ_THREADS_MAX: Final = 8
 MAINTENANCE_THREADS_MAX: Final = 2
 """Concurrent deletions and other housekeeping, which are not urgent."""
 
+PASSWORD_THREADS_MAX: Final = 2
+"""Passwords that are checked at a time, each some milliseconds of a processor."""
+
+PASSWORDS_WAITING_MAX: Final = 128
+"""Passwords that wait for these threads, a second or so; clients with more are told to try again."""
+
 RECORD_CHECKERS_MAX: Final = 2
 """Batches whose records are checked at a time, each in a process; the others wait in order of arrival."""
 
@@ -73,6 +79,7 @@ class Offload:
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
+        self._passwords = trio.CapacityLimiter(PASSWORD_THREADS_MAX)
         self._record_checkers = WorkerPool(jobs.RECORD_CHECKER, RECORD_CHECKERS_MAX)
         self._recompressors = WorkerPool(jobs.RECOMPRESSOR, RECOMPRESSORS_MAX)
 
@@ -157,6 +164,14 @@ class Offload:
     async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Run housekeeping."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._maintenance)
+
+    async def derivation(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """Derive a key from a password. Raises OutOfResourcesError, which is retriable, where too many others wait."""
+        if self._passwords.statistics().tasks_waiting >= PASSWORDS_WAITING_MAX:
+            raise OutOfResourcesError(
+                f"{PASSWORDS_WAITING_MAX} passwords wait to be checked, and no more can; try again"
+            )
+        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._passwords)
 
     async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Read the configuration. Abandoned when cancelled: its file may be on a device that does not answer."""

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from seglog_protocol.errors import AuthenticationError
+
 
 class Identity(NamedTuple):
     """Who a client has proven to be."""
@@ -23,6 +25,23 @@ class Exchange:
     async def respond(self, token: bytes) -> bytes:
         """The broker's answer to the client's next token.
 
-        Raises AuthenticationError, which never says what was wrong; its ``__cause__`` does, for the log.
+        Raises AuthenticationError, which never says what was wrong; its ``__cause__`` does, for the log. Raises
+        OutOfResourcesError, which is retriable, when too many clients wait to be authenticated: nothing was checked.
         """
         raise NotImplementedError
+
+
+class Refusal(Exception):  # noqa: N818 - the cause of an error
+    """Why an exchange fails, for the log: no part of a token, password or key."""
+
+
+def refused(mechanism: str, reason: str) -> AuthenticationError:
+    """The error of a failed exchange: alike for whatever reason, which its cause has.
+
+    To be raised outside of ``except``: the error that was caught may hold a part of the token.
+    """
+    error = AuthenticationError(
+        f"authentication by {mechanism} failed: the user or what proves it is not right; check both, and try again"
+    )
+    error.__cause__ = Refusal(reason)
+    return error

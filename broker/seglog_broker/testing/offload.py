@@ -48,6 +48,11 @@ class InlineOffload(Offload):
         await trio.lowlevel.checkpoint()
         return fn(*args)
 
+    async def derivation(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
     async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """See Offload."""
         await trio.lowlevel.checkpoint()

@@ -26,6 +26,7 @@ from seglog_broker.inspect.findings import (
     Severity,
     Totals,
 )
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.identity import (
@@ -216,6 +217,12 @@ class _DirectoryCheck:
                 read_dynamic_configs(self._fs, self._path_of(name))
             except LogDirectoryError as error:
                 yield self._finding(Code.DYNAMIC_CONFIGS_MALFORMED, name, error.message)
+        name = filenames.ACCOUNTS_FILE
+        if name in names:
+            try:
+                AccountStore(self._fs, self._path_of(name)).load()
+            except LogDirectoryError as error:
+                yield self._finding(Code.ACCOUNTS_MALFORMED, name, error.message)
         name = filenames.CLOCK_FILE
         if name in names:
             try:

@@ -46,6 +46,7 @@ _ONLY_IN_LOG_DIRECTORIES: Final = frozenset(
         filenames.PRODUCER_IDS_FILE,
         filenames.CLOCK_FILE,
         filenames.DYNAMIC_CONFIGS_FILE,
+        filenames.ACCOUNTS_FILE,
         filenames.CREATION_FILE,
         *OFFSET_CHECKPOINTS,
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from seglog_broker.inspect import facts as f
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import filenames
@@ -181,6 +182,20 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         yield from (f.Property(f"group {name}: {key}", value) for key, value in settings.items())
 
 
+def read_accounts(fs: FileSystem, path: str) -> Iterator[f.Fact]:
+    """``seglog-accounts.json``: each account with its mechanisms, and nothing that a password could be guessed from."""
+    store = AccountStore(fs, path)
+    try:
+        store.load()
+    except LogDirectoryError as error:
+        yield f.Damage(path, None, None, error.message)
+        return
+    for name in store.names():
+        credentials = (store.account(name) or {}).values()
+        told = ", ".join(f"{each.mechanism} with {each.iterations:,} iterations" for each in credentials)
+        yield f.Property(f"account {name}", told)
+
+
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-partition.json``; a ``Damage`` for each range of damage recorded in it."""
     directory = path.rpartition("/")[0] or "."
@@ -211,6 +226,7 @@ SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {
     filenames.CLEAN_SHUTDOWN_FILE: ("marker of a clean stop", read_clean_marker),
     filenames.REGISTRY_FILE: ("topic registry", read_registry),
     filenames.DYNAMIC_CONFIGS_FILE: ("settings made at run time", read_dynamic_configs),
+    filenames.ACCOUNTS_FILE: ("accounts", read_accounts),
     filenames.FORMAT_FILE: ("format of the log directory", read_format),
     PARTITION_STATE_FILE: ("partition state", read_partition_state),
 }

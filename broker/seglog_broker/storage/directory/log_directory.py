@@ -9,6 +9,7 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import NO_SETTINGS
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_loader import LoadReport, PartitionLoader
@@ -87,6 +88,7 @@ class LogDirectory:
         report: LoadReport,
         space: FreeSpace,
         producer_ids: ProducerIds,
+        accounts: AccountStore,
         partitions: PartitionLogs,
         topics: TopicAdmin,
         loader: PartitionLoader,
@@ -97,6 +99,7 @@ class LogDirectory:
         self.report = report
         self.space = space
         self.producer_ids = producer_ids
+        self.accounts = accounts
         self.partitions = partitions
         self.logs = partitions.logs
         self.recovering = partitions.recovering

@@ -12,6 +12,7 @@ from typing import Final
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.topic_overrides import settings_in_force
 from seglog_broker.storage.directory import adoption
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
@@ -51,6 +52,7 @@ REPLACED_FILES: Final = frozenset(
         filenames.PRODUCER_IDS_FILE,
         filenames.CLOCK_FILE,
         filenames.DYNAMIC_CONFIGS_FILE,
+        filenames.ACCOUNTS_FILE,
         filenames.CREATION_FILE,
         checkpoints.RECOVERY_POINT_CHECKPOINT,
         checkpoints.LOG_START_CHECKPOINT,
@@ -96,9 +98,11 @@ def open_log_directory(
             lock = DirectoryLock(fs, path)
             opened.callback(lock.release)
             dynamic, config = config_at_start(fs, path, config)
+            accounts = AccountStore(fs, f"{path}/{filenames.ACCOUNTS_FILE}")
+            accounts.load()
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
-            opening = _Opening(fs, clock, config, path, handles, new_uuid)
+            opening = _Opening(fs, clock, config, path, handles, accounts, new_uuid)
             opened.callback(opening.partitions.release)
             directory = opening.run(lock, in_line_bytes, loading)
             directory.dynamic_config = dynamic
@@ -180,10 +184,12 @@ class _Opening:
         config: BrokerConfig,
         path: str,
         handles: HandlePool,
+        accounts: AccountStore,
         new_uuid: Callable[[], uuid.UUID],
     ) -> None:
         self._fs = fs
         self._path = path
+        self._accounts = accounts
         self._new_uuid = new_uuid
         self._node_id = config.node_id
         self._report = LoadReport()
@@ -241,7 +247,17 @@ class _Opening:
             fs, self._file(filenames.PRODUCER_IDS_FILE), highest_seen=max(seen, default=NO_PRODUCER_ID)
         )
         return LogDirectory(
-            fs, path, lock, cluster_id, self._report, self._space, producer_ids, self.partitions, self._topics, loader
+            fs,
+            path,
+            lock,
+            cluster_id,
+            self._report,
+            self._space,
+            producer_ids,
+            self._accounts,
+            self.partitions,
+            self._topics,
+            loader,
         )
 
     def _correct_internal_topics(self) -> None:

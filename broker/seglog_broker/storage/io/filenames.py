@@ -21,6 +21,7 @@ SPARE_FILES: Final = tuple(f"seglog-spare-inode-{number}" for number in range(1,
 PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
 CLOCK_FILE: Final = "seglog-clock.json"
 DYNAMIC_CONFIGS_FILE: Final = "seglog-configs.json"
+ACCOUNTS_FILE: Final = "seglog-accounts.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})

@@ -9,6 +9,7 @@ import pytest
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.inspect.check.directory import RefusedError
 from seglog_broker.inspect.findings import Code, Severity
+from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.log.partition_state import PartitionState
@@ -190,6 +191,7 @@ _SMALL_FILES = (
     "log-start-offset-checkpoint",
     "seglog-format",
     "seglog-configs.json",
+    "seglog-accounts.json",
 )
 """All but ``meta.properties``, of which nothing else speaks, and the clean marker, of which only the name counts."""
 
@@ -199,6 +201,9 @@ def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
     fs = written(3, clean=False)
     dynamic = DynamicConfig({"1": {"num.partitions": "3"}})
     write_file_atomically(fs, "/data/seglog-configs.json", encode_dynamic_configs(dynamic))
+    made = Credential("SCRAM-SHA-256", 4096, b"salty", b"S" * 32, b"V" * 32)
+    accounts = AccountStore(fs, "/data/seglog-accounts.json")
+    accounts.write(accounts.plan([Change("alice", made.mechanism, made)]))
     for number in range(2):
         logs = opened(fs)
         log = logs.logs["commits", 0]

@@ -18,6 +18,7 @@ from seglog_broker.inspect.facts import (
     StateFound,
     TopicFound,
 )
+from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.log.partition_state import PartitionState
@@ -120,6 +121,15 @@ def test_settings_made_at_run_time_are_shown() -> None:
         Property("group g: consumer.session.timeout.ms", "50000"),
     ]
     assert len(damage(told("seglog-configs.json", b'{"version": 1, "brokers": {"1": {"nope": "3"}}}'))) == 1
+
+
+def test_accounts_are_shown_without_what_a_password_can_be_guessed_from() -> None:
+    made = Credential("SCRAM-SHA-256", 4096, b"salty", b"S" * 32, b"V" * 32)
+    plan = AccountStore(ForgetfulFileSystem(), "/seglog-accounts.json").plan([Change("alice", made.mechanism, made)])
+    assert told("seglog-accounts.json", plan.content) == [
+        Property("account alice", "SCRAM-SHA-256 with 4,096 iterations")
+    ]
+    assert len(damage(told("seglog-accounts.json", b'{"version": 1}'))) == 1
 
 
 def test_the_state_of_a_partition_is_shown_and_its_recorded_damage_is_damage() -> None:

@@ -1,0 +1,80 @@
+"""SCRAM credentials (RFC 5802) made of passwords, or of passwords that a client has salted."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+from seglog_broker.storage.directory.accounts import HASHES, Credential
+
+ITERATIONS_MIN: Final = 4_096
+ITERATIONS_MAX: Final = 16_384
+"""Kafka's limits: few iterations help who guesses passwords, many let logins cost the broker much."""
+
+ITERATIONS_DEFAULT: Final = 8_192
+
+SALT_BYTES: Final = 32
+
+PASSWORD_BYTES_MAX: Final = 1_024
+
+
+def salted(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+    """Hi of RFC 5802, which takes milliseconds of a processor, without the interpreter lock."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
+
+
+def from_salted(mechanism: str, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
+    """The credential of a password that was salted by ``salted``. Raises ValueError for one that is not possible."""
+    name = HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    stored_key = hashlib.new(name, client_key).digest()
+    server_key = hmac.digest(salted_password, b"Server Key", name)
+    return Credential(mechanism, iterations, salt, stored_key, server_key)
+
+
+def from_password(mechanism: str, password: str, iterations: int = ITERATIONS_DEFAULT) -> Credential:
+    """A new credential with a random salt, as slow as ``salted``."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return from_salted(mechanism, iterations, salt, salted(mechanism, password.encode(), salt, iterations))
+
+
+def is_one_of(credential: Credential, passwords: Iterable[bytes]) -> bool:
+    """Whether the credential was made of one of ``passwords``; each takes as long as ``salted``, with either answer."""
+    return any([_is_password(credential, password) for password in passwords])  # noqa: C419 - all, so that none is told
+
+
+def _is_password(credential: Credential, password: bytes) -> bool:
+    found = salted(credential.mechanism, password, credential.salt, credential.iterations)
+    proven = from_salted(credential.mechanism, credential.iterations, credential.salt, found)
+    return hmac.compare_digest(proven.stored_key, credential.stored_key)
+
+
+def prepared(text: str) -> str:
+    """``text`` as SASLprep (RFC 4013) makes it; as it is where it forbids it."""
+    from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - it brings certificates along
+
+    try:
+        found: str = saslprep(text)
+    except ScramException:
+        return text
+    return found
+
+
+def why_not_prepared(text: str) -> str | None:
+    """Why ``text`` is no name or password for a new account, as the end of a sentence; None if it can be one.
+
+    Some clients prepare names and passwords by SASLprep (RFC 4013), Kafka's do not: what it changes would be another
+    text to one of them than to the other.
+    """
+    from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - it brings certificates along
+
+    if not text:
+        return "it is empty"
+    try:
+        prepared = saslprep(text)
+    except ScramException as error:
+        return f"SASLprep forbids it: {error.args[0]}"
+    if prepared != text:
+        return "SASLprep changes it: use its composed form, without characters that are not seen"
+    return None

@@ -1,0 +1,170 @@
+"""OAUTHBEARER (RFC 7628): the client shows a token that an identity provider has signed.
+
+As with Kafka, a token that is not accepted is answered, ``{"status":"invalid_token"}``; the exchange fails at the
+client's next token, by which it says that it has understood.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jwt import PyJWTError, decode, get_unverified_header
+from jwt.types import Options
+
+from seglog_broker.security.jwks import ALGORITHMS, Jwks
+from seglog_broker.security.sasl import Exchange, Identity, refused
+from seglog_broker.storage.directory.accounts import why_impossible_name
+from seglog_broker.storage.io.clock import Clock
+
+INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
+
+_MESSAGE: Final = re.compile(rb"n,(?:a=([^\x00\x01,]+))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01")
+_SCHEME: Final = re.compile(rb"bearer +([-_.A-Za-z0-9=]+)", re.IGNORECASE)
+_TIMES: Final = ("exp", "nbf", "iat")
+
+_CHECKED_HERE: Final = {"verify_exp": False, "verify_nbf": False, "verify_iat": False}  # by the broker's clock
+
+
+class TokenError(Exception):
+    """A token is not accepted: why, without any part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What a token must say."""
+
+    audience: Sequence[str]
+    """One of these; empty for any."""
+    issuer: str
+    """Empty for any."""
+    sub_claim: str
+    scope_claim: str
+    clock_skew_seconds: int
+
+
+class TokenValidator:
+    """Checks tokens: signed ones by ``jwks``, and those without a signature alone where that is None."""
+
+    def __init__(self, rules: TokenRules, jwks: Jwks | None, clock: Clock) -> None:
+        self._rules = rules
+        self._jwks = jwks
+        self._clock = clock
+
+    def begin(self) -> "BearerExchange":
+        """An exchange whose token is checked so."""
+        return BearerExchange(self)
+
+    async def identity(self, token: str) -> Identity:
+        """Whom the token names, and until when. Raises TokenError."""
+        try:
+            header = get_unverified_header(token)
+        except PyJWTError as error:
+            problem = type(error).__name__
+        else:
+            claims = self._unsecured(token, header) if self._jwks is None else await self._secured(token, header)
+            return self._checked(claims)
+        raise TokenError(f"it is no JWT: {problem}")
+
+    async def _secured(self, token: str, header: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The claims of a token with a good signature."""
+        assert self._jwks is not None
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if algorithm not in ALGORITHMS:
+            raise TokenError("its algorithm is not accepted")
+        keys = [key for key in await self._jwks.keys(kid) if key.fits(algorithm)]
+        problem = "no key fits it"
+        for key in keys:
+            try:
+                return self._decoded(token, key=key.public, algorithms=[algorithm], options={})
+            except PyJWTError as error:
+                problem = type(error).__name__
+        raise TokenError(f"it is not valid: {problem}")
+
+    def _unsecured(self, token: str, header: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The claims of a token without a signature, which anyone can make."""
+        if header.get("alg") != "none" or not token.endswith("."):
+            raise TokenError("it has a signature, and tokens without one are expected")
+        try:
+            return self._decoded(
+                token, options={"verify_signature": False, "verify_aud": True, "verify_iss": True, "verify_sub": True}
+            )
+        except PyJWTError as error:
+            problem = type(error).__name__
+        raise TokenError(f"it is not valid: {problem}")
+
+    def _decoded(self, token: str, *, options: Options, **key: Any) -> Mapping[str, Any]:
+        rules = self._rules
+        all_options: dict[str, Any] = {
+            **options,
+            **_CHECKED_HERE,
+            "verify_aud": bool(rules.audience),
+            "verify_jti": False,
+            "enforce_minimum_key_length": True,
+        }
+        if rules.sub_claim != "sub":
+            all_options["verify_sub"] = False
+        return decode(
+            token,
+            options=all_options,  # type: ignore[arg-type]  # put together
+            audience=rules.audience or None,
+            issuer=rules.issuer or None,
+            **key,
+        )
+
+    def _checked(self, claims: Mapping[str, Any]) -> Identity:
+        rules, now = self._rules, self._clock.now_ms() / 1000
+        times: dict[str, Any] = {name: claims[name] for name in _TIMES if claims.get(name) is not None}
+        if any(type(value) not in {int, float} or not 0 <= value < 2**53 for value in times.values()):
+            raise TokenError("a time in it is no number")
+        expires = times.get("exp")
+        if expires is None:
+            raise TokenError("it has no exp, when it ends")
+        if expires + rules.clock_skew_seconds <= now:
+            raise TokenError("it has expired")
+        if max(times.get("nbf", 0), times.get("iat", 0)) - rules.clock_skew_seconds > now:
+            raise TokenError("it is not valid yet")
+        scope = claims.get(rules.scope_claim, "")
+        if not isinstance(scope, str) and not (isinstance(scope, list) and all(isinstance(s, str) for s in scope)):
+            raise TokenError(f"its {rules.scope_claim} is neither text nor a list of texts")
+        name = claims.get(rules.sub_claim)
+        if not isinstance(name, str) or not name.strip() or why_impossible_name(name) is not None:
+            raise TokenError(f"its {rules.sub_claim} names no account")
+        return Identity(f"User:{name}", int(expires * 1000))
+
+
+class BearerExchange(Exchange):
+    """One token of the client, and a second one after a failure."""
+
+    mechanism = "OAUTHBEARER"
+
+    def __init__(self, validator: TokenValidator) -> None:
+        self._validator = validator
+        self._reason: str | None = None
+        self._is_begun = False
+
+    async def respond(self, token: bytes) -> bytes:
+        """See Exchange."""
+        if self._is_begun:
+            raise refused(self.mechanism, self._reason or "the exchange has ended")
+        self._is_begun = True
+        found = _MESSAGE.fullmatch(token)
+        pairs = dict(part.split(b"=", 1) for part in (found[2].split(b"\x01") if found else ()) if part)
+        bearer = _SCHEME.fullmatch(pairs.get(b"auth", b""))
+        if found is None or bearer is None:
+            raise refused(self.mechanism, self._fail("its first message is malformed"))
+        acting_as = (found[1] or b"").decode(errors="replace").replace("=2C", ",").replace("=3D", "=")
+        try:
+            identity = await self._validator.identity(bearer[1].decode())
+        except TokenError as error:
+            self._fail(str(error))
+            return INVALID_TOKEN
+        self.claimed = identity.principal.removeprefix("User:")
+        if acting_as not in {"", self.claimed}:
+            raise refused(self.mechanism, self._fail("it asks to act as another user"))
+        self.identity = identity
+        return b""
+
+    def _fail(self, reason: str) -> str:
+        self._reason = reason
+        return reason

@@ -1,0 +1,109 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the client proves that it knows a password without sending it.
+
+There is no channel binding: Kafka's clients have none, and say so. A client that asks for it is refused; one that would
+have it, and takes the broker for one that has not, is right.
+"""
+
+from typing import Final
+
+from scramp.core import Gs2Header, ScramException, ScramMechanism
+
+from seglog_broker.security.decoys import Decoys
+from seglog_broker.security.sasl import Exchange, Identity, refused
+from seglog_broker.storage.directory.accounts import NAME_CHARACTERS_MAX, AccountStore, Credential
+
+TOKEN_BYTES_MAX: Final = 4_096
+"""Most bytes of a message: a name, a nonce and a proof are far fewer, and preparing a name takes time for each."""
+
+
+class ScramExchange(Exchange):
+    """Two tokens of the client: who it is, and the proof."""
+
+    def __init__(self, mechanism: str, accounts: AccountStore, decoys: Decoys) -> None:
+        self.mechanism = mechanism
+        self._accounts = accounts
+        self._decoys = decoys
+        self._credential: Credential | None = None
+        self._is_decoy = False
+        self._server = ScramMechanism(mechanism).make_server(self._look_up)
+        self._steps = 0
+
+    async def respond(self, token: bytes) -> bytes:
+        """See Exchange."""
+        self._steps += 1
+        reason = None
+        try:
+            if self._steps == 1:
+                return self._first(token)
+            if self._steps == 2:
+                return self._final(token)
+            reason = "the exchange has ended"
+        except ScramException as error:
+            # its text is scramp's own; that of the error before it may have a part of the token
+            reason = str(error) if self._credential is None or not self._is_decoy else "the user does not exist"
+        except UnicodeDecodeError:
+            reason = "it is not UTF-8"
+        self._steps = 2
+        raise refused(self.mechanism, reason)
+
+    def _first(self, token: bytes) -> bytes:
+        flag, name, bare = _parts(_text(token))
+        escaped = next((part[2:] for part in bare.split(",") if part.startswith("n=")), "")
+        claimed = _unescaped(escaped)
+        if len(claimed) > NAME_CHARACTERS_MAX:
+            raise ScramException("the name is too long")
+        self.claimed = claimed
+        if name and _unescaped(name.removeprefix("a=")) != self.claimed:
+            raise ScramException("it asks to act as another user")
+        self._server.set_client_first(f"{flag},,{bare}")
+        if name:
+            self._server.gs2_header = _NamedHeader(flag, name)
+        answer: str = self._server.get_server_first()
+        return answer.encode()
+
+    def _final(self, token: bytes) -> bytes:
+        self._server.set_client_final(_text(token))
+        answer: str = self._server.get_server_final()
+        if self._is_decoy or self._accounts.credential(self.claimed, self.mechanism) is not self._credential:
+            raise ScramException("the account was changed or deleted meanwhile")
+        self.identity = Identity(f"User:{self.claimed}")
+        return answer.encode()
+
+    def _look_up(self, prepared: str) -> tuple[bytes, bytes, bytes, int]:
+        """The credential of the user as the client writes it, as Kafka does; else of the name that SASLprep makes."""
+        found = self._accounts.credential(self.claimed, self.mechanism)
+        if found is None and prepared != self.claimed:
+            found, self.claimed = self._accounts.credential(prepared, self.mechanism), prepared
+        decoy = self._decoys.for_scram(self.claimed, self.mechanism)  # always: it takes time
+        self._is_decoy = found is None
+        self._credential = found = found or decoy
+        return found.salt, found.stored_key, found.server_key, found.iterations
+
+
+class _NamedHeader(Gs2Header):  # type: ignore[misc]  # scramp has no types
+    """The header of a client that names itself twice, which scramp leaves to its user."""
+
+    def __init__(self, flag: str, name: str) -> None:
+        super().__init__(flag, None)
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"{self.gs2_char},{self._name},"
+
+
+def _text(token: bytes) -> str:
+    if len(token) > TOKEN_BYTES_MAX:
+        raise ScramException(f"it has more than {TOKEN_BYTES_MAX} bytes")
+    return token.decode()
+
+
+def _parts(message: str) -> tuple[str, str, str]:
+    """Flag, ``a=...`` and the rest of the client's first message."""
+    parts = message.split(",", 2)
+    if len(parts) != 3 or parts[1][:2] not in {"", "a="}:
+        raise ScramException("its first message is malformed")
+    return parts[0], parts[1], parts[2]
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
