@@ -1,7 +1,8 @@
 # seglogd in a container, with `seglog` and `seglog load` beside it.
 #
 #     docker build -t seglog .
-#     docker run -d -p 127.0.0.1:9192:9192 -p 127.0.0.1:9092:9092 -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
+#     docker run -d -p 127.0.0.1:9192:9192 -p 127.0.0.1:9092:9092 -e SEGLOG_OPEN_TO_EVERYONE=true \
+#       -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
 #
 # What runs in it is the compiled build. Where that cannot be built, the build of the image fails and says why; the one from
 # the sources is made with `--build-arg SEGLOG_BUILD=sources`. The first line of the log says which it is.
@@ -40,8 +41,9 @@ RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin segl
  && install -d -m 0700 -o 10001 -g seglog /var/lib/seglog
 # As a number: Kubernetes cannot see that a name is not root.
 USER 10001
-# 0.0.0.0 is every interface of the container: with 127.0.0.1 a published port would lead nowhere. There is no
-# authentication, so whoever reaches the port reads and writes everything: publish it to 127.0.0.1 or to a trusted network.
+# 0.0.0.0 is every interface of the container: with 127.0.0.1 a published port would lead nowhere. It does not start so
+# without accounts, unless SEGLOG_OPEN_TO_EVERYONE=true says that whoever reaches the port may read and write everything:
+# then publish it to 127.0.0.1, or to a network that lets in nobody else (docs/CONTAINERS.md).
 # Kafka's clients connect again to the advertised address. localhost is right where the port is published to it; where
 # clients come from elsewhere, or from other containers, name the address that they use (docs/CONTAINERS.md).
 # The data lies one level below the volume, because a fresh volume may hold a `lost+found`, which a log directory must not.

@@ -4,6 +4,7 @@ lock and load the log directory -> listen -> background tasks -> accept connecti
 stop accepting -> drain connections -> stop background tasks -> checkpoints, clean marker, unlock
 """
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -11,9 +12,9 @@ from typing import Final, NamedTuple
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import BrokerConfig
+from seglog_broker.config import BrokerConfig, all_listeners, native_listener
 from seglog_broker.listeners import connection, socket_loop
-from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
+from seglog_broker.listeners.acceptor import ListenError, Place, addresses_of, open_all_listeners
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
@@ -166,6 +167,8 @@ async def serve(
     unexpected exception of a background task ends the broker; the rest of it stops in the same order.
     """
     began = trio.current_time()
+    if listen is not None:
+        config = dataclasses.replace(config, seglog_listen=listen)
     manager = ServiceManager() if manager is None else manager
     manager.status(f"Loading {config.log_dir}")
     # Every request passes the module; a wheel compiles the hot path whole or not at all.
@@ -193,8 +196,10 @@ async def serve(
     try:
         if faults is not None:
             faults.begin(broker)
-        native = config.seglog_listen if listen is None else listen
-        place = Place(native, origin=config.origin("seglog.listen"))
+        for served in all_listeners(config):
+            if served.has_tls or served.has_sasl:
+                raise ListenError(f"{served.title} cannot speak {served.protocol} yet.")
+        place = Place(native_listener(config).address, origin=config.origin("seglog.listen"))
         listeners, *others = await open_all_listeners([place, *kafka_places(config)])
         kafka_listeners = [listener for opened in others for listener in opened]
         places = [place for place, opened in enumerate(others) for _ in opened]

@@ -7,7 +7,13 @@
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.keys import Described, Effect, Origin, OriginKind
-from seglog_broker.config.listeners import advertised_listener, served_listeners
+from seglog_broker.config.listeners import (
+    ServedListener,
+    advertised_listener,
+    all_listeners,
+    native_listener,
+    served_listeners,
+)
 from seglog_broker.config.sources import ConfigSources, load_config, read_config_file
 from seglog_broker.config.topic_config import TopicConfig
 from seglog_broker.config.topic_overrides import validate_topic_config
@@ -20,10 +26,13 @@ __all__ = [
     "Effect",
     "Origin",
     "OriginKind",
+    "ServedListener",
     "TopicConfig",
     "advertised_listener",
+    "all_listeners",
     "join_address",
     "load_config",
+    "native_listener",
     "read_config_file",
     "served_listeners",
     "split_address",

@@ -48,7 +48,7 @@ counts within one source; a stronger source counts before a stronger name.
 ```toml
 # seglogd.toml: keep what every topic holds for 30 days, except where a topic says otherwise
 "log.dir" = "/var/lib/seglog"
-"seglog.listen" = "0.0.0.0:9192"
+"seglog.listen" = "[::1]:9192"
 "log.retention.hours" = 720
 "log.cleanup.policy" = ["delete"]
 ```

@@ -1,23 +1,120 @@
-"""Kafka's listeners: those that are served, what each advertises, and whether they can be served at all.
+"""Listeners: those that are served, what each speaks and advertises, and whether they can be served at all.
 
-Each has a name, which ties it to its advertised address and, by ``listener.security.protocol.map``, to what is spoken
-there. One that is for controllers (``controller.listener.names``) is accepted and not opened: there are none.
+Each of Kafka's has a name, which ties it to its advertised address and, by ``listener.security.protocol.map``, to what
+is spoken there. One that is for controllers (``controller.listener.names``) is accepted and not opened: there are none.
 """
 
+import re
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from seglog_broker.config.values import ALL_ADDRESSES, PROTOCOLS, Listener, split_address, split_listener
+from seglog_broker.config.values import (
+    ALL_ADDRESSES,
+    PROTOCOLS,
+    Listener,
+    join_address,
+    split_address,
+    split_listener,
+)
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from seglog_broker.config.broker_config import BrokerConfig
 
 
-def served_listeners(config: "BrokerConfig") -> list[Listener]:
-    """The listeners that are opened, in their order."""
+class ServedListener(NamedTuple):
+    """A listener that is opened; ``name`` is in capitals, and that of the native one is empty."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+    """One of PROTOCOLS."""
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether what is sent is encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether clients log in to accounts."""
+        return self.protocol.startswith("SASL")
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``."""
+        return join_address(self.host, self.port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
+
+    @property
+    def title(self) -> str:
+        """How sentences name it, and its configuration key."""
+        return f"{self.name} of listeners" if self.name else "seglog.listen"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, a name or an address, is this machine alone."""
+    if host.lower() in {"localhost", "ip6-localhost", "ip6-loopback", "::1"}:
+        return True
+    return re.fullmatch(r"127(\.[0-9]{1,3}){3}", host) is not None
+
+
+def served_listeners(config: "BrokerConfig") -> list[ServedListener]:
+    """The listeners for Kafka's clients that are opened, in their order. Raises InvalidConfigError."""
     controllers = {name.upper() for name in config.controller_listener_names}
-    return [listener for listener in map(split_listener, config.listeners) if listener.name not in controllers]
+    protocols = {name: name for name in PROTOCOLS}
+    for entry in config.listener_security_protocol_map:
+        name, _, protocol = entry.partition(":")
+        protocols[name] = protocol
+    served = []
+    for listener in map(split_listener, config.listeners):
+        if listener.name in controllers:
+            continue
+        if listener.name not in protocols:
+            raise InvalidConfigError(
+                f"listeners = {','.join(config.listeners)} cannot be used: listener.security.protocol.map does not say "
+                f"what {listener.name} speaks: add {listener.name}:PLAINTEXT to it.",
+                key="listeners",
+            )
+        served.append(ServedListener(*listener, protocols[listener.name]))
+    return served
+
+
+def native_listener(config: "BrokerConfig") -> ServedListener:
+    """The listener of the native protocol."""
+    protocol, separator, address = config.seglog_listen.rpartition("://")
+    return ServedListener("", *split_address(address), protocol.upper() if separator else PROTOCOLS[0])
+
+
+def all_listeners(config: "BrokerConfig") -> list[ServedListener]:
+    """The native listener and those of Kafka's clients."""
+    return [native_listener(config), *served_listeners(config)]
+
+
+def authenticates(listener: ServedListener, config: "BrokerConfig") -> bool:
+    """Whether every client of a listener has to prove who it is: by an account, or by a certificate."""
+    return listener.has_sasl or (listener.has_tls and config.ssl_client_auth == "required")
+
+
+def has_authentication(config: "BrokerConfig") -> bool:
+    """Whether any listener authenticates its clients; then whoever comes without is not trusted to administer."""
+    return any(authenticates(listener, config) for listener in all_listeners(config))
+
+
+def offered_mechanisms(listener: ServedListener, config: "BrokerConfig") -> tuple[str, ...]:
+    """The mechanisms of SASL by which clients of a listener may log in: PLAIN only where the password is not in clear.
+
+    Empty for one without SASL.
+    """
+    if not listener.has_sasl:
+        return ()
+    is_private = listener.has_tls or listener.is_loopback or config.seglog_sasl_plain_cleartext
+    return tuple(name for name in config.sasl_enabled_mechanisms if name != "PLAIN" or is_private)
 
 
 def advertised_listener(config: "BrokerConfig", place: int) -> Listener | None:
@@ -32,29 +129,19 @@ def advertised_listener(config: "BrokerConfig", place: int) -> Listener | None:
     return addresses[min(before, len(addresses) - 1)] if addresses else None
 
 
+# --- Checks -----------------------------------------------------------------------------------------------------------
+
+
 def check_listeners(config: "BrokerConfig") -> None:
     """Raise InvalidConfigError for what the start would refuse.
 
-    That is a listener that is not to speak PLAINTEXT, two on one port, and an advertised one that is none.
+    That is a listener open to everyone, one for whose protocol something is missing, two on one port, and an advertised
+    one that is none.
     """
-    protocols = {name: name for name in PROTOCOLS}
-    for entry in config.listener_security_protocol_map:
-        name, _, protocol = entry.partition(":")
-        protocols[name] = protocol
-    for name, _, _ in served_listeners(config):
-        if name not in protocols:
-            raise InvalidConfigError(
-                f"listeners = {','.join(config.listeners)} cannot be used: listener.security.protocol.map does not say "
-                f"what {name} speaks: add {name}:PLAINTEXT to it.",
-                key="listeners",
-            )
-        if protocols[name] != PROTOCOLS[0]:
-            raise InvalidConfigError(
-                f"listeners = {','.join(config.listeners)} cannot be used: {name} is to speak {protocols[name]}, and "
-                "there is no TLS and no SASL yet, only PLAINTEXT.",
-                key="listeners",
-            )
-    _check_ports(config)
+    listeners = all_listeners(config)
+    for listener in listeners:
+        _check_security(listener, config)
+    _check_ports(config, listeners)
     known = {listener.name for listener in map(split_listener, config.listeners)}
     for address in config.advertised_listeners:
         if config.listeners and split_listener(address).name not in known:
@@ -66,13 +153,68 @@ def check_listeners(config: "BrokerConfig") -> None:
             )
 
 
-def _check_ports(config: "BrokerConfig") -> None:
-    places = [("seglog.listen", *split_address(config.seglog_listen))]
-    places += [(f"{name} of listeners", host, port) for name, host, port in served_listeners(config)]
-    for (first, host, port), (second, other_host, other_port) in combinations(places, 2):
-        if port == other_port != 0 and (host == other_host or {host, other_host} & ALL_ADDRESSES):
+def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
+    written = f"seglog.listen = {config.seglog_listen}"
+    if listener.name:
+        written = f"listeners = {','.join(config.listeners)}"
+    what = listener.name or "it"
+    key = "listeners" if listener.name else "seglog.listen"
+    if listener.has_tls and not (config.ssl_keystore_location or config.ssl_keystore_key):
+        raise InvalidConfigError(
+            f"{written} cannot be used: {what} is to speak {listener.protocol}, and there is no certificate for it. "
+            "Set ssl.keystore.location to a PEM file with key and chain; seglogd certificates --to DIR makes one for a "
+            "trial.",
+            key=key,
+        )
+    if listener.has_sasl and not offered_mechanisms(listener, config):
+        raise InvalidConfigError(
+            f"{written} cannot be used: {what} is to speak {listener.protocol}, and sasl.enabled.mechanisms has none "
+            "for it; PLAIN is offered with SASL_SSL and on loopback addresses alone.",
+            key="sasl.enabled.mechanisms",
+        )
+    if not (listener.is_loopback or authenticates(listener, config) or config.seglog_open_to_everyone):
+        certificates = " or ssl.client.auth=required (certificates)" if listener.has_tls else ""
+        raise InvalidConfigError(
+            f"{written} cannot be used: whoever reaches {listener.address} could read, write and delete everything, as "
+            f"{listener.protocol} asks nobody who they are. Use SASL_SSL (accounts){certificates}, or set "
+            "seglog.open.to.everyone=true where the network lets in nobody else.",
+            key=key,
+        )
+
+
+def security_warnings(config: "BrokerConfig") -> list[str]:
+    """Sentences about listeners that can be used, and leave something open or somebody out."""
+    listeners = all_listeners(config)
+    warnings = []
+    for listener in listeners:
+        if listener.protocol == "SASL_PLAINTEXT" and not listener.is_loopback:
+            in_clear = "PLAIN" in offered_mechanisms(listener, config)
+            warnings.append(
+                f"{listener.title} speaks SASL_PLAINTEXT beyond this machine ({listener.address}): what is read and "
+                f"written crosses the network in clear{', passwords of PLAIN included' if in_clear else ''}; SASL_SSL "
+                "encrypts it."
+            )
+        if not listener.is_loopback and not authenticates(listener, config):
+            warnings.append(
+                f"{listener.title} is open to everyone who reaches {listener.address} (seglog.open.to.everyone=true)."
+            )
+    if not config.super_users and any(authenticates(listener, config) for listener in listeners):
+        warnings.append(
+            "super.users is empty, and there is a listener with authentication: nobody can administer topics, "
+            "configurations and accounts. Name an account, as in super.users=User:admin."
+        )
+    if config.seglog_sasl_oauthbearer_unsecured and "OAUTHBEARER" in config.sasl_enabled_mechanisms:
+        warnings.append(
+            "seglog.sasl.oauthbearer.unsecured is true: anyone can make a token for any account. It is for tests."
+        )
+    return warnings
+
+
+def _check_ports(config: "BrokerConfig", listeners: list[ServedListener]) -> None:
+    for first, second in combinations(listeners, 2):
+        if first.port == second.port != 0 and (first.host == second.host or {first.host, second.host} & ALL_ADDRESSES):
             raise InvalidConfigError(
-                f"listeners = {','.join(config.listeners)} cannot be used: {first} and {second} have the same port, "
-                f"{port}; give one of them another.",
+                f"listeners = {','.join(config.listeners)} cannot be used: {first.title} and {second.title} have the "
+                f"same port, {first.port}; give one of them another.",
                 key="listeners",
             )

@@ -11,9 +11,8 @@ from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES, BrokerConfig
 from seglog_broker.config.keys import Described, Effect, OriginKind
-from seglog_broker.config.listeners import served_listeners
+from seglog_broker.config.listeners import native_listener, served_listeners
 from seglog_broker.config.sources import Examined
-from seglog_broker.config.values import join_address, split_address
 from seglog_broker.texts import counted
 from seglog_protocol.quantities import with_reading
 from seglog_protocol.tables import columns, table_lines
@@ -107,9 +106,9 @@ def machine_warnings(config: BrokerConfig) -> list[str]:
 
 
 def _same_ports(config: BrokerConfig) -> list[str]:
-    served = [f"{name}://{join_address(host, port)}" for name, host, port in served_listeners(config)]
+    served = [f"{listener.name}://{listener.address}" for listener in served_listeners(config)]
     others = {"seglog.http.listen": [config.seglog_http_listen], "listeners": served}
-    _, port = split_address(config.seglog_listen)
+    port = native_listener(config).port
     return [
         f"{key} = {address} uses port {port}, which is that of seglog.listen = {config.seglog_listen}: choose "
         "another for one of them"

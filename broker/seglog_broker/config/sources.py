@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, BrokerConfig
 from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
-from seglog_broker.config.listeners import check_listeners
+from seglog_broker.config.listeners import check_listeners, security_warnings
 from seglog_broker.config.properties import parse_properties
 from seglog_broker.config.tokens import check_tokens
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
@@ -166,6 +166,8 @@ def examine_config(
         for check in (partial(check_together, defaults), partial(check_broker_config, config)):
             with mistakes.noted():
                 check()
+        with mistakes.noted():
+            warnings += security_warnings(config)
     warnings += consequences(topic_settings, defaults)
     return Examined(config, list(dict.fromkeys(warnings)), list(mistakes.found.values()))
 

@@ -390,8 +390,10 @@ def test_a_refusal_says_where_the_value_was_written() -> None:
 
 
 def test_our_own_variables_do_not_double_the_prefix() -> None:
-    config, warnings = load(environ={"SEGLOG_LISTEN": "0.0.0.0:1", "SEGLOG_LOG_DIR": "/x", "SEGLOG_LOG_FORMAT": "json"})
-    assert (config.seglog_listen, config.log_dir, config.seglog_log_format) == ("0.0.0.0:1", "/x", "json")
+    config, warnings = load(
+        environ={"SEGLOG_LISTEN": "localhost:1", "SEGLOG_LOG_DIR": "/x", "SEGLOG_LOG_FORMAT": "json"}
+    )
+    assert (config.seglog_listen, config.log_dir, config.seglog_log_format) == ("localhost:1", "/x", "json")
     assert warnings == []
 
 

@@ -77,11 +77,25 @@ def load(text: str) -> tuple[BrokerConfig, list[str]]:
     ids=["zookeeper", "3", "4"],
 )
 def test_the_file_that_kafka_ships_is_taken_with_one_line(text: str, node_id: int, idle: str) -> None:
-    config, warnings = load(text)
+    config, warnings = load(text.replace("PLAINTEXT://:9092,CONT", "PLAINTEXT://localhost:9092,CONT"))
     assert warnings == [f'{idle}: no effect here. "Keys without effect" in docs/CONFIG.md says why.']
     assert (config.node_id, config.log_dir, config.num_partitions) == (node_id, "/tmp/kafka-logs", 3)
     assert (config.socket_send_buffer_bytes, config.topic_defaults.retention_ms) == (102_400, 604_800_000)
-    assert [(name, port) for name, _, port in served_listeners(config)] == [("PLAINTEXT", 9092)]
+    assert [(name, port) for name, _, port, _ in served_listeners(config)] == [("PLAINTEXT", 9092)]
+
+
+@pytest.mark.parametrize("text", [KRAFT_3, KRAFT_4], ids=["3", "4"])
+def test_but_what_it_opens_to_everyone_has_to_be_said(text: str) -> None:
+    """Kafka's own example listens on every address, and asks nobody who they are."""
+    with pytest.raises(InvalidConfigError) as caught:
+        load(text)
+    assert caught.value.message == (
+        "listeners = PLAINTEXT://:9092,CONTROLLER://:9093 cannot be used: whoever reaches 0.0.0.0:9092 could read, "
+        "write and delete everything, as PLAINTEXT asks nobody who they are. Use SASL_SSL (accounts), or set "
+        "seglog.open.to.everyone=true where the network lets in nobody else."
+    )
+    _, warnings = load(f"{text}\nseglog.open.to.everyone=true\n")
+    assert "PLAINTEXT of listeners is open to everyone who reaches 0.0.0.0:9092" in " ".join(warnings)
 
 
 def test_replicas_that_there_are_none_of_are_named_with_their_number() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import BrokerConfig, advertised_listener, join_address, served_listeners
+from seglog_broker.config import BrokerConfig, advertised_listener, served_listeners
 from seglog_broker.listeners.acceptor import Acceptor, Place
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
@@ -21,9 +21,7 @@ from seglog_protocol.errors import SeglogError
 def kafka_places(config: BrokerConfig) -> list[Place]:
     """Where to listen for Kafka's clients."""
     origin = config.origin("listeners")
-    return [
-        Place(join_address(host, port), "listeners", "--kafka", origin) for _, host, port in served_listeners(config)
-    ]
+    return [Place(listener.address, "listeners", "--kafka", origin) for listener in served_listeners(config)]
 
 
 def advertised(config: BrokerConfig, place: int) -> Endpoint | None:

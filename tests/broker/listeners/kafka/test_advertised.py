@@ -17,7 +17,8 @@ from tests.kafka_metadata import brokers_at
 from tests.processes import clean_environment
 
 TWO = "listeners=PLAINTEXT://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9093"
-NAMED = "listeners=INTERNAL://:29092,External://:9092"
+NAMED = "listeners=INTERNAL://[::1]:2,External://[::1]:1"
+SAME = "listeners=A://:29092,B://127.0.0.1:29092"
 MAP = "listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT"
 
 
@@ -47,22 +48,24 @@ def test_each_listener_has_that_of_its_name(flags: list[str], place: int, addres
         (
             [NAMED],
             (
-                "listeners = INTERNAL://:29092,External://:9092 cannot be used: listener.security.protocol.map does "
+                "listeners = INTERNAL://[::1]:2,External://[::1]:1 cannot be used: listener.security.protocol.map does "
                 "not say what INTERNAL speaks: add INTERNAL:PLAINTEXT to it."
             ),
         ),
         (
             [NAMED, "listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL"],
             (
-                "listeners = INTERNAL://:29092,External://:9092 cannot be used: EXTERNAL is to speak SASL_SSL, and "
-                "there is no TLS and no SASL yet, only PLAINTEXT."
+                "listeners = INTERNAL://[::1]:2,External://[::1]:1 cannot be used: EXTERNAL is to speak SASL_SSL, and "
+                "there is no certificate for it. Set ssl.keystore.location to a PEM file with key and chain; seglogd "
+                "certificates --to DIR makes one for a trial."
             ),
         ),
         (
             ["listeners=SSL://:9093"],
             (
-                "listeners = SSL://:9093 cannot be used: SSL is to speak SSL, and there is no TLS and no SASL yet, "
-                "only PLAINTEXT."
+                "listeners = SSL://:9093 cannot be used: SSL is to speak SSL, and there is no certificate for it. Set "
+                "ssl.keystore.location to a PEM file with key and chain; seglogd certificates --to DIR makes one for a "
+                "trial."
             ),
         ),
         (
@@ -73,7 +76,7 @@ def test_each_listener_has_that_of_its_name(flags: list[str], place: int, addres
             ),
         ),
         (
-            ["listeners=A://:29092,B://127.0.0.1:29092", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"],
+            [SAME, "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT", "seglog.open.to.everyone=true"],
             (
                 "listeners = A://:29092,B://127.0.0.1:29092 cannot be used: A of listeners and B of listeners have the "
                 "same port, 29092; give one of them another."
@@ -111,12 +114,12 @@ def test_a_listener_that_cannot_be_served_is_refused_with_what_to_do(flags: list
 
 def test_a_listener_for_controllers_is_not_opened() -> None:
     flags = [
-        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093",
+        "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://:9093",
         "controller.listener.names=CONTROLLER",
         "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
     ]
     config, warnings = load_config(None, "", {}, flags)
-    assert [place.address for place in kafka_places(config)] == ["0.0.0.0:9092"]
+    assert [place.address for place in kafka_places(config)] == ["127.0.0.1:9092"]
     assert advertised(config, 0) == ("localhost", 9092)
     assert len(warnings) == 1
     assert warnings[0].startswith("controller.listener.names ")

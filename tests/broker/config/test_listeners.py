@@ -1,0 +1,118 @@
+"""Which listeners are opened to whom: what is refused, and what is warned about."""
+
+import pytest
+
+from seglog_broker.config import BrokerConfig, all_listeners, load_config
+from seglog_broker.config.listeners import is_loopback, offered_mechanisms
+from seglog_protocol.errors import InvalidConfigError
+
+EVERYONE = "seglog.open.to.everyone=true"
+STORE = "ssl.keystore.location=/etc/seglog/server.pem"
+TRUSTED = "ssl.truststore.location=/etc/seglog/authority.pem"
+ADMIN = "super.users=User:admin"
+
+
+def load(*flags: str) -> tuple[BrokerConfig, list[str]]:
+    return load_config(None, "", {}, flags)
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [
+        *((host, True) for host in ("localhost", "LOCALHOST", "127.0.0.1", "127.9.8.7", "::1", "ip6-localhost")),
+        *((host, False) for host in ("0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example.org", "localhost.example.org")),
+        *((host, False) for host in ("broker", "1127.0.0.1", "127.0.0", "fe80::1")),
+    ],
+)
+def test_a_loopback_address_is_this_machine_alone(host: str, alone: bool) -> None:
+    assert is_loopback(host) is alone
+
+
+@pytest.mark.parametrize("key", ["seglog.listen={}0.0.0.0:9192", "listeners={}0.0.0.0:9092"])
+@pytest.mark.parametrize(
+    ("protocol", "flags", "way_out"),
+    [
+        ("PLAINTEXT", [], "Use SASL_SSL (accounts), or set"),
+        ("SSL", [STORE], "Use SASL_SSL (accounts) or ssl.client.auth=required (certificates), or set"),
+        ("SSL", [STORE, TRUSTED, "ssl.client.auth=requested"], "ssl.client.auth=required (certificates), or set"),
+    ],
+)
+def test_nothing_is_open_to_other_machines_that_asks_nobody(
+    key: str, protocol: str, flags: list[str], way_out: str
+) -> None:
+    """Neither wire is, and the sentence has the two ways out."""
+    address = key.format(f"{protocol}://")
+    with pytest.raises(InvalidConfigError) as caught:
+        load(address, *flags)
+    assert caught.value.key == key.partition("=")[0]
+    assert way_out in caught.value.message
+    assert "set seglog.open.to.everyone=true where the network lets in nobody else" in caught.value.message
+    _, [warning] = load(address, EVERYONE, *flags)
+    assert "is open to everyone who reaches 0.0.0.0:" in warning
+    load(address.replace("0.0.0.0", "127.0.0.1"), *flags)
+
+
+def test_the_native_address_without_a_protocol_is_open_to_this_machine_alone() -> None:
+    with pytest.raises(InvalidConfigError, match=r"seglog\.listen = 0\.0\.0\.0:9192 cannot be used"):
+        load("seglog.listen=0.0.0.0:9192")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["seglog.listen=SASL_SSL://0.0.0.0:9192", STORE],
+        ["listeners=SASL_SSL://0.0.0.0:9092", STORE],
+        ["listeners=SSL://0.0.0.0:9092", STORE, TRUSTED, "ssl.client.auth=required"],
+        ["listeners=EXTERNAL://:9092", "listener.security.protocol.map=EXTERNAL:SASL_SSL", STORE],
+    ],
+)
+def test_a_listener_that_asks_is_open_to_other_machines(flags: list[str]) -> None:
+    _, warnings = load(ADMIN, *flags)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_tls_needs_a_certificate(protocol: str) -> None:
+    for address in (f"listeners={protocol}://127.0.0.1:9092", f"seglog.listen={protocol}://127.0.0.1:9192"):
+        with pytest.raises(InvalidConfigError, match=r"there is no certificate for it. Set ssl\.keystore\.location"):
+            load(address)
+
+
+def test_a_listener_needs_a_mechanism() -> None:
+    flags = ["listeners=SASL_PLAINTEXT://0.0.0.0:9092", "sasl.enabled.mechanisms=PLAIN"]
+    with pytest.raises(InvalidConfigError, match=r"sasl\.enabled\.mechanisms has none for it; PLAIN is offered with"):
+        load(*flags)
+    config, _ = load(*flags, "seglog.sasl.plain.cleartext=true")
+    assert [offered_mechanisms(listener, config) for listener in all_listeners(config)] == [(), ("PLAIN",)]
+
+
+def test_plain_is_offered_where_nobody_reads_along() -> None:
+    config, _ = load("listeners=SASL_PLAINTEXT://0.0.0.0:1,SASL_PLAINTEXT://127.0.0.1:2,SASL_SSL://0.0.0.0:3", STORE)
+    offered = [offered_mechanisms(listener, config) for listener in all_listeners(config)]
+    assert ["PLAIN" in mechanisms for mechanisms in offered] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("flags", "warning"),
+    [
+        (["listeners=SASL_PLAINTEXT://127.0.0.1:9092"], "super.users is empty, and there is a listener with"),
+        (
+            ["listeners=SASL_PLAINTEXT://:9092", ADMIN],
+            "what is read and written crosses the network in clear; SASL_SSL",
+        ),
+        (
+            ["listeners=SASL_PLAINTEXT://:9092", ADMIN, "seglog.sasl.plain.cleartext=true"],
+            "crosses the network in clear, passwords of PLAIN included; SASL_SSL encrypts it.",
+        ),
+        (
+            [
+                *("listeners=SASL_PLAINTEXT://127.0.0.1:9092", ADMIN, "sasl.enabled.mechanisms=OAUTHBEARER"),
+                "seglog.sasl.oauthbearer.unsecured=true",
+            ],
+            "anyone can make a token for any account. It is for tests.",
+        ),
+    ],
+)
+def test_what_leaves_something_open_or_somebody_out_is_warned_about(flags: list[str], warning: str) -> None:
+    _, [found] = load(*flags)
+    assert warning in found
