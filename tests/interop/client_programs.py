@@ -146,6 +146,10 @@ class Client:
         """Delete a topic."""
         self._ask("delete", topic=topic)
 
+    def login(self) -> None:
+        """Connect. Raises RefusedError."""
+        self._ask("login")
+
     def read_as_member(self, topic: str, group: str, count: int) -> list[tuple[int, int]]:
         """Join a group, read some records, commit, leave; the partition and offset of each record."""
         found = self._ask("group", topic=topic, group=group, count=count)
@@ -153,8 +157,11 @@ class Client:
 
 
 @contextmanager
-def client(program: Program, server: str) -> Iterator[Client]:
-    """The client as a process that speaks to ``server``; gone afterwards. Skips the test where it cannot be had."""
+def client(program: Program, server: str, security: Mapping[str, str] | None = None) -> Iterator[Client]:
+    """The client as a process that speaks to ``server``; gone afterwards. Skips the test where it cannot be had.
+
+    ``security`` is as ``conversation`` has it.
+    """
     with skipped_where_absent(program.name):
         command = [*program.command()]
     at = command.index("SERVER")
@@ -162,7 +169,7 @@ def client(program: Program, server: str) -> Iterator[Client]:
     process = subprocess.Popen(
         command,
         cwd=REPOSITORY,
-        env=_environment(),
+        env=_environment() | {"INTEROP_SECURITY": json.dumps(security or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

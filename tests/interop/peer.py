@@ -33,7 +33,7 @@ class Kafka:
         self._script = script
         self.data = data
         self.directory = data / "logs"
-        self.port = _free_ports()
+        self.port = free_ports()
         self._cleaned: list[str] = []
 
     @contextmanager
@@ -99,7 +99,7 @@ class Kafka:
         return done.stdout
 
 
-def _free_ports() -> int:
+def free_ports() -> int:
     """A port that is free, and so is the next one."""
     while True:
         with socket.socket() as first, socket.socket() as second:

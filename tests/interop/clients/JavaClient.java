@@ -2,6 +2,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -81,6 +83,9 @@ public final class JavaClient {
       case "delete":
         admin.deleteTopics(List.of(topic)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
         return null;
+      case "login":
+        admin.describeCluster().clusterId().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+        return null;
       case "group":
         return group(topic, step.get("group").asText(), step.get("count").asInt());
       default:
@@ -112,7 +117,7 @@ public final class JavaClient {
     }
   }
 
-  private static List<Object> consume(TopicPartition place, long offset, int count) {
+  private static List<Object> consume(TopicPartition place, long offset, int count) throws Exception {
     List<Object> found = new ArrayList<>();
     try (KafkaConsumer<byte[], byte[]> consumer = consumer(null)) {
       consumer.assign(List.of(place));
@@ -133,7 +138,7 @@ public final class JavaClient {
     return found;
   }
 
-  private static List<Object> group(String topic, String group, int count) {
+  private static List<Object> group(String topic, String group, int count) throws Exception {
     List<Object> found = new ArrayList<>();
     try (KafkaConsumer<byte[], byte[]> consumer = consumer(group)) {
       consumer.subscribe(List.of(topic));
@@ -148,7 +153,7 @@ public final class JavaClient {
     return found;
   }
 
-  private static KafkaConsumer<byte[], byte[]> consumer(String group) {
+  private static KafkaConsumer<byte[], byte[]> consumer(String group) throws Exception {
     Map<String, Object> settings = settings();
     if (group != null) {
       settings.put("group.id", group);
@@ -161,8 +166,41 @@ public final class JavaClient {
     return new KafkaConsumer<>(settings);
   }
 
-  private static Map<String, Object> settings() {
-    return new HashMap<>(Map.of("bootstrap.servers", server));
+  private static Map<String, Object> settings() throws Exception {
+    Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", server));
+    JsonNode security = JSON.readTree(System.getenv().getOrDefault("INTEROP_SECURITY", "{}"));
+    if (security.has("protocol")) {
+      settings.put("security.protocol", security.get("protocol").asText());
+    }
+    if (security.has("authority")) {
+      settings.put("ssl.truststore.type", "PEM");
+      settings.put("ssl.truststore.location", security.get("authority").asText());
+    }
+    if (security.has("key")) {
+      settings.put("ssl.keystore.type", "PEM");
+      settings.put("ssl.keystore.key", Files.readString(Path.of(security.get("key").asText())));
+      settings.put("ssl.keystore.certificate.chain", Files.readString(Path.of(security.get("chain").asText())));
+    }
+    if (security.has("mechanism")) {
+      settings.put("sasl.mechanism", security.get("mechanism").asText());
+      settings.put("sasl.jaas.config", jaas(security));
+    }
+    return settings;
+  }
+
+  private static String jaas(JsonNode security) {
+    String modules = "org.apache.kafka.common.security.";
+    String account = String.format(
+        "username=\"%s\" password=\"%s\";", security.path("user").asText(), security.path("password").asText());
+    switch (security.get("mechanism").asText()) {
+      case "PLAIN":
+        return modules + "plain.PlainLoginModule required " + account;
+      case "OAUTHBEARER": // it makes a token of its own, without a signature
+        return modules + "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\""
+            + security.get("user").asText() + "\";";
+      default:
+        return modules + "scram.ScramLoginModule required " + account;
+    }
   }
 
   private static byte[] bytes(JsonNode node) {

@@ -7,18 +7,40 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.helpers import create_ssl_context
 
-from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
+from tests.interop.clients.conversation import SECURITY, TIMEOUT_SECONDS, Consumed, Record, logged_errors, serve
 
-SERVER = sys.argv[1]
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc] # it has no types
+    async def token(self) -> str:
+        return SECURITY["token"]
+
+
+def settings() -> dict[str, Any]:
+    names = {
+        "protocol": "security_protocol",
+        "mechanism": "sasl_mechanism",
+        "user": "sasl_plain_username",
+        "password": "sasl_plain_password",
+    }
+    found: dict[str, Any] = {name: SECURITY[key] for key, name in names.items() if key in SECURITY}
+    if "authority" in SECURITY:
+        found["ssl_context"] = create_ssl_context(
+            cafile=SECURITY["authority"], certfile=SECURITY.get("chain"), keyfile=SECURITY.get("key")
+        )
+    if "token" in SECURITY:
+        found["sasl_oauth_token_provider"] = _Token()
+    return {"bootstrap_servers": sys.argv[1], **found}
 
 
 async def produce(
     topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]
 ) -> int | None:
     producer = AIOKafkaProducer(
-        bootstrap_servers=SERVER,
+        **settings(),
         acks=acks if acks == "all" else int(acks),
         compression_type=None if codec == "none" else codec,
         enable_idempotence=idempotent,
@@ -37,7 +59,7 @@ async def produce(
 async def consume(
     topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted"
 ) -> list[Consumed]:
-    async with AIOKafkaConsumer(bootstrap_servers=SERVER, isolation_level=isolation) as consumer:
+    async with AIOKafkaConsumer(**settings(), isolation_level=isolation) as consumer:
         place = TopicPartition(topic, partition)
         consumer.assign([place])
         consumer.seek(place, offset)
@@ -49,21 +71,21 @@ async def consume(
 
 
 async def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    async with AIOKafkaConsumer(bootstrap_servers=SERVER) as consumer:
+    async with AIOKafkaConsumer(**settings()) as consumer:
         place = TopicPartition(topic, partition)
         found = (await consumer.offsets_for_times({place: time}))[place]
         return None if found is None else int(found.offset)
 
 
 async def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
-    async with AIOKafkaConsumer(bootstrap_servers=SERVER, isolation_level=isolation) as consumer:
+    async with AIOKafkaConsumer(**settings(), isolation_level=isolation) as consumer:
         place = TopicPartition(topic, partition)
         return [(await consumer.beginning_offsets([place]))[place], (await consumer.end_offsets([place]))[place]]
 
 
 @asynccontextmanager
 async def _admin() -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=SERVER)
+    admin = AIOKafkaAdminClient(**settings())
     await admin.start()
     try:
         yield admin
@@ -100,11 +122,17 @@ def _check(response: Any) -> None:
 
 
 async def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
-    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    async with AIOKafkaConsumer(topic, bootstrap_servers=SERVER, group_id=group, **settings) as consumer:
+    own = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with AIOKafkaConsumer(topic, **settings(), group_id=group, **own) as consumer:
         records = [await consumer.getone() for _ in range(count)]
         await consumer.commit()
         return [(record.partition, record.offset) for record in records]
+
+
+async def login() -> None:
+    with logged_errors("aiokafka"):
+        async with AIOKafkaProducer(**settings()):
+            pass
 
 
 def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
@@ -118,5 +146,5 @@ def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]
 
 
 if __name__ == "__main__":
-    steps = (produce, consume, offset_for_time, ends, create, describe, topics, delete, group)
+    steps = (produce, consume, offset_for_time, ends, create, describe, topics, delete, group, login)
     serve({step.__name__: _waited(step) for step in steps})

@@ -1,14 +1,36 @@
 """confluent-kafka, which is librdkafka, as ``conversation`` has it."""
 
+import functools
 import sys
+import time
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
+from tests.interop.clients.conversation import SECURITY, TIMEOUT_SECONDS, Consumed, Record, serve
 
-SERVER = {"bootstrap.servers": sys.argv[1]}
+REFUSED: list[Any] = []
+"""Errors of the whole client: librdkafka tries again after each, and the call in hand says that it took too long."""
+
+
+def _settings() -> dict[str, Any]:
+    names = {
+        "protocol": "security.protocol",
+        "authority": "ssl.ca.location",
+        "chain": "ssl.certificate.location",
+        "key": "ssl.key.location",
+        "mechanism": "sasl.mechanisms",
+        "user": "sasl.username",
+        "password": "sasl.password",
+    }
+    found: dict[str, Any] = {name: SECURITY[key] for key, name in names.items() if key in SECURITY}
+    if "token" in SECURITY:
+        found["oauth_cb"] = lambda _: (SECURITY["token"], time.time() + 600)
+    return {"bootstrap.servers": sys.argv[1], "error_cb": REFUSED.append, **found}
+
+
+SERVER = _settings()
 
 
 def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]) -> int | None:
@@ -102,17 +124,37 @@ def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
         consumer.close()
 
 
+@functools.cache
+def _admin() -> Any:
+    return AdminClient(SERVER)
+
+
+def create(topic: str, partitions: int, config: dict[str, str]) -> None:
+    for future in _admin().create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
+        future.result(TIMEOUT_SECONDS)
+
+
+def delete(topic: str) -> None:
+    for future in _admin().delete_topics([topic]).values():
+        future.result(TIMEOUT_SECONDS)
+
+
+def login() -> None:
+    producer = Producer(SERVER)
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < end:
+        producer.poll(0.1)
+        for error in REFUSED:
+            raise KafkaException(error)
+        try:
+            producer.list_topics(timeout=0.5)
+        except KafkaException:
+            continue
+        return
+    raise TimeoutError("no login")
+
+
 def main() -> None:
-    admin = AdminClient(SERVER)
-
-    def create(topic: str, partitions: int, config: dict[str, str]) -> None:
-        for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
-            future.result(TIMEOUT_SECONDS)
-
-    def delete(topic: str) -> None:
-        for future in admin.delete_topics([topic]).values():
-            future.result(TIMEOUT_SECONDS)
-
     serve(
         {
             "produce": produce,
@@ -120,10 +162,11 @@ def main() -> None:
             "offset_for_time": offset_for_time,
             "ends": ends,
             "create": create,
-            "describe": lambda topic: len(admin.list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions),
-            "topics": lambda: list(admin.list_topics(timeout=TIMEOUT_SECONDS).topics),
+            "describe": lambda topic: len(_admin().list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions),
+            "topics": lambda: list(_admin().list_topics(timeout=TIMEOUT_SECONDS).topics),
             "delete": delete,
             "group": group,
+            "login": login,
         }
     )
 

@@ -15,24 +15,36 @@ describe                  topic                                                 
 topics                                                                                names
 delete                    topic                                                       null
 group                     topic, group, count                                         [partition, offset] of each
+login                                                                                 null
 ========================  ==========================================================  =============================
 
 ``consume`` and ``ends`` of those in Python also take ``isolation``, which is "read_uncommitted" unless it is given.
 ``acks`` is "0", "1" or "all"; the result of ``produce`` is null with "0". ``codec`` is none, gzip, snappy, lz4 or zstd.
-``group`` joins a consumer group, reads ``count`` records from where the group is, commits, and leaves.
+``group`` joins a consumer group, reads ``count`` records from where the group is, commits, and leaves. ``login``
+connects, and has the client's own error where it is not let in.
+
+The environment's INTEROP_SECURITY says how to connect, as JSON: ``protocol`` as Kafka names it; ``authority``, ``key``
+and ``chain`` (files as PEM); ``mechanism``, ``user``, ``password``, and ``token`` for OAUTHBEARER. What is absent has
+no entry.
 
 Programs in Python use ``serve``. They run in an environment where nothing of seglog is installed.
 """
 
 import base64
 import json
+import logging
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Record: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 Consumed: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int]
+
+SECURITY: Mapping[str, str] = json.loads(os.environ.get("INTEROP_SECURITY", "{}"))
+"""How to connect."""
 
 TIMEOUT_SECONDS = 30
 """What a client may take for one step."""
@@ -68,6 +80,28 @@ def pack_consumed(record: Consumed) -> list[Any]:
 def unpack_consumed(packed: list[Any]) -> Consumed:
     """A record of a result."""
     return packed[0], *unpack_record(packed[1:])
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def logged_errors(logger: str) -> Iterator[None]:
+    """For clients whose error says that there is no connection, and only their log why: an error has those lines."""
+    lines, log = _Lines(), logging.getLogger(logger)
+    log.addHandler(lines)
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"{error}: {'; '.join(lines.lines)}") from error
+    finally:
+        log.removeHandler(lines)
 
 
 def serve(steps: Mapping[str, Callable[..., Any]]) -> None:

@@ -1,19 +1,43 @@
 """kafka-python, as ``conversation`` has it."""
 
+import functools
 import sys
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from tests.interop.clients.conversation import TIMEOUT_SECONDS, Consumed, Record, serve
+from tests.interop.clients.conversation import SECURITY, TIMEOUT_SECONDS, Consumed, Record, logged_errors, serve
 
-SERVER = sys.argv[1]
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc] # it has no types
+    def token(self) -> str:
+        return SECURITY["token"]
+
+
+def _settings() -> dict[str, Any]:
+    names = {
+        "protocol": "security_protocol",
+        "authority": "ssl_cafile",
+        "chain": "ssl_certfile",
+        "key": "ssl_keyfile",
+        "mechanism": "sasl_mechanism",
+        "user": "sasl_plain_username",
+        "password": "sasl_plain_password",
+    }
+    found: dict[str, Any] = {name: SECURITY[key] for key, name in names.items() if key in SECURITY}
+    if "token" in SECURITY:
+        found["sasl_oauth_token_provider"] = _Token()
+    return {"bootstrap_servers": sys.argv[1], **found}
+
+
+SERVER = _settings()
 
 
 def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]) -> int | None:
     producer = KafkaProducer(
-        bootstrap_servers=SERVER,
+        **SERVER,
         acks=acks if acks == "all" else int(acks),
         compression_type=None if codec == "none" else codec,
         enable_idempotence=idempotent,
@@ -32,9 +56,7 @@ def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool,
 
 
 def _consumer(isolation: str = "read_uncommitted") -> Any:
-    return KafkaConsumer(
-        bootstrap_servers=SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000, isolation_level=isolation
-    )
+    return KafkaConsumer(**SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000, isolation_level=isolation)
 
 
 def consume(topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Consumed]:
@@ -76,7 +98,7 @@ def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = KafkaConsumer(
         topic,
-        bootstrap_servers=SERVER,
+        **SERVER,
         group_id=group,
         max_poll_records=1,
         consumer_timeout_ms=TIMEOUT_SECONDS * 1000,
@@ -94,12 +116,21 @@ def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
         consumer.close()
 
 
+@functools.cache
+def _admin() -> Any:
+    return KafkaAdminClient(**SERVER)
+
+
+def create(topic: str, partitions: int, config: dict[str, str]) -> None:
+    _admin().create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
+
+
+def login() -> None:
+    with logged_errors("kafka"):
+        KafkaAdminClient(**SERVER, bootstrap_timeout_ms=3000).close()
+
+
 def main() -> None:
-    admin = KafkaAdminClient(bootstrap_servers=SERVER)
-
-    def create(topic: str, partitions: int, config: dict[str, str]) -> None:
-        admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
-
     serve(
         {
             "produce": produce,
@@ -107,10 +138,11 @@ def main() -> None:
             "offset_for_time": offset_for_time,
             "ends": ends,
             "create": create,
-            "describe": lambda topic: len(admin.describe_topics([topic])[0]["partitions"]),
-            "topics": lambda: list(admin.list_topics()),
-            "delete": lambda topic: print(admin.delete_topics([topic]), file=sys.stderr),
+            "describe": lambda topic: len(_admin().describe_topics([topic])[0]["partitions"]),
+            "topics": lambda: list(_admin().list_topics()),
+            "delete": lambda topic: print(_admin().delete_topics([topic]), file=sys.stderr),
             "group": group,
+            "login": login,
         }
     )
 

@@ -2,6 +2,7 @@
 // Its consumers are always members of a group, so there is no step that consumes.
 'use strict'
 
+const fs = require('node:fs')
 const path = require('node:path')
 const readline = require('node:readline')
 
@@ -13,7 +14,22 @@ CompressionCodecs[CompressionTypes.Snappy] = load('kafkajs-snappy')
 const TIMEOUT_MS = 30000
 const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 const ACKS = { 0: 0, 1: 1, all: -1 }
-const kafka = new Kafka({ brokers: [server], clientId: 'kafkajs', logLevel: logLevel.NOTHING, retry: { retries: 2 } })
+const security = JSON.parse(process.env.INTEROP_SECURITY || '{}')
+
+function connecting() {
+  const file = (name) => (security[name] ? fs.readFileSync(security[name], 'utf8') : undefined)
+  const { user: username, password, token } = security
+  const mechanism = (security.mechanism || '').toLowerCase()
+  const oauthBearerProvider = async () => ({ value: token })
+  return {
+    ...(security.authority ? { ssl: { ca: [file('authority')], cert: file('chain'), key: file('key') } } : {}),
+    ...(mechanism ? { sasl: token ? { mechanism, oauthBearerProvider } : { mechanism, username, password } } : {})
+  }
+}
+
+const kafka = new Kafka({
+  brokers: [server], clientId: 'kafkajs', logLevel: logLevel.NOTHING, retry: { retries: 2 }, ...connecting()
+})
 
 const unpack = (text) => (text === null ? null : Buffer.from(text, 'base64'))
 
@@ -74,6 +90,7 @@ const steps = {
     const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
     return topics[0].partitions.length
   }),
+  login: () => withAdmin(async () => null),
   topics: () => withAdmin((admin) => admin.listTopics()),
   delete: ({ topic }) => withAdmin(async (admin) => {
     await admin.deleteTopics({ topics: [topic] })

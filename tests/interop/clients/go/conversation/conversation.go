@@ -3,6 +3,8 @@ package conversation
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -12,6 +14,50 @@ import (
 
 // Timeout is what a client may take for one step.
 const Timeout = 30 * time.Second
+
+// Security says how to connect; what is empty is absent.
+type Security struct {
+	Protocol  string `json:"protocol"`
+	Authority string `json:"authority"`
+	Chain     string `json:"chain"`
+	Key       string `json:"key"`
+	Mechanism string `json:"mechanism"`
+	User      string `json:"user"`
+	Password  string `json:"password"`
+	Token     string `json:"token"`
+}
+
+// Connecting is what the environment says.
+func Connecting() Security {
+	var security Security
+	if text, ok := os.LookupEnv("INTEROP_SECURITY"); ok {
+		if err := json.Unmarshal([]byte(text), &security); err != nil {
+			panic(err)
+		}
+	}
+	return security
+}
+
+// TLS is nil where there is none.
+func (security *Security) TLS() *tls.Config {
+	if security.Authority == "" {
+		return nil
+	}
+	authority, err := os.ReadFile(security.Authority)
+	if err != nil {
+		panic(err)
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authority)
+	if security.Key != "" {
+		own, err := tls.LoadX509KeyPair(security.Chain, security.Key)
+		if err != nil {
+			panic(err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config
+}
 
 // Header is one header of a record; a nil value is null.
 type Header struct {

@@ -9,14 +9,32 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"interop/conversation"
 )
 
 var server = os.Args[1]
+var security = conversation.Connecting()
 
 func client(options ...kgo.Opt) *kgo.Client {
-	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(server))...)
+	options = append(options, kgo.SeedBrokers(server))
+	if config := security.TLS(); config != nil {
+		options = append(options, kgo.DialTLSConfig(config))
+	}
+	switch security.Mechanism {
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: security.User, Pass: security.Password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(scram.Auth{User: security.User, Pass: security.Password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(scram.Auth{User: security.User, Pass: security.Password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Auth{Token: security.Token}.AsMechanism()))
+	}
+	made, err := kgo.NewClient(options...)
 	if err != nil {
 		panic(err)
 	}
@@ -38,6 +56,9 @@ func do(step *conversation.Step) (any, error) {
 	}
 	own := client()
 	defer own.Close()
+	if step.Do == "login" {
+		return nil, own.Ping(ctx)
+	}
 	admin := kadm.NewClient(own)
 	switch step.Do {
 	case "offset_for_time":
