@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tests.clients.secure_broker import Authority, secure_broker
 from tests.pages import programs_of, run_program
 from tests.processes import daemon
 from tests.support import REPOSITORY
@@ -16,6 +17,9 @@ def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     warned = []
     with daemon(tmp_path / "data") as broker:
         for number, (program, printed) in enumerate(programs):
+            if "seglogs://" in program:
+                check_login(tmp_path, program, printed)
+                continue
             done = run_program(tmp_path / f"program_{number}.py", program.replace("localhost:9192", broker.address))
             assert (done.returncode, done.stdout) == (0, printed), done.stderr
             warned.append([line for line in done.stderr.splitlines() if "TimestampWarning" in line])
@@ -23,6 +27,19 @@ def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     assert not any(others)
     assert "the topic keeps 7 d" in expired
     assert "if seconds are meant (2019-01-01" in seconds
+
+
+def check_login(folder: Path, program: str, printed: str) -> None:
+    """A program that logs in with TLS, run against a broker that wants both."""
+    authority = Authority(folder)
+    (folder / "alice.password").write_text("a password\n")
+    with secure_broker(context=authority.context(), passwords={"alice": "a password"}) as broker:
+        there = program.replace("logs.example:9192", broker.address)
+        for name in ("ca.pem", "alice.password"):
+            assert name in there
+            there = there.replace(name, str(folder / name))
+        done = run_program(folder / "login.py", there)
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
 
 
 def test_the_lines_of_the_log_on_the_page_are_those_that_are_logged() -> None:

@@ -54,8 +54,16 @@ if TYPE_CHECKING:
         UnknownGroupError,
         UnknownPartitionError,
         UnknownTopicError,
+        UnknownUserError,
+        UserExistsError,
     )
-    from seglog_protocol.messages import ConfigEntry, CreateTopicReply, HelloReply, TopicDescription
+    from seglog_protocol.messages import (
+        ConfigEntry,
+        CreateTopicReply,
+        HelloReply,
+        TopicDescription,
+        UserDescription,
+    )
 
 __version__: Final = "0.1.0"
 
@@ -110,6 +118,9 @@ __all__ = [
     "UnknownGroupError",
     "UnknownPartitionError",
     "UnknownTopicError",
+    "UnknownUserError",
+    "UserDescription",
+    "UserExistsError",
     "WrittenTable",
     "__version__",
     "connect",
@@ -130,7 +141,13 @@ _HOMES: Final = {
     "seglog.group_consumer": ("GroupConsumer",),
     "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
     "seglog.producer": ("Delivery", "Producer"),
-    "seglog_protocol.messages": ("ConfigEntry", "CreateTopicReply", "HelloReply", "TopicDescription"),
+    "seglog_protocol.messages": (
+        "ConfigEntry",
+        "CreateTopicReply",
+        "HelloReply",
+        "TopicDescription",
+        "UserDescription",
+    ),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 

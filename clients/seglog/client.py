@@ -11,7 +11,7 @@ from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import hidden, target_of
+from seglog.core.security import USER_ITERATIONS, Secret, hidden, target_of
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.secret_files import secret_in
 from seglog_protocol import messages
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from seglog.core.offsets import PartitionLag, PartitionOffsets, Place
     from seglog.core.producer_options import ProducerOptions
     from seglog.core.records import ConsumerGap
-    from seglog.core.security import Mechanism, Secret, Tls
+    from seglog.core.security import Mechanism, Tls
     from seglog.core.timestamps import TimestampWatch
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
@@ -478,6 +478,45 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(lambda child: child.__exit__(kind, error, trace))
+
+    # --- Accounts -----------------------------------------------------------------------------------------------------
+
+    def users(self, names: Sequence[str] | None = None) -> "list[messages.UserDescription]":
+        """The accounts called ``names``, or all, by name, without what could be used to log in.
+
+        Raises UnknownUserError for a name that there is not, and AuthorizationError for those who may not administer.
+        """
+        from seglog.core.users import list_users  # noqa: PLC0415 - seldom asked
+
+        return self.converse(list_users(names))
+
+    def create_user(
+        self, name: str, password: "str | Callable[[], str] | Secret", *, iterations: int = USER_ITERATIONS
+    ) -> None:
+        """Make an account for SCRAM and PLAIN. The password does not leave this process, only what is derived from it.
+
+        ``iterations`` (4096 to 16384) is how much work a guess at the password is. Raises UserExistsError,
+        AuthorizationError, UnacceptableCredentialError, and ValueError for a name or password that SASLprep changes.
+        """
+        password = Secret(password)
+        from seglog.core.users import create_user  # noqa: PLC0415 - seldom asked
+
+        self.converse(create_user(name, password, iterations))
+
+    def set_password(
+        self, name: str, password: "str | Callable[[], str] | Secret", *, iterations: int = USER_ITERATIONS
+    ) -> None:
+        """Give an account another password, as ``create_user``. Raises UnknownUserError, AuthorizationError."""
+        password = Secret(password)
+        from seglog.core.users import set_password  # noqa: PLC0415 - seldom asked
+
+        self.converse(set_password(name, password, iterations))
+
+    def delete_user(self, name: str) -> None:
+        """Delete an account. Raises UnknownUserError, AuthorizationError."""
+        from seglog.core.users import delete_user  # noqa: PLC0415 - seldom asked
+
+        self.converse(delete_user(name))
 
     # --- Groups -------------------------------------------------------------------------------------------------------
 

@@ -717,6 +717,12 @@ class TlsError(ClientError):
     server: str = ""
 
 
+class UserExistsError(ClientError):
+    """There is an account ``user`` already; give it another password instead."""
+
+    user: str = ""
+
+
 class ClientClosedError(ClientError):
     """The client, producer or consumer was closed by its owner."""
 

@@ -26,7 +26,9 @@ from seglog_protocol.errors import InvalidConfigError
 
 ENVIRONMENT_PREFIX: Final = "SEGLOG_"
 
-OTHER_VARIABLES: Final = frozenset({"SEGLOG_CONFIG", "SEGLOG_SERVER"})
+OTHER_VARIABLES: Final = frozenset(
+    {"SEGLOG_CONFIG", "SEGLOG_SERVER", "SEGLOG_PROFILE", "SEGLOG_USER", "SEGLOG_PASSWORD_FILE", "SEGLOG_CA"}
+)
 """Variables with our prefix that do not belong to the broker's configuration."""
 
 NO_PERMISSIONS: Final = (

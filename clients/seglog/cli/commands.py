@@ -10,10 +10,12 @@ import click
 from click.core import ParameterSource
 from click.types import OptionHelpExtra
 
-from seglog.cli.arguments import CONNECT_SECONDS, DEFAULT_SERVER, Options, server_of
+from seglog.cli.arguments import CONNECT_SECONDS, CONNECTION_OPTIONS, DEFAULT_SERVER, Options, connection_of
 from seglog.cli.option_types import SECONDS
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+FILE: Final = click.Path(dir_okay=False)
 
 TIMES: Final = (
     "A TIME is relative to now (-1h, -2d12h, +30m; units ms, s, m, h, d, w), a word (now, today, yesterday, tomorrow), "
@@ -62,7 +64,8 @@ class Command(click.Command):
         talks: bool = True,
         **attributes: Any,
     ) -> None:
-        shared = common_options() if talks else []
+        own = {flag for param in params for flag in param.opts}
+        shared = [option for option in common_options() if talks and own.isdisjoint(option.opts)]
         super().__init__(name, params=[*params, *shared], context_settings=SETTINGS, **attributes)
         self._runs = runs
         self._sets = dict(sets or {})
@@ -76,14 +79,16 @@ class Command(click.Command):
         for choice in self._choices:
             self._check(choice, ctx)
         values, before = dict(ctx.params), ctx.find_root().params
-        typed = {name: values.pop(name, None) or before.get(name) for name in ("server", "json")}
-        waits = (values.pop("connect_timeout", None), before.get("connect_timeout"), CONNECT_SECONDS)
+        behind = {name: values.pop(name) for name in _SHARED if name in values}
+        typed = before | {name: value for name, value in behind.items() if value is not None}
+        server, security = connection_of(typed) if self._shared else (DEFAULT_SERVER, {})
         return Options(
             run=self._runs,
-            server=server_of(typed["server"]),
-            json=bool(typed["json"]),
-            connect_timeout=next(wait for wait in waits if wait is not None),
+            server=server,
+            json=bool(behind.get("json") or before.get("json")),
+            connect_timeout=CONNECT_SECONDS if typed.get("connect_timeout") is None else typed["connect_timeout"],
             values=values | self._sets,
+            security=security,
         )
 
     def _check(self, choice: Choice, ctx: click.Context) -> None:
@@ -166,14 +171,56 @@ class LazyGroup(Group):
         return name, command.command if isinstance(command, LazyCommand) else command, rest
 
 
+_SHARED: Final = (*CONNECTION_OPTIONS, "json", "connect_timeout")
+"""The names of the options that every command takes, whatever it has itself."""
+
+
 def common_options() -> list[click.Parameter]:
     """The options that every command takes, before or after its name."""
     return [
         Option(
             ["--server"],
             metavar="HOST:PORT",
-            show_default=f"SEGLOG_SERVER, else where SEGLOG_LISTEN says, else {DEFAULT_SERVER}",
-            help="The broker.",
+            show_default=f"SEGLOG_SERVER, else the profile's, else where SEGLOG_LISTEN says, else {DEFAULT_SERVER}",
+            help="The broker; with TLS seglogs://HOST:PORT.",
+        ),
+        Option(
+            ["--profile"],
+            metavar="NAME",
+            show_default="SEGLOG_PROFILE, else the file's default",
+            shell_complete=_complete_profiles,
+            help="The broker and account of this name in ~/.config/seglog/config.toml.",
+        ),
+        Option(["--user"], metavar="NAME", show_default="SEGLOG_USER", help="The account."),
+        Option(
+            ["--password-file"],
+            type=FILE,
+            metavar="FILE",
+            show_default="SEGLOG_PASSWORD_FILE, else it is asked for",
+            help="File with the account's password.",
+        ),
+        Option(
+            ["--mechanism"],
+            type=click.Choice(("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"), case_sensitive=False),
+            metavar="NAME",
+            show_default="the best that the broker takes",
+            help="SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.",
+        ),
+        Option(
+            ["--tls/--no-tls"],
+            default=None,
+            help="Connect with TLS. It is implied by --ca, --certificate and seglogs://.",
+        ),
+        Option(
+            ["--ca"],
+            type=FILE,
+            metavar="FILE",
+            show_default="SEGLOG_CA, else the system's",
+            help="The authority that has signed the broker's certificate, in PEM.",
+        ),
+        Option(["--certificate"], type=FILE, metavar="FILE", help="The certificate to show to the broker, in PEM."),
+        Option(
+            ["--key"], type=FILE, metavar="FILE", help="The key of that certificate, if it is in a file of its own."
         ),
         Option(["--json"], is_flag=True, help="Print JSON, for programs."),
         Option(
@@ -184,6 +231,12 @@ def common_options() -> list[click.Parameter]:
             help="How long to try to connect.",
         ),
     ]
+
+
+def _complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from seglog.cli.profiles import complete_profiles
+
+    return complete_profiles(ctx, param, incomplete)
 
 
 def write_options(

@@ -19,17 +19,42 @@ from seglog_protocol.texts import printable
 
 if TYPE_CHECKING:
     from seglog.client import Client
+    from seglog.core.security import Secret
     from seglog_protocol.messages import ConfigEntry
 
 
 def open_client(options: Options) -> "Client":
-    """Connect to ``--server``. Raises UsageError if it is not an address."""
+    """Connect to ``--server``. Raises UsageError for what is not an address, or does not fit together."""
     from seglog.client import connect
 
+    ask_for_password(options)
     try:
-        return connect(options.server, connect_timeout=options.connect_timeout, client_id="seglog-cli")
+        return connect(
+            options.server, connect_timeout=options.connect_timeout, client_id="seglog-cli", **options.security
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def ask_for_password(options: Options) -> None:
+    """Ask, on a terminal, for the password of an account that was named without one; it is kept in the options."""
+    security = options.security
+    if "user" not in security or "password" in security or "password_file" in security:
+        return
+    if not can_ask():
+        raise UsageError(
+            f"there is no password for user {security['user']!r}: give --password-file, or SEGLOG_PASSWORD_FILE"
+        )
+    security["password"] = password_typed(f"Password of {printable(security['user'])}: ")
+
+
+def password_typed(prompt: str) -> "Secret":
+    """Ask for a password, which is not shown."""
+    from getpass import getpass
+
+    from seglog.core.security import Secret
+
+    return Secret(getpass(prompt))
 
 
 def zone_of(options: Options) -> tzinfo | None:

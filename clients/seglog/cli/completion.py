@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from seglog.cli.arguments import COMPLETE_VARIABLE, Options, server_of
+from seglog.cli.arguments import COMPLETE_VARIABLE, CONNECTION_OPTIONS, Options, connection_of
 from seglog.cli.commands import Command
 from seglog.cli.exits import OK
 from seglog.cli.terminal import print_line
@@ -32,20 +32,28 @@ def group_names(context: click.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
 
 
+def user_names(context: click.Context, incomplete: str) -> list[str]:
+    """As ``topic_names``, for accounts."""
+    return _names(context, incomplete, lambda client: [user.name for user in client.users()])
+
+
 def _names(context: click.Context, incomplete: str, asked: "Callable[[Client], list[str]]") -> list[str]:
     import logging
 
     from seglog.client import connect
 
     logging.getLogger("seglog").addHandler(logging.NullHandler())
-    server = context.params.get("server") or context.find_root().params.get("server")
+    behind, before = context.params, context.find_root().params
     try:
+        typed = {n: before.get(n) if behind.get(n) is None else behind[n] for n in CONNECTION_OPTIONS}
+        server, security = connection_of(typed)
         seconds = float(os.environ.get(PATIENCE_VARIABLE, _SECONDS))
         with connect(
-            server_of(server),
+            server,
             connect_timeout=seconds,
             request_timeout=seconds,
             client_id="seglog-completion",
+            **security,
         ) as client:
             return [name for name in asked(client) if name.startswith(incomplete) and name.isprintable()]
     except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt

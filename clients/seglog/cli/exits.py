@@ -12,6 +12,7 @@ from seglog_protocol.errors import (
     NotReachableError,
     ProtocolError,
     SeglogError,
+    TlsError,
 )
 
 OK: Final = 0
@@ -33,7 +34,7 @@ def exit_code_of(error: BaseException | None) -> int:
     """The exit code for an error; for records that were not acknowledged, that of the cause."""
     if isinstance(error, DeliveryFailed) or (isinstance(error, ClientTimeoutError) and error.__cause__ is not None):
         return exit_code_of(error.__cause__)
-    if isinstance(error, NotReachableError | ConnectionLostError | ClientTimeoutError):
+    if isinstance(error, NotReachableError | ConnectionLostError | ClientTimeoutError | TlsError):
         return NOT_REACHABLE  # one that takes connections and never answers included
     if isinstance(error, LocalProtocolError | CorruptRecordError):
         return FAILED

@@ -76,12 +76,16 @@ def _plan(options: Options) -> "Plan":
 def _client(options: Options) -> "Client":
     from seglog.trio.client import connect
 
-    return connect(
-        options.server,
-        connect_timeout=options.connect_timeout,
-        request_timeout=_REQUEST_SECONDS,
-        client_id="seglog-load",
-    )
+    try:
+        return connect(
+            options.server,
+            connect_timeout=options.connect_timeout,
+            request_timeout=_REQUEST_SECONDS,
+            client_id="seglog-load",
+            **options.security,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _show(line: str) -> None:

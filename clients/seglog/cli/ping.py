@@ -24,6 +24,7 @@ def run(options: Options) -> int:
     try:
         with open_client(options) as client:
             broker, server = client.broker, client.server
+            principal, tls = client.principal, client.tls_version
     except SeglogError as error:
         refusal = _refusal(error)
         if refusal is None or not options.live:
@@ -32,9 +33,12 @@ def run(options: Options) -> int:
         return OK
     verdict = _verdict(broker, options)
     if options.json:
-        print_json({"server": options.server, "ok": verdict == OK, "serving": _serving(broker)} | broker.to_wire())
+        who = {"server": options.server, "principal": principal or None, "tls": tls or None}
+        print_json(who | {"ok": verdict == OK, "serving": _serving(broker)} | broker.to_wire())
     else:
         _print(broker, server)
+        if principal or tls:
+            print_line(f"as {printable(principal) or 'nobody by name'}, {tls or 'without TLS'}")
     return verdict
 
 

@@ -21,8 +21,9 @@ from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_l
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
 from seglog.core.records import ConsumerGap
-from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
+from seglog.core.security import USER_ITERATIONS, Mechanism, Secret, Tls, hidden, target_of
 from seglog.core.timestamps import TimestampWatch
+from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.groups import (
     GroupDescription,
     GroupOffset,
@@ -497,6 +498,30 @@ class Client:
             producer.end()
         for producer in producers:
             await producer.leave(error, deadline)
+
+    # --- Accounts -----------------------------------------------------------------------------------------------------
+
+    async def users(self, names: Sequence[str] | None = None) -> list[messages.UserDescription]:
+        """The accounts called ``names``, or all, as ``seglog.Client.users``."""
+        return await self.converse(list_users(names))
+
+    async def create_user(
+        self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = USER_ITERATIONS
+    ) -> None:
+        """Make an account, as ``seglog.Client.create_user``: that blocks for some hundredths of a second."""
+        password = Secret(password)
+        await self.converse(create_user(name, password, iterations))
+
+    async def set_password(
+        self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = USER_ITERATIONS
+    ) -> None:
+        """Give an account another password, as ``create_user``. Raises UnknownUserError, AuthorizationError."""
+        password = Secret(password)
+        await self.converse(set_password(name, password, iterations))
+
+    async def delete_user(self, name: str) -> None:
+        """Delete an account. Raises UnknownUserError, AuthorizationError."""
+        await self.converse(delete_user(name))
 
     # --- Groups -------------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,10 @@ class UserUpsertion(RequestPart):
     salt: bytes
     salted_password: bytes
 
+    def __repr__(self) -> str:
+        """Without what could be used to log in."""
+        return f"UserUpsertion(name={self.name!r}, mechanism={self.mechanism!r}, iterations={self.iterations})"
+
 
 class AlterUsersRequest(Request):
     """Make, change and delete accounts; those that are named twice are refused."""

@@ -400,6 +400,10 @@ def test_our_own_variables_do_not_double_the_prefix() -> None:
 def test_variables_of_clients_are_no_configuration() -> None:
     environ = {
         "SEGLOG_SERVER": "elsewhere:1",
+        "SEGLOG_PROFILE": "prod",
+        "SEGLOG_USER": "alice",
+        "SEGLOG_PASSWORD_FILE": "password",
+        "SEGLOG_CA": "ca.pem",
         "SEGLOG_CONFIG": "x.toml",
         "PATH": "/bin",
         "seglog_log_dir": "lower case",

@@ -1,0 +1,101 @@
+"""Conversations about accounts: list, make, give another password, delete.
+
+A password never leaves this process: the broker gets what is derived from it, by RFC 5802, for each mechanism of SCRAM.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from seglog.core.conversations import Conversation, ask
+from seglog.core.security import SCRAM_MECHANISMS, Secret
+from seglog_protocol.errors import UnknownUserError, UserExistsError
+from seglog_protocol.messages import (
+    AlterUsersReply,
+    AlterUsersRequest,
+    UserDeletion,
+    UserDescription,
+    UsersReply,
+    UsersRequest,
+    UserUpsertion,
+)
+
+_SALT_BYTES: Final = 32
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+def list_users(names: Sequence[str] | None = None) -> Conversation[list[UserDescription]]:
+    """As ``Client.users``."""
+    asked = None if names is None else list(names)
+    reply, _ = yield from ask(UsersRequest(asked), UsersReply, is_repeatable=True)
+    for error in reply.unknown:
+        raise error
+    return reply.users
+
+
+def create_user(name: str, password: Secret, iterations: int) -> Conversation[None]:
+    """As ``Client.create_user``."""
+    request = _with_password(name, password, iterations)
+    try:
+        yield from list_users([name])
+    except UnknownUserError:
+        yield from _alter(request)
+        return
+    raise UserExistsError(f"there is an account {name!r} already", user=name)
+
+
+def set_password(name: str, password: Secret, iterations: int) -> Conversation[None]:
+    """As ``Client.set_password``."""
+    request = _with_password(name, password, iterations)
+    yield from list_users([name])
+    yield from _alter(request)
+
+
+def delete_user(name: str) -> Conversation[None]:
+    """As ``Client.delete_user``."""
+    yield from _alter(AlterUsersRequest(deletions=[UserDeletion(name)]))
+
+
+def _alter(request: AlterUsersRequest) -> Conversation[None]:
+    reply, _ = yield from ask(request, AlterUsersReply)
+    for result in reply.results:
+        if result.error is not None:
+            raise result.error
+
+
+def _with_password(name: str, password: Secret, iterations: int) -> AlterUsersRequest:
+    """Raises ValueError, which does not show the password, for what an account cannot have."""
+    if not _is_prepared(Secret(name)):
+        raise ValueError(f"{name!r} cannot name an account: {_RULE}")
+    if password.problem:
+        raise ValueError(f"password {password.problem}")
+    if not _is_prepared(password):
+        raise ValueError(f"this password cannot be used: {_RULE}")
+    return AlterUsersRequest(
+        upsertions=[_credential(name, mechanism, password, iterations) for mechanism in SCRAM_MECHANISMS]
+    )
+
+
+_RULE: Final = (
+    "it is empty, or has characters that clients send in different ways (control characters, wide or combined forms, "
+    "unusual spaces, writing in both directions: what SASLprep, RFC 4013, changes or forbids)"
+)
+
+
+def _is_prepared(text: Secret) -> bool:
+    from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - only accounts need it
+
+    if text.problem:
+        return False
+    try:
+        return bool(saslprep(text.reveal()) == text.reveal())
+    except ScramException:
+        return False
+
+
+def _credential(name: str, mechanism: str, password: Secret, iterations: int) -> UserUpsertion:
+    import secrets  # noqa: PLC0415 - only accounts need it
+
+    salt = secrets.token_bytes(_SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.reveal().encode(), salt, iterations)
+    return UserUpsertion(name, mechanism, iterations, salt, salted)
