@@ -12,6 +12,7 @@ import argparse
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
@@ -76,8 +77,8 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
 
     if (error := missing("The broker", "broker")) is not None:
         return _refuse(str(error), EXIT_USAGE)
-    signals.note_configuration(has_file=bool(file_name))
     config, warnings, mistakes = sources.examine()
+    signals.note_configuration(has_file=bool(file_name or config.ssl_keystore_location))
     if mistakes:
         others = len(mistakes) - 1
         more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""
@@ -92,8 +93,13 @@ def _check_config(sources: "ConfigSources") -> int:
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
     examined = _with_settings_of_run_time(sources.examine())
-    code = _print(report.configuration_lines(examined), EXIT_OK)
+    lines = report.configuration_lines(examined)
+    if not examined.mistakes:
+        lines += ["", *report.access_lines(examined.config)]
+    code = _print(lines, EXIT_OK)
     warnings: list[str] = []
+    if not examined.mistakes:
+        examined = _with_certificate(examined)
     if not examined.mistakes:
         unusable = report.why_unusable(examined.config)
         if unusable is not None:
@@ -102,6 +108,22 @@ def _check_config(sources: "ConfigSources") -> int:
     for line in report.verdict_lines(examined, warnings):
         complain("seglogd", line)
     return EXIT_USAGE if examined.mistakes else code
+
+
+def _with_certificate(examined: "Examined") -> "Examined":
+    """With what is to be said of the certificate, where a listener has TLS."""
+    from seglog_broker.config import all_listeners  # noqa: PLC0415
+    from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
+
+    if not any(listener.has_tls for listener in all_listeners(examined.config)):
+        return examined
+    from seglog_broker.security.tls import load_tls  # noqa: PLC0415 - it takes what only the broker needs
+
+    try:
+        problem = load_tls(examined.config).certificate.problem(time.time_ns() // 1_000_000)
+    except InvalidConfigError as error:
+        return examined._replace(mistakes=[error])
+    return examined if problem is None else examined._replace(warnings=[*examined.warnings, problem])
 
 
 def _with_settings_of_run_time(examined: "Examined") -> "Examined":

@@ -1,8 +1,8 @@
-"""Reloading: a running broker reads its configuration file again on SIGHUP.
+"""Reloading: a running broker reads its configuration file and its TLS certificate again on SIGHUP.
 
 Everything is checked first. Then the changes that a running broker can apply are applied in one step of the loop, and
-each is logged. Changes that need a restart are only logged. A file with a mistake changes nothing. Settings made at run
-time stay over those of the file.
+each is logged. Changes that need a restart are only logged. A file with a mistake changes nothing, nor does a
+certificate that cannot be used. Settings made at run time stay over those of the file.
 """
 
 from functools import partial
@@ -14,6 +14,7 @@ from seglog_broker.config import ConfigSources
 from seglog_broker.config.changes import differences, taken_over
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.service_manager import ServiceManager
+from seglog_broker.security.tls import LoadedTls, ServerTls, load_tls
 from seglog_protocol.errors import InvalidConfigError
 
 log = get_logger()
@@ -46,8 +47,11 @@ async def run_reloads(broker: Broker, requests: ReloadRequests, manager: Service
 
 
 async def reload(broker: Broker, sources: ConfigSources) -> None:
-    """Apply the configuration as it is now: all changes a running broker can apply, or none."""
+    """Apply configuration and certificate as they are now: all changes a running broker can apply, or none."""
     file = sources.file_name
+    if not file and broker.tls is not None:
+        await _reload_certificate(broker, broker.tls)
+        return
     if not file:
         log.info("configuration_not_reloaded", reason="the broker was started without a configuration file (--config)")
         return
@@ -60,10 +64,14 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
     async with live.lock:  # no setting is made at run time meanwhile
         old, old_static = live.current, live.static
         try:
-            broker.reconfigure(taken_over(old_static, new))
+            merged = taken_over(old_static, new)
+            loaded = None if broker.tls is None else await broker.offload.configuration(load_tls, merged)
+            broker.reconfigure(merged)
         except InvalidConfigError as error:
             log.error("configuration_not_reloaded", file=file, reason=error.message)  # noqa: TRY400 - no bug
             return
+    if broker.tls is not None and loaded is not None:
+        _use(broker.tls, loaded)
     for warning in warnings:
         log.warning("config_warning", reason=warning)
     changed = differences(old, live.current)
@@ -73,3 +81,20 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
     for key, before, after, origin, _ in waiting:
         log.warning("configuration_needs_restart", key=key, in_force=before, new=after, origin=str(origin))
     log.info("configuration_reloaded", file=file, changed=len(changed), need_restart=len(waiting))
+
+
+async def _reload_certificate(broker: Broker, tls: ServerTls) -> None:
+    """Without a configuration file: read what the keys ``ssl.*`` of the start name."""
+    config = broker.live_config.static
+    try:
+        loaded = await broker.offload.configuration(load_tls, config)
+    except InvalidConfigError as error:
+        log.error("certificate_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
+        return
+    _use(tls, loaded)
+
+
+def _use(tls: ServerTls, loaded: LoadedTls) -> None:
+    tls.replace(loaded)
+    certificate = loaded.certificate
+    log.info("certificate_reloaded", subject=certificate.subject, names=certificate.names, ends=certificate.end)

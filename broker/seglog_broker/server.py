@@ -28,10 +28,12 @@ from seglog_broker.runtime.interpreter import build_of, describe_interpreter, ru
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.runtime.stall_watch import watch_stalls
+from seglog_broker.security.tls import server_tls
 from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks import durability, expiry, resources
+from seglog_broker.tasks.certificates import run_certificate_watch
 from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.recovery import CrashRecovery
@@ -95,6 +97,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     ).run(),
     "directory watch": lambda b: resources.run_directory_watch(b.directory.lock, b.directory.path),
     "idle writers": lambda b: resources.run_idle_writers(b.idle_writers),
+    "certificates": lambda b: run_certificate_watch(b.tls, b.clock),
     "scrubs": lambda b: scrub_of(b).run(),
     "producer expiry": lambda b: expiry.run_producer_expiry(b.partitions, b.clock_trust, b.live_config),
 }
@@ -163,7 +166,8 @@ async def serve(
     before each partition, and True ends the loading. ``faults`` interfere with
     connections and requests, in tests (``seglog_broker.testing.request_faults``).
 
-    Raises LogDirectoryError when the log directory cannot be used, and ListenError when the address cannot. An
+    Raises InvalidConfigError when certificate or key cannot, LogDirectoryError when the log directory cannot be used,
+    and ListenError when the address cannot. An
     unexpected exception of a background task ends the broker; the rest of it stops in the same order.
     """
     began = trio.current_time()
@@ -181,7 +185,9 @@ async def serve(
         log_dir=config.log_dir,
     )
     try:
-        broker = Broker.open(config, fs, clock, offload, LoadProgress(config.log_dir, manager, stop_wanted))
+        tls = server_tls(config)
+        progress = LoadProgress(config.log_dir, manager, stop_wanted)
+        broker = Broker.open(config, fs, clock, offload, progress, tls=tls)
     except LoadingStoppedError as stopped:
         manager.stopping()
         if not stopped.is_clean:

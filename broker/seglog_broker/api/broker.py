@@ -51,6 +51,7 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.authenticator import Authenticator
+from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading
@@ -80,14 +81,22 @@ class Broker:
     """Topics, their partitions, and the requests to them."""
 
     def __init__(
-        self, config: BrokerConfig, directory: LogDirectory, fs: FileSystem, clock: Clock, offload: Offload
+        self,
+        config: BrokerConfig,
+        directory: LogDirectory,
+        fs: FileSystem,
+        clock: Clock,
+        offload: Offload,
+        tls: ServerTls | None = None,
     ) -> None:
+        """``tls`` is that of the listeners; None where none has it."""
         self.live_config = LiveConfig(config, directory.dynamic_config)
         config = self.live_config.current
         self.clock = clock
         self.offload = offload
         self.fs = fs
         self.directory = directory
+        self.tls = tls
         self.metrics = Metrics()
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max, config.socket_request_max_bytes)
@@ -219,6 +228,7 @@ class Broker:
         offload: Offload,
         loading: Loading = lambda _done, _total: None,
         in_line_bytes: int = IN_LINE_BYTES,
+        tls: ServerTls | None = None,
     ) -> "Broker":
         """Lock the log directory and load what is in it, telling ``loading`` of each partition.
 
@@ -253,7 +263,7 @@ class Broker:
                 log_recovered(key, RecoveryOutcome.of(directory.logs[key].log_end_offset, opened))
             elif opened.rebuilt_indexes:
                 log.info("indexes_rebuilt", topic=key[0], partition=key[1], segments=opened.rebuilt_indexes)
-        return cls(config, directory, fs, clock, offload)
+        return cls(config, directory, fs, clock, offload, tls)
 
     def close(self) -> list[str]:
         """Flush, write checkpoints and the clean marker, unlock. Call it when all listeners and ``run`` have ended.
@@ -295,6 +305,8 @@ class Broker:
         problems = [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
         problems += self.directory.report.problems
         problems += [] if self.clock_trust.problem is None else [self.clock_trust.problem]
+        certificate = None if self.tls is None else self.tls.certificate.problem(self.clock.now_ms())
+        problems += [] if certificate is None else [certificate]
         full = self.directory.space.problem()
         problems += [] if full is None else [full]
         problems += [

@@ -11,13 +11,22 @@ from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES, BrokerConfig
 from seglog_broker.config.keys import Described, Effect, OriginKind
-from seglog_broker.config.listeners import native_listener, served_listeners
+from seglog_broker.config.listeners import (
+    ServedListener,
+    all_listeners,
+    has_authentication,
+    native_listener,
+    offered_mechanisms,
+    served_listeners,
+)
 from seglog_broker.config.sources import Examined
 from seglog_broker.texts import counted
 from seglog_protocol.quantities import with_reading
 from seglog_protocol.tables import columns, table_lines
 
 _COLUMNS: Final = columns("KEY", "VALUE", "ORIGIN", "A NEW VALUE IS IN FORCE")
+
+_ACCESS: Final = columns("LISTENER", "ADDRESS", "SPEAKS", "OPEN TO", "CLIENTS")
 
 _UNKNOWN: Final = "?"
 """Stands for the value of a key whose setting cannot be used."""
@@ -49,6 +58,38 @@ def verdict_lines(examined: Examined, more_warnings: Sequence[str]) -> list[str]
         *(f"mistake: {_sentence(mistake)}" for mistake in mistakes),
         verdict,
     ]
+
+
+def access_lines(config: BrokerConfig) -> list[str]:
+    """A table of the listeners: where each is, what is spoken there, to whom it is open; and who administers."""
+    listeners = all_listeners(config)
+    rows = [
+        (
+            listener.name or "seglog.listen",
+            listener.address,
+            listener.protocol,
+            "this machine" if listener.is_loopback else "every machine that reaches it",
+            _clients(listener, config),
+        )
+        for listener in listeners
+    ]
+    if config.super_users:
+        administrators = ", ".join(config.super_users)
+    elif has_authentication(config):
+        administrators = "nobody, as super.users is empty"
+    else:
+        administrators = "everyone"
+    return [*table_lines(_ACCESS, rows), f"Topics, configurations and accounts are administered by: {administrators}"]
+
+
+def _clients(listener: ServedListener, config: BrokerConfig) -> str:
+    certificate = {"required": "a certificate", "requested": "a certificate or none"}.get(config.ssl_client_auth, "")
+    if listener.has_sasl:
+        behind = f" and {certificate}" if listener.has_tls and certificate else ""
+        return f"accounts, by {', '.join(offered_mechanisms(listener, config))}{behind}"
+    if listener.has_tls and certificate:
+        return f"whoever has {certificate}"
+    return "everyone, as User:ANONYMOUS"
 
 
 def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:

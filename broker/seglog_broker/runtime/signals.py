@@ -1,8 +1,8 @@
 """Signals to the daemon: stop, or read the configuration again.
 
 SIGTERM and SIGINT stop it; a second one ends the process at once, and the next start recovers. SIGHUP has two meanings
-on Unix. With a configuration file it means to read that again. But a closed terminal sends it, too, and then it stops
-the broker cleanly, as it does without a file. Under ``nohup`` it never stops the broker.
+on Unix. With a configuration file, or one with a certificate, it means to read that again. But a closed terminal sends
+it, too, and then it stops the broker cleanly, as it does without a file. Under ``nohup`` it never stops the broker.
 
 These are plain handlers rather than trio's ``open_signal_receiver``, which needs a running task: while a large
 directory is loaded no task runs, yet a second Ctrl-C has to work.
@@ -68,7 +68,7 @@ class Signals:
             signal.signal(number, handle)  # type: ignore[arg-type] # a value returned by `signal`
 
     def note_configuration(self, *, has_file: bool) -> None:
-        """Set whether there is a configuration file, which decides the meaning of SIGHUP."""
+        """Set whether there is a file to read again, which decides the meaning of SIGHUP."""
         self._has_file = has_file
         if self._hung_up:
             self._on_hangup(signal.SIGHUP, None)

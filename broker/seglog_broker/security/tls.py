@@ -7,7 +7,6 @@ replaces it for new connections, those that are open stay as they are.
 import os
 import re
 import ssl
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from seglog_broker.config import BrokerConfig
+import trio
+
+from seglog_broker.config import BrokerConfig, all_listeners
+from seglog_broker.security.principals import PrincipalRules
 from seglog_broker.texts import counted
 from seglog_protocol.errors import InvalidConfigError
 
@@ -56,6 +58,15 @@ class ServerCertificate:
     ends_ms: int
     """When the first of its chain ends."""
 
+    @property
+    def end(self) -> str:
+        """The day and time when it ends, for people."""
+        return _day(self.ends_ms)
+
+    def is_valid(self, now_ms: int) -> bool:
+        """Whether clients take it now."""
+        return self.begins_ms <= now_ms < self.ends_ms
+
     def problem(self, now_ms: int) -> str | None:
         """A sentence where it is not valid now, or not for much longer; None if all is well."""
         which = f"the broker's TLS certificate ({self.subject or ', '.join(self.names)})"
@@ -77,6 +88,8 @@ class LoadedTls:
 
     context: ssl.SSLContext
     certificate: ServerCertificate
+    rules: PrincipalRules
+    """They make a name of the subject of a client's certificate."""
 
 
 class ServerTls:
@@ -84,6 +97,7 @@ class ServerTls:
 
     def __init__(self, loaded: LoadedTls) -> None:
         self._loaded = loaded
+        self._replaced = trio.Event()
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -95,9 +109,25 @@ class ServerTls:
         """The certificate that the next connection is shown."""
         return self._loaded.certificate
 
+    @property
+    def rules(self) -> PrincipalRules:
+        """They make a name of the subject of a client's certificate."""
+        return self._loaded.rules
+
     def replace(self, loaded: LoadedTls) -> None:
         """Use another certificate, or other rules, from the next connection on."""
         self._loaded = loaded
+        self._replaced.set()
+        self._replaced = trio.Event()
+
+    async def replaced(self) -> None:
+        """Return after the next time that it is replaced."""
+        await self._replaced.wait()
+
+
+def server_tls(config: BrokerConfig) -> ServerTls | None:
+    """The TLS of a broker that starts; None where no listener has it. Raises as ``load_tls``."""
+    return ServerTls(load_tls(config)) if any(listener.has_tls for listener in all_listeners(config)) else None
 
 
 def load_tls(config: BrokerConfig) -> LoadedTls:
@@ -107,6 +137,7 @@ def load_tls(config: BrokerConfig) -> LoadedTls:
 
     Raises InvalidConfigError, which names key, file and what to do.
     """
+    rules = PrincipalRules.parse(config.ssl_principal_mapping_rules)
     chain, key = _keystore(config)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -118,7 +149,7 @@ def load_tls(config: BrokerConfig) -> LoadedTls:
         except ssl.SSLError as error:  # such as a key that is too short for OpenSSL's level of security
             _refuse(_store_key(config), f"OpenSSL does not take certificate and key: {error.reason or error}")
     _set_client_auth(context, config)
-    return LoadedTls(context, _described(_certificates(config, chain)))
+    return LoadedTls(context, _described(_certificates(config, chain)), rules)
 
 
 # --- Certificate and key ----------------------------------------------------------------------------------------------
@@ -342,6 +373,8 @@ def _private_file(content: bytes) -> Iterator[str]:
             file.flush()
             yield f"/proc/self/fd/{descriptor}"
     else:
+        import tempfile  # noqa: PLC0415 - for other systems
+
         with tempfile.NamedTemporaryFile() as named:  # readable for this user alone
             named.write(content)
             named.flush()

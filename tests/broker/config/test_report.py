@@ -1,13 +1,15 @@
 """`seglogd --check-config`: what would be in force, where it is from, and all that is wrong, not only the first."""
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import trustme
 
 from seglog_broker.config import ConfigSources
 from seglog_broker.config.broker_config import BrokerConfig
-from seglog_broker.config.report import configuration_lines, machine_warnings, verdict_lines, why_unusable
+from seglog_broker.config.report import access_lines, configuration_lines, machine_warnings, verdict_lines, why_unusable
 from seglog_broker.config.sources import examine_config
 from tests.broker.test_main import seglogd
 
@@ -168,3 +170,51 @@ def test_contradictory_settings_give_warnings() -> None:
     defaults = examine_config(None, "", {}, ["log.retention.bytes=100MiB", "log.segment.bytes=10MiB"]).config
     _, warnings = defaults.validate_topic_config({"segment.bytes": "200MiB"})
     assert [w for w in warnings if w.startswith("segment.bytes = 209715200 is more than retention.bytes = 104857600: ")]
+
+
+# --- Who may do what --------------------------------------------------------------------------------------------------
+
+
+def access_of(*flags: str) -> list[str]:
+    config, _ = ConfigSources(flags=flags).load()
+    return [" ".join(line.split()) for line in access_lines(config)[1:]]
+
+
+def test_it_is_told_what_is_open_to_whom() -> None:
+    assert access_of() == [
+        "seglog.listen 127.0.0.1:9192 PLAINTEXT this machine everyone, as User:ANONYMOUS",
+        "PLAINTEXT 127.0.0.1:9092 PLAINTEXT this machine everyone, as User:ANONYMOUS",
+        "Topics, configurations and accounts are administered by: everyone",
+    ]
+    flags = [
+        "listeners=INTERNAL://127.0.0.1:1,SASL_SSL://:2,SSL://:3,SASL_PLAINTEXT://:4",
+        "listener.security.protocol.map=INTERNAL:PLAINTEXT",
+        "ssl.keystore.location=server.pem",
+        "ssl.client.auth=required",
+    ]
+    accounts = "accounts, by SCRAM-SHA-256, SCRAM-SHA-512"
+    assert access_of(*flags)[1:] == [
+        "INTERNAL 127.0.0.1:1 PLAINTEXT this machine everyone, as User:ANONYMOUS",
+        f"SASL_SSL 0.0.0.0:2 SASL_SSL every machine that reaches it {accounts}, PLAIN and a certificate",
+        "SSL 0.0.0.0:3 SSL every machine that reaches it whoever has a certificate",
+        f"SASL_PLAINTEXT 0.0.0.0:4 SASL_PLAINTEXT every machine that reaches it {accounts}",
+        "Topics, configurations and accounts are administered by: nobody, as super.users is empty",
+    ]
+    assert access_of(*flags, "super.users=User:a;User:b")[-1].endswith("are administered by: User:a, User:b")
+
+
+def test_the_certificate_is_looked_at(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ends = datetime.now(UTC) + timedelta(days=3)
+    issued = authority.issue_cert("localhost", not_after=ends)
+    pem = tmp_path / "server.pem"
+    pem.write_bytes(issued.private_key_and_cert_chain_pem.bytes())
+    flags = ["--set", "listeners=SSL://127.0.0.1:0", "--set", f"ssl.keystore.location={pem}", "--check-config"]
+    checked = seglogd("--data", str(tmp_path / "data"), *flags)
+    assert checked.returncode == 0
+    assert "warning: the broker's TLS certificate" in checked.stderr
+    assert "in 2 days: renew it and send SIGHUP." in checked.stderr
+    pem.write_bytes(issued.cert_chain_pems[0].bytes())
+    checked = seglogd("--data", str(tmp_path / "data"), *flags)
+    assert checked.returncode == 2
+    assert f"mistake: ssl.keystore.location = {pem} cannot be used: there is no private key in it" in checked.stderr
