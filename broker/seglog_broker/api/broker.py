@@ -26,6 +26,7 @@ from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
+from seglog_broker.api.users import UserService
 from seglog_broker.api.waiting_fetch import WaitingFetches
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
@@ -51,6 +52,7 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.authenticator import Authenticator
+from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
@@ -187,6 +189,7 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
+        self.users = UserService(directory.accounts, directory.space, offload, self.scheduler)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
         dynamic = DynamicConfigs(self.live_config, directory, fs, offload, self.scheduler, self.reconfigured)
         self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
@@ -343,8 +346,13 @@ class Broker:
         self.partitions.suggestions.renew()
         return self._offsets_now(request)
 
-    async def answer(self, request: messages.Request, host: str = "") -> tuple[messages.Message, bytes]:
-        """The reply and its payload, for any request except hello, append and fetch, from a client at ``host``."""
+    async def answer(
+        self, request: messages.Request, host: str = "", principal: str = ANONYMOUS
+    ) -> tuple[messages.Message, bytes]:
+        """The reply and its payload, for any request except hello, append and fetch.
+
+        It is from a client at ``host``, which is ``principal``.
+        """
         self.partitions.suggestions.renew()
         match request:
             case messages.OffsetsRequest():
@@ -369,6 +377,10 @@ class Broker:
                 return self.read_metrics(), b""
             case messages.InitProducerRequest():
                 return await self.init_producer(), b""
+            case messages.UsersRequest():
+                return await self.users.describe(request), b""
+            case messages.AlterUsersRequest():
+                return await self.users.alter(request, principal), b""
             case messages.FlushRequest():
                 return await self.flush(request), b""
         reply = await self._native_groups.answer(request, host)

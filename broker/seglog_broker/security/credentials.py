@@ -15,6 +15,8 @@ ITERATIONS_MAX: Final = 16_384
 ITERATIONS_DEFAULT: Final = 8_192
 
 SALT_BYTES: Final = 32
+SALT_BYTES_MIN: Final = 12
+"""Shorter ones scramp does not take, and other accounts could have by chance."""
 
 PASSWORD_BYTES_MAX: Final = 1_024
 
@@ -71,6 +73,8 @@ def why_not_prepared(text: str) -> str | None:
 
     if not text:
         return "it is empty"
+    if text.isascii() and text.isprintable():
+        return None
     try:
         prepared = saslprep(text)
     except ScramException as error:

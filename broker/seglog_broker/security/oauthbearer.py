@@ -141,16 +141,18 @@ class BearerExchange(Exchange):
     def __init__(self, validator: TokenValidator) -> None:
         self._validator = validator
         self._reason: str | None = None
+        self._told: str | None = None
         self._is_begun = False
 
     async def respond(self, token: bytes) -> bytes:
         """See Exchange."""
         if self._is_begun:
-            raise refused(self.mechanism, self._reason or "the exchange has ended")
+            raise refused(self.mechanism, self._reason or "the exchange has ended", self._told)
         self._is_begun = True
         found = _MESSAGE.fullmatch(token)
-        pairs = dict(part.split(b"=", 1) for part in (found[2].split(b"\x01") if found else ()) if part)
-        bearer = _SCHEME.fullmatch(pairs.get(b"auth", b""))
+        parts = [part.split(b"=", 1) for part in (found[2].split(b"\x01") if found else ()) if part]
+        shown = [value for name, value in parts if name == b"auth"]
+        bearer = _SCHEME.fullmatch(shown[0]) if len(shown) == 1 else None
         if found is None or bearer is None:
             raise refused(self.mechanism, self._fail("its first message is malformed"))
         acting_as = (found[1] or b"").decode(errors="replace").replace("=2C", ",").replace("=3D", "=")
@@ -158,10 +160,15 @@ class BearerExchange(Exchange):
             identity = await self._validator.identity(bearer[1].decode())
         except TokenError as error:
             self._fail(str(error))
+            self._told = INVALID_TOKEN.decode()
             return INVALID_TOKEN
         self.claimed = identity.principal.removeprefix("User:")
         if acting_as not in {"", self.claimed}:
-            raise refused(self.mechanism, self._fail("it asks to act as another user"))
+            told = (
+                f"Authentication failed: Client requested an authorization id ({acting_as}) that is different from the "
+                f"token's principal name ({self.claimed})"
+            )
+            raise refused(self.mechanism, self._fail("it asks to act as another user"), told)
         self.identity = identity
         return b""
 

@@ -1,12 +1,18 @@
 """PLAIN (RFC 4616): the client sends its password, which is checked against its SCRAM credential."""
 
+from typing import Final
+
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, is_one_of, prepared
 from seglog_broker.security.decoys import Decoys
-from seglog_broker.security.sasl import Exchange, Identity, refused
+from seglog_broker.security.sasl import OTHER_NAME, Exchange, Identity, refused
 from seglog_broker.storage.directory.accounts import NAME_CHARACTERS_MAX, AccountStore, for_password
 
-_TOKEN_BYTES_MAX = PASSWORD_BYTES_MAX + 8 * NAME_CHARACTERS_MAX + 2  # two names of four bytes a character
+_INVALID: Final = "Authentication failed: Invalid username or password"
+_MALFORMED: Final = "Invalid SASL/PLAIN response: expected 3 tokens"
+"""Kafka's words."""
+
+_TOKEN_BYTES_MAX: Final = PASSWORD_BYTES_MAX + 8 * NAME_CHARACTERS_MAX + 2  # two names of four bytes a character
 
 
 class PlainExchange(Exchange):
@@ -19,6 +25,7 @@ class PlainExchange(Exchange):
         self._decoys = decoys
         self._offload = offload
         self._is_begun = False
+        self._told = _INVALID
 
     async def respond(self, token: bytes) -> bytes:
         """See Exchange."""
@@ -27,8 +34,7 @@ class PlainExchange(Exchange):
         self._is_begun = True
         reason = await self._check(token)
         if reason is not None:
-            self.identity = None
-            raise refused(self.mechanism, reason)
+            raise refused(self.mechanism, reason, self._told)
         return b""
 
     async def _check(self, token: bytes) -> str | None:
@@ -38,13 +44,16 @@ class PlainExchange(Exchange):
         try:
             acting_as, name, password = token.decode().split("\0")
         except ValueError:  # no UTF-8 among them
+            self._told = _MALFORMED
             return "its token is not two names and a password"
         if not name or not password:
+            self._told = f"Authentication failed: {'password' if name else 'username'} not specified"
             return "it gives no name or no password"
         if len(name) > NAME_CHARACTERS_MAX or len(password.encode()) > PASSWORD_BYTES_MAX:
             return "its name or its password is too long"
         self.claimed = name
         if acting_as not in {"", name}:
+            self._told = OTHER_NAME
             return "it asks to act as another user"
         if not self._accounts.has(name):
             name = self.claimed = prepared(name)

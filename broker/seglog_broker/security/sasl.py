@@ -1,8 +1,11 @@
 """SASL (RFC 4422) from the broker's side, for any wire: the client's tokens go in, the broker's come out."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seglog_protocol.errors import AuthenticationError
+
+OTHER_NAME: Final = "Authentication failed: Client requested an authorization id that is different from username"
+"""Kafka's words to a client that asks to act as another user."""
 
 
 class Identity(NamedTuple):
@@ -35,13 +38,13 @@ class Refusal(Exception):  # noqa: N818 - the cause of an error
     """Why an exchange fails, for the log: no part of a token, password or key."""
 
 
-def refused(mechanism: str, reason: str) -> AuthenticationError:
+def refused(mechanism: str, reason: str, told: str | None = None) -> AuthenticationError:
     """The error of a failed exchange: alike for whatever reason, which its cause has.
 
-    To be raised outside of ``except``: the error that was caught may hold a part of the token.
+    ``told`` is its message where the client's own tokens contradict each other; the others are Kafka's, too. To be
+    raised outside of ``except``: the error that was caught may hold a part of the token.
     """
-    error = AuthenticationError(
-        f"authentication by {mechanism} failed: the user or what proves it is not right; check both, and try again"
-    )
+    usual = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+    error = AuthenticationError(told or usual)
     error.__cause__ = Refusal(reason)
     return error

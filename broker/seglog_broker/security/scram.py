@@ -9,7 +9,7 @@ from typing import Final
 from scramp.core import Gs2Header, ScramException, ScramMechanism
 
 from seglog_broker.security.decoys import Decoys
-from seglog_broker.security.sasl import Exchange, Identity, refused
+from seglog_broker.security.sasl import OTHER_NAME, Exchange, Identity, refused
 from seglog_broker.storage.directory.accounts import NAME_CHARACTERS_MAX, AccountStore, Credential
 
 TOKEN_BYTES_MAX: Final = 4_096
@@ -27,6 +27,7 @@ class ScramExchange(Exchange):
         self._is_decoy = False
         self._server = ScramMechanism(mechanism).make_server(self._look_up)
         self._steps = 0
+        self._told: str | None = None
 
     async def respond(self, token: bytes) -> bytes:
         """See Exchange."""
@@ -44,7 +45,7 @@ class ScramExchange(Exchange):
         except UnicodeDecodeError:
             reason = "it is not UTF-8"
         self._steps = 2
-        raise refused(self.mechanism, reason)
+        raise refused(self.mechanism, reason, self._told)
 
     def _first(self, token: bytes) -> bytes:
         flag, name, bare = _parts(_text(token))
@@ -54,6 +55,7 @@ class ScramExchange(Exchange):
             raise ScramException("the name is too long")
         self.claimed = claimed
         if name and _unescaped(name.removeprefix("a=")) != self.claimed:
+            self._told = OTHER_NAME
             raise ScramException("it asks to act as another user")
         self._server.set_client_first(f"{flag},,{bare}")
         if name:

@@ -28,7 +28,7 @@ async def log_in(accounts: AccountStore, token: bytes, offload: Offload | None =
         assert exchange.identity is not None
         return exchange.identity.principal
     assert exchange.identity is None
-    assert "check both" in refusal.message
+    assert refusal.message.startswith(("Authentication failed: ", "Invalid SASL/PLAIN response: "))
     return str(refusal.__cause__)
 
 

@@ -28,6 +28,7 @@ from seglog_broker.listeners.kafka.handlers import (
     replicas,
     topic_changes,
     topics,
+    users,
 )
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
 from seglog_protocol.errors import InvalidRequestError
@@ -122,6 +123,7 @@ _SERVED: Final = (
     *replicas.APIS,
     *topic_changes.APIS,
     *topics.APIS,
+    *users.APIS,
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in sorted(_SERVED)})

@@ -49,13 +49,18 @@ class Credential:
         """Raises ValueError for one that is not possible."""
         if self.mechanism not in HASHES:
             raise ValueError(f"{self.mechanism[:60]!r} is not a mechanism")
-        size = hashlib.new(HASHES[self.mechanism]).digest_size
+        size = digest_bytes(self.mechanism)
         if len(self.stored_key) != size or len(self.server_key) != size:
             raise ValueError(f"a key of {self.mechanism} does not have {size} bytes")
         if not 0 < len(self.salt) <= SALT_BYTES_MAX:
             raise ValueError(f"a salt does not have 1 to {SALT_BYTES_MAX} bytes")
         if self.iterations < 1:
             raise ValueError("a number of iterations is not positive")
+
+
+def digest_bytes(mechanism: str) -> int:
+    """The size of the keys of a mechanism, and of a salted password."""
+    return hashlib.new(HASHES[mechanism]).digest_size
 
 
 class Shape(NamedTuple):

@@ -1,4 +1,4 @@
-"""What seglog does not have: client quotas, ACLs, and users with SCRAM. Answered as Kafka does where there are none.
+"""What seglog does not have: client quotas and ACLs. Answered as Kafka does where there are none.
 
 DescribeAcls, CreateAcls, DeleteAcls
   1   pattern type
@@ -7,17 +7,13 @@ DescribeAcls, CreateAcls, DeleteAcls
 
 DescribeClientQuotas, AlterClientQuotas
   1   flexible
-
-DescribeUserScramCredentials, AlterUserScramCredentials
-  0   flexible
 """
 
-from collections import Counter
 from enum import IntEnum
 from typing import Final
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, Refused
+from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -134,51 +130,6 @@ def _why_not_altered(entry: messages.AlterClientQuotasRequest.EntryData) -> str 
     return None
 
 
-# --- Users ------------------------------------------------------------------------------------------------------------
-
-
-async def describe_users(
-    context: RequestContext, request: messages.DescribeUserScramCredentialsRequest
-) -> messages.DescribeUserScramCredentialsResponse:
-    """There are no users with SCRAM credentials."""
-    cls = messages.DescribeUserScramCredentialsResponse
-    response = cls(error_message="")
-    counts = Counter(user.name for user in request.users or ())
-    async for name, times in in_turns(context, counts.items()):
-        code, why = ErrorCode.RESOURCE_NOT_FOUND, "Attempt to describe a user credential that does not exist"
-        if times > 1:
-            code = ErrorCode.DUPLICATE_RESOURCE
-            why = "Cannot describe SCRAM credentials for the same user twice in a single request"
-        message = f"{why}: {name}"[:MESSAGE_CHARACTERS_MAX]
-        response.results.append(
-            cls.DescribeUserScramCredentialsResult(
-                user=name, error_code=code, error_message=message, credential_infos=[]
-            )
-        )
-    return response
-
-
-async def alter_users(
-    context: RequestContext, request: messages.AlterUserScramCredentialsRequest
-) -> messages.AlterUserScramCredentialsResponse:
-    """None can be made: there is no SASL that they could be used with."""
-    cls = messages.AlterUserScramCredentialsResponse
-    results: dict[str, messages.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = {}
-    async for deletion in in_turns(context, request.deletions):
-        results[deletion.name] = cls.AlterUserScramCredentialsResult(
-            user=deletion.name,
-            error_code=ErrorCode.RESOURCE_NOT_FOUND,
-            error_message="Attempt to delete a user credential that does not exist",
-        )
-    async for upsertion in in_turns(context, request.upsertions):
-        results[upsertion.name] = cls.AlterUserScramCredentialsResult(
-            user=upsertion.name,
-            error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-            error_message="seglog has no SASL listener, so it keeps no SCRAM credentials",
-        )
-    return cls(results=list(results.values()))
-
-
 APIS: Final = (
     Api(29, "DescribeAcls", range(1, 4), lambda *_: _NO_ACLS),
     Api(
@@ -195,6 +146,4 @@ APIS: Final = (
     ),
     Api(48, "DescribeClientQuotas", range(2), describe_client_quotas),
     Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas),
-    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users),
-    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users),
 )

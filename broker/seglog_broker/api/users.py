@@ -1,0 +1,221 @@
+"""The accounts, described and changed: one change after the other, each on the disk before it is answered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.security.credentials import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_BYTES_MIN,
+    from_salted,
+    why_not_prepared,
+)
+from seglog_broker.storage.directory.accounts import (
+    ACCOUNTS_MAX,
+    HASHES,
+    AccountStore,
+    Change,
+    Credential,
+    digest_bytes,
+    why_impossible_name,
+)
+from seglog_broker.storage.io.free_space import FreeSpace
+from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
+from seglog_protocol.errors import (
+    DuplicateUserError,
+    PolicyViolationError,
+    SeglogError,
+    UnacceptableCredentialError,
+    UnknownUserError,
+    UnsupportedMechanismError,
+)
+from seglog_protocol.messages import (
+    AlteredUser,
+    AlterUsersReply,
+    AlterUsersRequest,
+    UserCredential,
+    UserDeletion,
+    UserDescription,
+    UsersReply,
+    UsersRequest,
+    UserUpsertion,
+)
+
+log = get_logger()
+
+DESCRIPTION_COST: Final = 8
+"""Microseconds to describe an account."""
+
+CHANGE_COST: Final = 100
+"""To judge a change, whose name may be long and odd."""
+
+# Kafka's own sentences begin these: tools look at the code, people search for them.
+_TWICE: Final = "A user credential cannot be altered twice in the same request"
+_NONE_TO_DELETE: Final = "Attempt to delete a user credential that does not exist"
+_NOT_KEPT: Final = "the accounts could not be kept"
+
+
+@dataclass(eq=False)
+class UserService:
+    """Describes and changes accounts, for both wires."""
+
+    _accounts: AccountStore
+    _space: FreeSpace
+    _offload: Offload
+    _scheduler: Scheduler
+
+    def __post_init__(self) -> None:
+        self._lock = trio.Lock()
+
+    async def describe(self, request: UsersRequest) -> UsersReply:
+        """The accounts asked for, in the order of their names, and an error for each that there is not."""
+        turns = budget.Turns(self._scheduler.turn)
+        reply = UsersReply(users=[], unknown=[])
+        for name in self._accounts.names() if request.names is None else sorted(set(request.names)):
+            await turns.spend(DESCRIPTION_COST)
+            credentials = self.credentials_of(name)
+            if credentials:
+                shown = [UserCredential(each.mechanism, each.iterations) for each in credentials]
+                reply.users.append(UserDescription(name, shown))
+            elif request.names is not None:
+                reply.unknown.append(UnknownUserError(f"there is no account {name[:100]!r}", user=name))
+        return reply
+
+    def names(self) -> list[str]:
+        """The names of all accounts, sorted."""
+        return self._accounts.names()
+
+    def credentials_of(self, name: str) -> list[Credential]:
+        """The credentials of an account, in the order of HASHES; empty if there is none."""
+        account = self._accounts.account(name) or {}
+        return [account[mechanism] for mechanism in HASHES if mechanism in account]
+
+    async def alter(self, request: AlterUsersRequest, by: str) -> AlterUsersReply:
+        """Change accounts for the principal ``by``; see ``change``."""
+        return AlterUsersReply(await self.change(request.deletions, request.upsertions, by))
+
+    async def change(
+        self, deletions: Sequence[UserDeletion], upsertions: Sequence[UserUpsertion], by: str, *, once: bool = False
+    ) -> list[AlteredUser]:
+        """Delete and set credentials for the principal ``by``: of each account all that is asked, or nothing.
+
+        A credential is named once, with ``once`` an account, as in Kafka. Results are in the order of first mention;
+        those without an error survive a power cut. Raises StorageError when they cannot be kept: nothing is changed.
+        """
+        async with self._lock:
+            judged = _Judged(self._accounts, once=once)
+            turns = budget.Turns(self._scheduler.turn)
+            asked: list[UserDeletion | UserUpsertion] = [*deletions, *upsertions]
+            for each in asked:
+                await turns.spend(CHANGE_COST)
+                judged.add(each)
+            changes = judged.possible()
+            if changes:
+                plan = self._accounts.plan(changes)
+                with trio.CancelScope(shield=True):  # what is on the disk is to be in force
+                    try:
+                        await self._offload.maintenance(self._accounts.write, plan)
+                    except OSError as error:
+                        if is_no_room(error):
+                            raise self._space.refusal_now(_NOT_KEPT) from error
+                        raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
+                    self._accounts.adopt(plan)
+        for name, mechanism, credential in changes:
+            what = "credential_deleted" if credential is None else "credential_set"
+            log.info("user_changed", user=name, mechanism=mechanism, change=what, principal=by)
+        return [AlteredUser(name, error) for name, error in judged.errors.items()]
+
+
+class _Judged:
+    """Changes that are asked for, and those of them that are possible."""
+
+    def __init__(self, accounts: AccountStore, *, once: bool) -> None:
+        self._accounts = accounts
+        self._once = once
+        self._changes: dict[str, dict[str, Credential | None]] = {}
+        self.errors: dict[str, SeglogError | None] = {}
+        """By account in the order of first mention: why it stays as it is, None where it is changed."""
+
+    def add(self, asked: UserDeletion | UserUpsertion) -> None:
+        """Judge one more change."""
+        name = asked.name
+        if self.errors.setdefault(name, None) is not None:
+            return
+        named = self._changes.setdefault(name, {})
+        try:
+            if isinstance(asked, UserDeletion):
+                found: dict[str, Credential | None] = dict.fromkeys(self._deleted(asked))
+            else:
+                found = {asked.mechanism: _made(asked)}
+            if named.keys() & found.keys() or (self._once and named):
+                raise DuplicateUserError(_TWICE, user=name)
+            named |= found
+        except SeglogError as error:
+            self.errors[name] = error
+
+    def possible(self) -> list[Change]:
+        """The changes of the accounts without an error, of which there are not too many afterwards."""
+        possible = {name: changes for name, changes in self._changes.items() if self.errors[name] is None}
+        gone = [name for name, changes in possible.items() if not self._remains(name, changes)]
+        room = ACCOUNTS_MAX - len(self._accounts) + len(gone)
+        new = [name for name in possible if not self._accounts.has(name)]
+        for name in new[max(room, 0) :]:
+            del possible[name]
+            self.errors[name] = PolicyViolationError(
+                f"there are {ACCOUNTS_MAX:,} accounts, and no more are possible: delete some"
+            )
+        return [Change(name, *each) for name, changes in possible.items() for each in changes.items()]
+
+    def _remains(self, name: str, changes: dict[str, Credential | None]) -> bool:
+        after = {**(self._accounts.account(name) or {}), **changes}
+        return any(credential is not None for credential in after.values())
+
+    def _deleted(self, asked: UserDeletion) -> list[str]:
+        """The mechanisms of the credentials that a deletion names."""
+        if asked.mechanism is None:
+            account = self._accounts.account(asked.name)
+            if account is None:
+                raise UnknownUserError(f"there is no account {asked.name[:100]!r}", user=asked.name)
+            return list(account)
+        _check(asked.name, asked.mechanism)
+        if self._accounts.credential(asked.name, asked.mechanism) is None:
+            raise UnknownUserError(_NONE_TO_DELETE, user=asked.name)
+        return [asked.mechanism]
+
+
+def _check(name: str, mechanism: str) -> None:
+    if not name:
+        raise UnacceptableCredentialError("Username must not be empty", user=name)
+    if mechanism not in HASHES:
+        raise UnsupportedMechanismError("Unknown SCRAM mechanism", mechanisms=list(HASHES))
+
+
+def _made(asked: UserUpsertion) -> Credential:
+    """The credential that an upsertion sets. Raises UnacceptableCredentialError, UnsupportedMechanismError."""
+    name = asked.name
+    _check(name, asked.mechanism)
+    problem = None
+    impossible = why_impossible_name(name) or why_not_prepared(name)
+    if impossible is not None:
+        problem = f"{name[:100]!r} cannot name an account: {impossible}"
+    elif asked.iterations < ITERATIONS_MIN:
+        problem = "Too few iterations"
+    elif asked.iterations > ITERATIONS_MAX:
+        problem = "Too many iterations"
+    elif len(asked.salt) < SALT_BYTES_MIN:
+        problem = f"the salt has {len(asked.salt)} bytes, and at least {SALT_BYTES_MIN} are needed"
+    elif len(asked.salted_password) != digest_bytes(asked.mechanism):
+        problem = f"the salted password does not have {digest_bytes(asked.mechanism)} bytes, as {asked.mechanism} gives"
+    if problem is None:
+        try:
+            return from_salted(asked.mechanism, asked.iterations, asked.salt, asked.salted_password)
+        except ValueError as error:
+            problem = str(error)
+    raise UnacceptableCredentialError(problem, user=name)
