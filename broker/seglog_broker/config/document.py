@@ -69,8 +69,8 @@ with a mistake changes nothing: each mistake is logged as `configuration_not_rel
   `configuration_changed` with the old value and the new one. A topic that sets a key for itself keeps its own value.
   Index settings take effect with the next segment;
 - keys with *at a restart* keep their value, and each change is logged as `configuration_needs_restart`;
-- certificate, key and truststore are read again (`certificate_reloaded`), also by a broker without a file.
-  New connections have them, those that are open stay as they are. One that cannot be used changes nothing.
+- certificate, key and truststore are read again (`certificate_reloaded`), also by a broker without a configuration
+  file. New connections have them, those that are open stay as they are. One that cannot be used changes nothing.
 
 A key that is no longer in the file falls back to its next weaker value. The environment and the flags are those of the
 start; they still override the file.
