@@ -1,7 +1,7 @@
 """``seglogd``: the daemon's command line and exit codes.
 
-Without a command it serves. ``seglogd check`` and ``seglogd dump`` work offline on files, and have exit codes of their
-own.
+Without a command it serves. ``seglogd check`` and ``seglogd dump`` work offline on files, ``seglogd certificates``
+makes those of a trial; they have exit codes of their own.
 
 Exit codes: 0 clean stop, also for a signal before serving has begun; 1 could not start, or failed; 2 usage or
 configuration; 3 stopped, but the next start has to recover. 130 and 143 are a second SIGINT or SIGTERM, which ends the
@@ -37,7 +37,11 @@ EXIT_USAGE: Final = 2
 EXIT_NOT_CLEAN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # of an offline command interrupted while its module is imported
 
-COMMANDS: Final = {"check": "seglog_broker.inspect.check.command", "dump": "seglog_broker.inspect.dump.command"}
+COMMANDS: Final = {
+    "certificates": "seglog_broker.security.trial_certificates",
+    "check": "seglog_broker.inspect.check.command",
+    "dump": "seglog_broker.inspect.dump.command",
+}
 """Modules of the offline commands. Each has ``main(arguments) -> exit code``; it is imported when it is called."""
 
 PLATFORMS: Final = ("linux", "darwin")
@@ -155,7 +159,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="seglogd",
         description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows the contents of "
-        "files, `seglogd check DIRECTORY` searches a log directory for damage.",
+        "files, `seglogd check DIRECTORY` searches a log directory for damage, `seglogd certificates --to DIR` makes "
+        "certificates for a trial of TLS.",
         epilog="Keys and their defaults are in docs/CONFIG.md. A flag overrides the environment (SEGLOG_...), and the "
         "environment overrides the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,

@@ -5,7 +5,15 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
-_BROKER: Final = {"trio": "trio", "structlog": "structlog", "numpy": "numpy", "re2": "google-re2"}
+_BROKER: Final = {
+    "trio": "trio",
+    "structlog": "structlog",
+    "numpy": "numpy",
+    "re2": "google-re2",
+    "cryptography": "cryptography",
+    "jwt": "pyjwt",
+    "trustme": "trustme",
+}
 
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
