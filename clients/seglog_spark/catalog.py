@@ -16,6 +16,7 @@ from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
 from seglog_spark.options import Assign, OptionError, Selection, Subscribe
 from seglog_spark.planning import Ends
+from seglog_spark.servers import Server
 
 CONNECT_SECONDS: Final = 10.0
 """Timeout for a broker's first answer; after it the address counts as wrong."""
@@ -68,15 +69,16 @@ def selected(
     return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
 
 
-def connect_first(server: str) -> Client:
+def connect_first(server: Server) -> Client:
     """A client for a driver: fails soon for a wrong address, waits for a broker that restarts later."""
     with connect(server, CONNECT_SECONDS):
         return connect(server)
 
 
-def connect(server: str, seconds: float = PATIENCE_SECONDS) -> Client:
+def connect(server: Server, seconds: float = PATIENCE_SECONDS) -> Client:
     """A client that waits ``seconds`` for its broker, now and whenever the connection is lost."""
-    return seglog_connect(server, connect_timeout=seconds, client_id="seglog-spark")
+    keywords = {} if isinstance(server, str) else server.keywords()
+    return seglog_connect(str(server), connect_timeout=seconds, client_id="seglog-spark", **keywords)
 
 
 def patiently(ask: Callable[[], AnswerT]) -> AnswerT:

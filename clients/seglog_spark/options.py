@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from seglog.core.dialing import parse_address
 from seglog.core.moments import AtOffset, AtTime, parse_moment
+from seglog.core.security import MECHANISMS, parse_server
 from seglog_protocol.compression import Codec
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import Ack
 from seglog_spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition, parse_assign, parse_offsets
+from seglog_spark.servers import SECURITY_OPTIONS, SecuredServer, Server
 
 ParsedT = TypeVar("ParsedT")
 
@@ -47,6 +48,7 @@ _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOf
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _READ: Final = (
     *_SERVERS,
+    *SECURITY_OPTIONS,
     "localLogDir",
     *_SELECTIONS,
     *_STARTS,
@@ -70,6 +72,7 @@ _STREAM_READ: Final = (
 )
 _WRITE: Final = (
     *_SERVERS,
+    *SECURITY_OPTIONS,
     "topic",
     "ack",
     "compression",
@@ -94,6 +97,13 @@ _FOREIGN: Final = {
     "kafkaconsumer.polltimeoutms": "seglog's consumer has no poll timeout",
     "fetchoffset.numretries": "the client retries by itself",
     "fetchoffset.retryintervalms": "the client retries by itself",
+    "password": "Spark shows options in plans and logs; name a file on every machine with passwordFile",
+    "token": "Spark shows options in plans and logs; accounts have a password, in a file that passwordFile names",
+    "kafka.security.protocol": "write tls true for TLS, and user for an account",
+    "kafka.sasl.mechanism": "write mechanism, or leave it to the broker",
+    "kafka.sasl.jaas.config": "write user and passwordFile",
+    "kafka.ssl.truststore.location": "write ca: a file in PEM",
+    "kafka.ssl.keystore.location": "write certificate and key: files in PEM",
     "path": "name the topics with subscribe, or in .option('topic', ...), and call load() or save() without a path",
 }
 
@@ -151,11 +161,11 @@ Place = AtOffsets | AtTimes
 class ReadOptions:
     """A source's options. ``ending`` is None in a stream; sizes are bytes, delays seconds, None is no limit.
 
-    ``server`` is HOST:PORT of a broker, or the log directory to read without a broker. ``group`` is where a stream's
+    ``server`` is the broker, or the log directory to read without a broker. ``group`` is where a stream's
     progress is committed.
     """
 
-    server: str | Path
+    server: Server | Path
     selection: Selection
     starting: Place
     ending: Place | None
@@ -178,7 +188,7 @@ class ReadOptions:
 class WriteOptions:
     """A sink's options. Without ``topic`` each row names its own; ``job_id`` is the batch writer's."""
 
-    server: str
+    server: Server
     topic: str | None
     ack: Ack
     codec: Codec
@@ -281,7 +291,7 @@ def _log_directory(given: "_Given") -> Path | None:
     text = given.text("localLogDir")
     if text is None:
         return None
-    for name in _SERVERS:
+    for name in (*_SERVERS, *SECURITY_OPTIONS):
         if given.text(name) is not None:
             raise OptionError(f"localLogDir reads files without a broker: leave out {name}")
     if not Path(text).is_absolute():
@@ -415,8 +425,37 @@ class _Given:
         """The text as given, None if the option was not given."""
         return self._values.get(name.lower())
 
-    def server(self) -> str:
-        """HOST:PORT of the broker."""
+    def server(self) -> Server:
+        """The broker, and how to come to it."""
+        address = self._address()
+        given = {name: text for name in SECURITY_OPTIONS if (text := self.text(name)) is not None}
+        if not given and "://" not in address:
+            return address
+        for name, text in given.items():
+            if not text.strip():
+                raise OptionError(f"{name} is empty")
+        if "passwordFile" in given and "user" not in given:
+            raise OptionError("passwordFile belongs to the option user, which is not set")
+        if "mechanism" in given and "user" not in given:
+            raise OptionError("mechanism belongs to the option user, which is not set")
+        mechanism = given.get("mechanism", "").upper() or None
+        if mechanism is not None and mechanism not in MECHANISMS[:-1]:
+            raise OptionError(f"mechanism is {' or '.join(MECHANISMS[:-1])}, not {given['mechanism']!r}")
+        if "key" in given and "certificate" not in given:
+            raise OptionError("key belongs to the option certificate, which is not set")
+        return SecuredServer(
+            address,
+            given.get("user"),
+            given.get("passwordFile"),
+            mechanism,
+            self.boolean("tls", False) if "tls" in given else None,
+            given.get("ca"),
+            given.get("certificate"),
+            given.get("key"),
+        )
+
+    def _address(self) -> str:
+        """HOST:PORT of the broker, with its scheme if it was given one."""
         written = {name: text.strip() for name in _SERVERS if (text := self.text(name)) is not None}
         if len(set(written.values())) > 1:
             raise OptionError(f"{' and '.join(written)} name different brokers; give one of them")
@@ -424,9 +463,10 @@ class _Given:
             if "," in text:
                 raise OptionError(f"{name} lists several brokers; seglog is one: HOST:PORT")
             try:
-                return str(parse_address(text))
+                address, says_tls = parse_server(text)
             except ValueError as error:
                 raise OptionError(f"{name}: {error}") from None
+            return str(address) if says_tls is None else f"seglog{'s' if says_tls else ''}://{address}"
         raise OptionError("no broker is named: .option('servers', 'HOST:PORT'), its native port")
 
     def boolean(self, name: str, otherwise: bool) -> bool:

@@ -21,6 +21,7 @@ from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_spark.catalog import connect
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.planning import GOING_ON, DataLossError
+from seglog_spark.servers import Server
 
 ROWS_MAX: Final = 50_000
 """Rows per batch for Spark: fewer are slower to transfer, more are not faster."""
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 class RangeReader:
     """Reads ranges from the broker at ``server``, or from a log directory; pickled to workers."""
 
-    server: str | Path
+    server: Server | Path
     columns: tuple[str, ...]
     fail_on_data_loss: bool = True
     durable_only: bool = False

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from seglog_protocol.errors import (
     UnknownUserError,
     UnsupportedMechanismError,
 )
+from seglog_protocol.frames import FrameReader
 from tests.clients.fake_broker import Answer, FakeBroker
 
 Credentials = dict[tuple[str, str], tuple[bytes, bytes, bytes, int]]
@@ -191,6 +193,49 @@ class SecureBroker(FakeBroker):
         return reply
 
 
+class SecureFront(SecureBroker):
+    """TLS and accounts in front of a daemon that has neither: what comes behind a login is passed on to it."""
+
+    def __init__(self, behind: str, **options: Any) -> None:
+        host, _, port = behind.rpartition(":")
+        self._behind = (host, int(port))
+        super().__init__(**options)
+
+    def _serve(self, connection: socket.socket) -> None:
+        assert self.context is not None
+        with suppress(OSError), self.context.wrap_socket(connection, server_side=True) as wrapped:
+            with self.changed:
+                self._connections.append(wrapped)
+            frames = FrameReader()
+            while not self._is_known(wrapped):
+                data = wrapped.recv(65536)
+                if not data:
+                    return
+                frames.receive_data(data)
+                while (frame := frames.next_frame()) is not None:
+                    self._answer(wrapped, frame)
+            with socket.create_connection(self._behind) as behind:
+                behind.sendall(frames.peek(1 << 20))
+                _pass_on(wrapped, behind)
+
+    def _is_known(self, connection: socket.socket) -> bool:
+        exchange = self.exchanges.get(connection)
+        return exchange is not None and bool(exchange.user)
+
+
+def _pass_on(client: ssl.SSLSocket, behind: socket.socket) -> None:
+    """Pass bytes on in both directions until one side ends, in one thread: a TLS connection takes no two."""
+    client.settimeout(30)
+    while True:
+        ready = [client] if client.pending() else select.select([client, behind], [], [])[0]
+        for source, target in ((client, behind), (behind, client)):
+            if source in ready:
+                data = source.recv(1 << 18)
+                if not data:
+                    return
+                target.sendall(data)
+
+
 class Authority:
     """An authority for tests; ``folder`` gets the files."""
 
@@ -216,6 +261,15 @@ class Authority:
         issued.cert_chain_pems[0].write_to_path(certificate)
         issued.private_key_pem.write_to_path(key)
         return str(certificate), str(key)
+
+
+@contextmanager
+def secure_front(behind: str, **options: Any) -> Iterator[SecureFront]:
+    front = SecureFront(behind, **options)
+    try:
+        yield front
+    finally:
+        front.stop()
 
 
 @contextmanager

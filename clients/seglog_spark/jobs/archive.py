@@ -19,6 +19,7 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
+from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.by_date import find_by_date, remove_notes, write_by_date
 from seglog_spark.jobs.following import follow, terminated_as_interrupted
 from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
@@ -30,6 +31,7 @@ from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError
 from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
+from seglog_spark.servers import Server
 
 TRIGGER_SECONDS: Final = 60.0
 """Seconds between the beginnings of two rounds; the default of ``--trigger``."""
@@ -42,7 +44,7 @@ Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
 class Plan:
     """Plans the next part of a topic, in ranges of at most ``file_bytes``."""
 
-    server: str
+    server: Server
     topic: str
     file_bytes: int
     durable_only: bool = False
@@ -57,7 +59,7 @@ class Plan:
             return []
         starts = {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
         options = {
-            "servers": self.server,
+            "servers": str(self.server),
             "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
             "startingOffsets": json.dumps(to_spark(starts)),
         }
@@ -124,7 +126,7 @@ def _write(manifest: Manifest, folder: Path, execute: Execute) -> tuple[list[Arc
 class ArchiveTask:
     """Writes the files of ranges, on a Spark worker."""
 
-    server: str
+    server: Server
     folder: Path
     compression: str
     durable_only: bool
@@ -206,9 +208,9 @@ def _round(
     manifest = load(folder) or _empty(options, topic)
     check_same(manifest, topic, Catalog(client), folder, options.partition_by)
     file_bytes = options.target_file_mb * 1024 * 1024
-    plan = Plan(options.server, topic.name, file_bytes, options.durable_only, options.accept_loss)
+    plan = Plan(server_of(options), topic.name, file_bytes, options.durable_only, options.accept_loss)
     task = ArchiveTask(
-        options.server,
+        server_of(options),
         folder,
         options.compression,
         options.durable_only,

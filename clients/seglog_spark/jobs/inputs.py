@@ -18,6 +18,7 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
+from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.by_date import read_merged
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load_whole
 from seglog_spark.jobs.parquet_files import first_at
@@ -27,6 +28,7 @@ from seglog_spark.options import Subscribe
 from seglog_spark.planning import Ends, FindTimes
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS, ddl
+from seglog_spark.servers import Server, options_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class TopicInput:
     """A topic of a broker; travels to workers."""
 
     topic: str
-    server: str
+    server: Server
     accept_loss: bool = False
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -49,7 +51,7 @@ class TopicInput:
             spark.read.format("seglog")
             .schema(_schema(columns))
             .options(
-                servers=self.server,
+                **options_of(self.server),
                 assign=json.dumps({self.topic: [r.partition for r in ranges]}),
                 startingOffsets=json.dumps(to_spark({r.topic_partition: r.start for r in ranges})),
                 endingOffsets=json.dumps(to_spark({r.topic_partition: r.end for r in ranges})),
@@ -157,7 +159,7 @@ def open_input(options: Options, client: Client | None) -> Opened:
     log = Catalog(client)
     topic = client.describe_topic(options.topic)
     ends = log.ends(log.partitions(Subscribe((topic.name,))))
-    return Opened(TopicInput(topic.name, options.server, options.accept_loss), topic.id, ends, log.find_times)
+    return Opened(TopicInput(topic.name, server_of(options), options.accept_loss), topic.id, ends, log.find_times)
 
 
 def archive_path(options: Options) -> str | None:

@@ -21,6 +21,7 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
+from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.failures import is_spark_error, sentence_of, task_errors
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.session import session
@@ -41,8 +42,9 @@ def require_packages() -> None:
 def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
     """A client of a broker that has answered once; from then on it waits ``patience`` seconds for the broker."""
     try:
-        with connect(options.server, options.connect_timeout):
-            return connect(options.server, patience)
+        server = server_of(options)
+        with connect(server, options.connect_timeout):
+            return connect(server, patience)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

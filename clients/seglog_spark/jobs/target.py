@@ -11,16 +11,17 @@ from seglog.client import Client
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
+from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import WriteOptions, parse_write_options
+from seglog_spark.servers import options_of
 
 
 def write_options(options: Options) -> WriteOptions:
     """The sink's options from those of the command line; OptionError for contradictions."""
-    given = {
-        "servers": options.server,
+    given = options_of(server_of(options)) | {
         "topic": options.to_topic,
         "ack": options.ack,
         "compression": options.compression,
@@ -33,7 +34,8 @@ def write_options(options: Options) -> WriteOptions:
 def sink_options(write: WriteOptions) -> dict[str, str]:
     """The same options as texts, for ``format("seglog")``."""
     assert write.topic is not None
-    given = {"servers": write.server, "topic": write.topic, "ack": write.ack, "compression": write.codec.name.lower()}
+    given = {"topic": write.topic, "ack": write.ack, "compression": write.codec.name.lower()}
+    given |= options_of(write.server)
     if write.job_id is not None:
         given |= {"deliveryGuarantee": write.guarantee, "jobId": write.job_id, "marksTopic": write.marks_topic}
     return given

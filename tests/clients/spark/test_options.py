@@ -82,7 +82,7 @@ def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
         ("batch", READ | {"assign": '{"a": [0]}'}, "subscribe and assign exclude each other"),
         ("batch", READ | {"kafka.bootstrap.servers": "elsewhere:1"}, "name different brokers"),
         ("batch", BROKER | {"servers": "a:1,b:2", "subscribe": "a"}, "lists several brokers"),
-        ("batch", BROKER | {"servers": "http://a:1", "subscribe": "a"}, "is a URL"),
+        ("batch", BROKER | {"servers": "http://a:1", "subscribe": "a"}, "another kind of URL"),
         ("batch", READ | {"startingOfsets": "earliest"}, "did you mean startingOffsets?"),
         ("batch", READ | {"kafka.group.id": "g"}, "belongs to no group"),
         ("stream", READ | {"groupIdPrefix": "g"}, "the option group of a stream names one to which its progress is"),
