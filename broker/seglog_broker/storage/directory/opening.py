@@ -116,8 +116,11 @@ def open_log_directory(
         ) from error
 
 
-def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> None:
-    """Make the directory if there is none; refuse a foreign one before anything is written into it."""
+def prepare_directory(fs: FileSystem, path: str) -> bool:
+    """Make the directory if there is none, and return whether it was there.
+
+    Raises OSError, and LogDirectoryError for a file, and for a directory of a newer format.
+    """
     if not fs.exists(path):
         missing = [path]
         while not fs.exists(above := parent(missing[-1])):
@@ -125,10 +128,16 @@ def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> No
         for absent in reversed(missing):
             fs.make_directory(absent)
             fs.sync_directory(parent(absent))
-    elif not fs.stat(path).is_directory:
+        return False
+    if not fs.stat(path).is_directory:
         raise LogDirectoryError(f"{path} is a file; log.dir must name a directory", path=path)
-    else:
-        check_format(fs, path)
+    check_format(fs, path)
+    return True
+
+
+def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> None:
+    """Make the directory if there is none; refuse a foreign one before anything is written into it."""
+    if prepare_directory(fs, path):
         found = fs.list_directory(path)
         directories = _partition_directories(fs, path, found)
         read_cluster_id(fs, path, found)

@@ -1,0 +1,1 @@
+"""Accounts made and changed while no broker runs: `seglogd user`, `seglogd init`."""

@@ -1,0 +1,106 @@
+"""The accounts of a log directory that no broker uses, changed as a broker does: locked, atomically, fsynced."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from getpass import getpass
+from pathlib import Path
+from typing import Final
+
+from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, from_password, why_not_prepared
+from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
+from seglog_broker.storage.directory.log_directory import DirectoryLock
+from seglog_broker.storage.directory.opening import prepare_directory
+from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_protocol.errors import LogDirectoryError
+
+STANDARD_INPUT: Final = "-"
+
+
+class AccountError(Exception):
+    """Nothing was changed; the message says why, and what to do."""
+
+
+@contextmanager
+def offline_accounts(fs: FileSystem, path: str) -> Iterator[AccountStore]:
+    """The accounts of the log directory ``path``, which is made if there is none, and locked for the block.
+
+    Raises AccountError while a broker uses it, LogDirectoryError when it cannot be used, OSError.
+    """
+    prepare_directory(fs, path)
+    try:
+        lock = DirectoryLock(fs, path)
+    except LogDirectoryError as error:
+        raise AccountError(
+            f"a broker is using {path}: change its accounts by `seglog user`, as one of its super.users, or stop it"
+        ) from error
+    try:
+        yield read_accounts(fs, path)
+    finally:
+        lock.release()
+
+
+def read_accounts(fs: FileSystem, path: str) -> AccountStore:
+    """The accounts of a log directory, also while a broker uses it. Raises LogDirectoryError, OSError."""
+    accounts = AccountStore(fs, f"{path}/{ACCOUNTS_FILE}")
+    accounts.load()
+    return accounts
+
+
+def set_password(accounts: AccountStore, name: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:
+    """Give an account this password by ``mechanisms``, and by no other. Raises AccountError, OSError."""
+    problem = why_impossible_name(name) or why_not_prepared(name)
+    if problem is not None:
+        raise AccountError(f"{name[:100]!r} cannot name an account: {problem}")
+    problem = _why_no_password(password)
+    if problem is not None:
+        raise AccountError(f"this cannot be a password: {problem}")
+    former = accounts.account(name) or {}
+    change(
+        accounts,
+        [Change(name, mechanism, None) for mechanism in former]
+        + [Change(name, mechanism, from_password(mechanism, password, iterations)) for mechanism in mechanisms],
+    )
+
+
+def change(accounts: AccountStore, changes: Sequence[Change]) -> None:
+    """Make changes; on return they survive a power cut. Raises OSError, PolicyViolationError for too many accounts."""
+    plan = accounts.plan(changes)
+    accounts.write(plan)
+    accounts.adopt(plan)
+
+
+def _why_no_password(password: str) -> str | None:
+    if len(password.encode(errors="surrogateescape")) > PASSWORD_BYTES_MAX:
+        return f"it has more than {PASSWORD_BYTES_MAX:,} bytes"
+    return why_not_prepared(password)
+
+
+def ask_password(file: str | None, name: str) -> str:
+    """A password: the content of ``file``, without a line break at its end, or what is typed twice on the terminal.
+
+    Raises AccountError.
+    """
+    if file == STANDARD_INPUT:
+        return _line(sys.stdin.buffer.read(4 * PASSWORD_BYTES_MAX), "standard input")
+    if file is not None:
+        try:
+            with Path(file).open("rb") as opened:
+                return _line(opened.read(4 * PASSWORD_BYTES_MAX), file)
+        except OSError as error:
+            raise AccountError(f"the password file {file} cannot be read: {error.strerror}") from None
+    if not sys.stdin.isatty():
+        raise AccountError("there is no terminal to ask for the password: name a file that has it by --password-file")
+    password = getpass(f"Password of {name}: ")
+    if getpass("The same again: ") != password:
+        raise AccountError("these are two passwords: begin again")
+    return password
+
+
+def _line(content: bytes, place: str) -> str:
+    try:
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        pass
+    raise AccountError(f"the password in {place} is not UTF-8")

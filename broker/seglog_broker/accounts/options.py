@@ -1,0 +1,106 @@
+"""What `seglogd user` and `seglogd init` have in common: their options, and how they end."""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from seglog_broker.accounts.offline import AccountError, set_password
+from seglog_broker.config import ConfigSources
+from seglog_broker.security.credentials import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN
+from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.storage.directory.accounts import HASHES, AccountStore
+from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.errors import InvalidConfigError, SeglogError
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+Work = Callable[[argparse.Namespace, str], list[str]]
+"""What a command does with its arguments and a log directory. It returns what is printed."""
+
+
+def add_options(parser: argparse.ArgumentParser, work: Work) -> None:
+    """Add those of every command, which ``work`` is."""
+    parser.add_argument("--data", metavar="DIR", help="the log directory; by default log.dir of the configuration")
+    parser.add_argument("--config", metavar="FILE", help="the broker's configuration (or SEGLOG_CONFIG)")
+    parser.set_defaults(work=work)
+
+
+def add_password_options(parser: argparse.ArgumentParser, *, else_: str, can_exist: bool = True) -> None:
+    """Add those of a command that sets a password; ``else_`` says where it is from without --password-file."""
+    parser.add_argument(
+        "--password-file", metavar="FILE", help=f"file with the password, - for standard input; {else_}"
+    )
+    parser.add_argument(
+        "--iterations",
+        metavar="N",
+        type=_iterations,
+        default=ITERATIONS_DEFAULT,
+        help=f"how costly it is to try a password: {ITERATIONS_MIN} to {ITERATIONS_MAX}, else {ITERATIONS_DEFAULT}",
+    )
+    parser.add_argument(
+        "--mechanism",
+        action="append",
+        choices=list(HASHES),
+        help="a mechanism that the account can use; repeatable, by default both",
+    )
+    if can_exist:
+        parser.add_argument(
+            "--if-absent", action="store_true", help="succeed, and change nothing, where there is such an account"
+        )
+
+
+def _iterations(text: str) -> int:
+    if not text.isdecimal() or not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return int(text)
+
+
+def run(program: str, arguments: argparse.Namespace) -> int:
+    """Do what the arguments say; returns the exit code."""
+    try:
+        path = _log_directory(arguments)
+    except InvalidConfigError as error:
+        complain(program, error.message)
+        return EXIT_USAGE
+    try:
+        lines = arguments.work(arguments, path)
+    except AccountError as error:
+        complain(program, str(error))
+    except SeglogError as error:
+        complain(program, error.message)
+    except OSError as error:
+        complain(program, f"the accounts of {path} could not be changed: {why(error)}")
+    else:
+        return run_printing(program, lambda: _print(lines), when_piped=EXIT_OK)
+    return EXIT_FAILED
+
+
+def _print(lines: Sequence[str]) -> int:
+    print_lines(lines)
+    return EXIT_OK
+
+
+def _log_directory(arguments: argparse.Namespace) -> str:
+    """The log directory that is meant. Raises InvalidConfigError."""
+    if arguments.data is not None:
+        return str(arguments.data)
+    file = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
+    return ConfigSources(file, dict(os.environ)).load()[0].log_dir
+
+
+def is_there(arguments: argparse.Namespace, path: str) -> list[str]:
+    """The outcome where the account exists already. Raises AccountError, unless that is fine."""
+    if not arguments.if_absent:
+        raise AccountError(
+            f"there is an account {arguments.name} in {path} already: give it another password by `seglogd user passwd`"
+        )
+    return [f"there is an account {arguments.name} in {path} already, which was not changed"]
+
+
+def give_password(accounts: AccountStore, arguments: argparse.Namespace, password: str) -> None:
+    """Set the password of the account that the arguments name. Raises AccountError, OSError."""
+    mechanisms = tuple(dict.fromkeys(arguments.mechanism or HASHES))
+    set_password(accounts, arguments.name, password, mechanisms, arguments.iterations)
