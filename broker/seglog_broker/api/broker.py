@@ -251,6 +251,12 @@ class Broker:
             )
         if report.adopted:
             log.warning("kafka_directory_adopted", topics=report.adopted)
+        if report.adopted_accounts:
+            log.warning(
+                "kafka_accounts_adopted",
+                accounts=len(report.adopted_accounts),
+                advice="name those that administer in super.users",
+            )
         if report.remade:
             log.warning("topic_registry_rebuilt", topics=report.remade)
         if report.kafka_signs:

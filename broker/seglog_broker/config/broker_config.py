@@ -520,6 +520,14 @@ class BrokerConfig:
             "Choose empty for one start, when it is certain that the records are not in another directory or broker.",
         ),
     ] = "refuse"
+    seglog_acls_not_enforced: Annotated[
+        bool,
+        Key(
+            Boolean(),
+            "Whether a log directory is opened in whose Kafka metadata log there are ACLs, which are not enforced.",
+            "Set it to true where every account may produce and consume, and only those in super.users administer.",
+        ),
+    ] = False
     seglog_log_format: Annotated[
         str,
         Key(

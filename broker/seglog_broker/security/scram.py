@@ -4,16 +4,21 @@ There is no channel binding: Kafka's clients have none, and say so. A client tha
 have it, and takes the broker for one that has not, is right.
 """
 
+import re
 from typing import Final
 
 from scramp.core import Gs2Header, ScramException, ScramMechanism
 
+from seglog_broker.security.credentials import prepared
 from seglog_broker.security.decoys import Decoys
 from seglog_broker.security.sasl import OTHER_NAME, Exchange, Identity, refused
-from seglog_broker.storage.directory.accounts import NAME_CHARACTERS_MAX, AccountStore, Credential
+from seglog_broker.storage.directory.accounts import AccountStore, Credential, why_impossible_name
 
 TOKEN_BYTES_MAX: Final = 4_096
 """Most bytes of a message: a name, a nonce and a proof are far fewer, and preparing a name takes time for each."""
+
+_ANY_NAME: Final = "name"
+_WRONG_ESCAPE: Final = re.compile("=(?!2C|3D)")
 
 
 class ScramExchange(Exchange):
@@ -48,18 +53,18 @@ class ScramExchange(Exchange):
         raise refused(self.mechanism, reason, self._told)
 
     def _first(self, token: bytes) -> bytes:
-        flag, name, bare = _parts(_text(token))
-        escaped = next((part[2:] for part in bare.split(",") if part.startswith("n=")), "")
-        claimed = _unescaped(escaped)
-        if len(claimed) > NAME_CHARACTERS_MAX:
-            raise ScramException("the name is too long")
-        self.claimed = claimed
-        if name and _unescaped(name.removeprefix("a=")) != self.claimed:
+        flag, acting_as, bare = _parts(_text(token))
+        first, _, rest = bare.partition(",")
+        if first.startswith("n=") and len(first) > len("n="):
+            self.claimed = _unescaped(first.removeprefix("n="))
+        if acting_as and _unescaped(acting_as.removeprefix("a=")) != self.claimed:
             self._told = OTHER_NAME
             raise ScramException("it asks to act as another user")
-        self._server.set_client_first(f"{flag},,{bare}")
-        if name:
-            self._server.gs2_header = _NamedHeader(flag, name)
+        # scramp would prepare the name, which Kafka's clients do not: it gets another one, and the message as it came
+        self._server.set_client_first(f"{flag},,n={_ANY_NAME},{rest}" if self.claimed else f"{flag},,{bare}")
+        self._server.client_first_bare = bare
+        if acting_as:
+            self._server.gs2_header = _NamedHeader(flag, acting_as)
         answer: str = self._server.get_server_first()
         return answer.encode()
 
@@ -71,12 +76,13 @@ class ScramExchange(Exchange):
         self.identity = Identity(f"User:{self.claimed}")
         return answer.encode()
 
-    def _look_up(self, prepared: str) -> tuple[bytes, bytes, bytes, int]:
+    def _look_up(self, _: str) -> tuple[bytes, bytes, bytes, int]:
         """The credential of the user as the client writes it, as Kafka does; else of the name that SASLprep makes."""
+        other = prepared(self.claimed)  # always, as the decoy: both take time
         found = self._accounts.credential(self.claimed, self.mechanism)
-        if found is None and prepared != self.claimed:
-            found, self.claimed = self._accounts.credential(prepared, self.mechanism), prepared
-        decoy = self._decoys.for_scram(self.claimed, self.mechanism)  # always: it takes time
+        if found is None:
+            found, self.claimed = self._accounts.credential(other, self.mechanism), other
+        decoy = self._decoys.for_scram(self.claimed, self.mechanism)
         self._is_decoy = found is None
         self._credential = found = found or decoy
         return found.salt, found.stored_key, found.server_key, found.iterations
@@ -108,4 +114,11 @@ def _parts(message: str) -> tuple[str, str, str]:
 
 
 def _unescaped(name: str) -> str:
-    return name.replace("=2C", ",").replace("=3D", "=")
+    """A name without its escapes. Raises ScramException for one that no account can have."""
+    if _WRONG_ESCAPE.search(name):
+        raise ScramException("an = in its name must be followed by 2C or 3D")
+    found = name.replace("=2C", ",").replace("=3D", "=")
+    problem = why_impossible_name(found)
+    if problem is not None:
+        raise ScramException(f"no account can have the name: {problem}")
+    return found

@@ -167,10 +167,9 @@ async def test_a_client_that_would_have_bound_the_channel_is_let_in() -> None:
         (b"n,,n=,r=x", "Malformed"),
         (b"n,,n=a=4D,r=x", "must be followed by"),
         (b"n,,n=alice,r=x,r=y", "Duplicate"),
-        (b"n,,n=al\0ice,r=x", "NUL"),
-        (b"n,,n=" + b"a" * 300 + b",r=x", "too long"),
+        (b"n,,n=al\0ice,r=x", "zero character"),
+        (b"n,,n=" + b"a" * 300 + b",r=x", "300 characters"),
         (b"n,,n=a,r=" + b"x" * 5000, "4096 bytes"),
-        (b"n,,n=alice\xc2\x85,r=x", "control"),
     ],
 )
 async def test_a_first_message_that_is_not_as_it_should_be_is_refused(token: bytes, why: str) -> None:

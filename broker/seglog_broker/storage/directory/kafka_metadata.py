@@ -1,23 +1,29 @@
-"""Reads topics, partitions and configuration from Kafka's metadata log, if it is in the log directory.
+"""Reads topics, partitions, configuration and accounts from Kafka's metadata log, if it is in the log directory.
 
 Kafka keeps it in the first of its ``log.dirs``; every broker of a cluster has a full copy. The value of a record is a
-frame: its version (1), the kind of record and its version as unsigned varints, then the fields. Four kinds are read:
+frame: its version (1), the kind of record and its version as unsigned varints, then the fields. These kinds are read:
 
-    2 TopicRecord         name; topic id: 16 bytes
-    3 PartitionRecord     partition: int32; topic id: 16 bytes; and more
-    4 ConfigRecord        resource type: int8 (2 a topic, 4 a broker); resource name; key; value, null if it was removed
-    9 RemoveTopicRecord   topic id: 16 bytes
+     2 TopicRecord         name; topic id: 16 bytes
+     3 PartitionRecord     partition: int32; topic id: 16 bytes; and more
+     4 ConfigRecord        resource type: int8 (2 a topic, 4 a broker); resource name; key; value, null where removed
+     9 RemoveTopicRecord   topic id: 16 bytes
+    11 UserScramCredentialRecord        name; mechanism: int8; salt; stored key; server key; iterations: int32
+    18 AccessControlEntryRecord         id: 16 bytes; and more
+    19 RemoveAccessControlEntryRecord   id: 16 bytes
+    22 RemoveUserScramCredentialRecord  name; mechanism: int8
 
-A text is its length + 1 as unsigned varint, 0 for null, then UTF-8. A snapshot, ``<offset>-<epoch>.checkpoint``, holds
-the same records and replaces those of the log below that offset.
+A text is its length + 1 as unsigned varint, 0 for null, then UTF-8; bytes likewise. A snapshot,
+``<offset>-<epoch>.checkpoint``, holds the same records and replaces those of the log below that offset.
 """
 
 import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
+from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.io.filenames import new_id
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
@@ -33,6 +39,8 @@ SNAPSHOT_SUFFIX: Final = ".checkpoint"
 
 _FRAME: Final = 1
 _TOPIC, _PARTITION, _CONFIG, _REMOVE_TOPIC = 2, 3, 4, 9
+_CREDENTIAL, _ACL, _REMOVE_ACL, _REMOVE_CREDENTIAL = 11, 18, 19, 22
+_MECHANISMS: Final = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _ID_BYTES: Final = 16
 _INT32 = struct.Struct(">i")
@@ -43,7 +51,8 @@ class KafkaMetadata:
     """What the metadata log says. ``is_there``: whether there is one; without it everything is empty.
 
     ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
-    id, with an empty one for all brokers. ``problem``: why a part of it could not be read, or None.
+    id, with an empty one for all brokers; ``credentials`` are those of users by name and mechanism, and ``acls`` is the
+    number of ACLs. ``problem``: why a part of it could not be read, or None.
     """
 
     is_there: bool = False
@@ -51,6 +60,8 @@ class KafkaMetadata:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    credentials: dict[tuple[str, str], Credential] = field(default_factory=dict)
+    acls: int = 0
     problem: str | None = None
 
     def configs_of(self, topic: str, topic_id: str | None) -> dict[str, str] | None:
@@ -81,6 +92,8 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
         {(name, number) for name, topic_id in by_name.items() for number in image.partitions.get(topic_id, ())},
         {name: dict(config) for (kind, name), config in image.configs.items() if kind == _TOPIC_RESOURCE},
         {name: dict(config) for (kind, name), config in image.configs.items() if kind == _BROKER_RESOURCE and config},
+        dict(image.credentials),
+        len(image.acls),
         image.problem,
     )
 
@@ -92,6 +105,8 @@ class _Image:
         self.topics: dict[bytes, str] = {}
         self.partitions: dict[bytes, set[int]] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.credentials: dict[tuple[str, str], Credential] = {}
+        self.acls: set[bytes] = set()
         self.problem: str | None = None
 
     def apply(self, name: str, log: bytes, first: int) -> None:
@@ -130,6 +145,23 @@ class _Image:
         elif kind == _REMOVE_TOPIC:
             topic = self.topics.pop(_id(value, at), None)
             self.configs.pop((_TOPIC_RESOURCE, topic or ""), None)
+        elif kind in {_CREDENTIAL, _REMOVE_CREDENTIAL}:
+            self._apply_credential(value, at, removes=kind == _REMOVE_CREDENTIAL)
+        elif kind == _ACL:
+            self.acls.add(_id(value, at))
+        elif kind == _REMOVE_ACL:
+            self.acls.discard(_id(value, at))
+
+    def _apply_credential(self, value: bytes, at: int, *, removes: bool) -> None:
+        name, at = _text(value, at)
+        key = name or "", _MECHANISMS.get(value[at], "")
+        self.credentials.pop(key, None)
+        if not removes:
+            salt, at = _bytes(value, at + 1)
+            stored_key, at = _bytes(value, at)
+            server_key, at = _bytes(value, at)
+            [iterations] = _INT32.unpack_from(value, at)
+            self.credentials[key] = Credential(key[1], iterations, salt, stored_key, server_key)
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:
@@ -148,11 +180,18 @@ def _id(value: bytes, at: int) -> bytes:
 
 def _text(value: bytes, at: int) -> tuple[str | None, int]:
     """A text and the position after it. Raises ValueError if the record ends within it."""
+    is_null = value[at] == 0
+    found, at = _bytes(value, at)
+    return (None if is_null else found.decode()), at
+
+
+def _bytes(value: bytes, at: int) -> tuple[bytes, int]:
+    """Bytes, none for null, and the position after them. Raises ValueError if the record ends within them."""
     size, at = _varint(value, at)
     end = at + max(size - 1, 0)
     if end > len(value):
         raise ValueError("a record ends within a text")
-    return (value[at:end].decode() if size else None), end
+    return value[at:end], end
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:

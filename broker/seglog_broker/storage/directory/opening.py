@@ -12,11 +12,16 @@ from typing import Final
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.topic_overrides import settings_in_force
 from seglog_broker.storage.directory import adoption
-from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
-from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID, KafkaMetadata, read_kafka_metadata
+from seglog_broker.storage.directory.kafka_metadata import (
+    METADATA_DIRECTORY,
+    METADATA_TOPIC_ID,
+    KafkaMetadata,
+    read_kafka_metadata,
+)
 from seglog_broker.storage.directory.kafka_signs import (
     CLEAN_MARKER,
     expected_partitions,
@@ -37,7 +42,7 @@ from seglog_broker.storage.io.os_errors import suppress_no_room, why
 from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol import checkpoint_files as checkpoints
-from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
 from seglog_protocol.internal_topics import RESERVED_TOPIC
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
@@ -64,6 +69,9 @@ REPLACED_FILES: Final = frozenset(
 
 RENAMED_TOPIC: Final = f"renamed.{RESERVED_TOPIC}"
 """The name of a topic that an earlier version made under the reserved one."""
+
+_SALT_BYTES: Final = 12
+"""Fewer SCRAM does not take here."""
 
 Directories = Mapping[str, filenames.PartitionDirectory]
 """The partition directories of a log directory, by name."""
@@ -143,6 +151,8 @@ def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> No
         read_cluster_id(fs, path, found)
         if filenames.REGISTRY_FILE not in found:
             _refuse_where_partitions_are_missing(fs, path, config, directories)
+        if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found):
+            _refuse_acls(fs, path)
 
 
 def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[str, filenames.PartitionDirectory]:
@@ -179,6 +189,29 @@ def _refuse_where_partitions_are_missing(
             f"{path} was written by Kafka and lacks partitions that its files name: {adoption.listed(missing)}; put "
             "their directories here, from Kafka's other log.dirs or brokers, or have them begin without records "
             "with --set seglog.missing.partitions=empty",
+            path=path,
+        )
+
+
+def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str]) -> bool:
+    """Whether there is a metadata log of Kafka's that is not as a start has seen it before."""
+    if METADATA_DIRECTORY not in found:
+        return False
+    if filenames.REGISTRY_FILE not in found:
+        return filenames.FORMAT_FILE not in found
+    registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")
+    registry.load()
+    return registry.kafka_metadata != metadata_files(fs, path)
+
+
+def _refuse_acls(fs: FileSystem, path: str) -> None:
+    """Refuse a directory of a Kafka that had ACLs: the broker would let everyone do what they forbid."""
+    count = read_kafka_metadata(fs, path).acls
+    if count:
+        raise LogDirectoryError(
+            f"{path} was used by a Kafka with {count:,} ACL{'' if count == 1 else 's'}, which seglog does not enforce "
+            "yet: every account may produce and consume, and those in super.users administer; accept that with "
+            "--set seglog.acls.not.enforced=true, or start that Kafka again",
             path=path,
         )
 
@@ -352,6 +385,7 @@ class _Opening:
             of = f"broker {broker}" if broker else "all brokers"
             told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
             self._report.kafka_settings.append(f"{of}: {told}")
+        self._adopt_accounts(metadata)
         for topic, partitions in ids.items():
             note = adoption.REMADE_NOTE if is_own else adoption.ADOPTED_NOTE
             self._registry.topics[topic] = adoption.adopted_topic(topic, partitions, self._new_id, note, metadata)
@@ -370,6 +404,37 @@ class _Opening:
             )
         self._registry.kafka_metadata = metadata_files(self._fs, self._path)
         self._registry.save()
+
+    def _adopt_accounts(self, metadata: KafkaMetadata) -> None:
+        """Take over the SCRAM credentials of a Kafka: before the registry, with which this is not done again."""
+        accounts = self._accounts
+        usable = [
+            Change(name, mechanism, credential)
+            for (name, mechanism), credential in metadata.credentials.items()
+            if not accounts.has(name) and why_impossible_name(name) is None
+        ]
+        if metadata.problem is not None:
+            self._report.problems.append(f"{metadata.problem}: accounts behind it are not known")
+        unusable = len({name for name, _ in metadata.credentials if why_impossible_name(name) is not None})
+        if unusable:
+            self._report.problems.append(f"{unusable} accounts of Kafka's have names that are not possible here")
+        short = {name for name, _, made in usable if made is not None and len(made.salt) < _SALT_BYTES}
+        if short:
+            self._report.problems.append(
+                f"{len(short)} accounts of Kafka's have salts of fewer than {_SALT_BYTES} bytes, with which SCRAM lets "
+                "nobody in: give them their passwords again"
+            )
+        if not usable:
+            return
+        try:
+            plan = accounts.plan(usable)
+        except PolicyViolationError as error:
+            raise LogDirectoryError(
+                f"the accounts of the Kafka that wrote {self._path} cannot be adopted: {error.message}", path=self._path
+            ) from error
+        accounts.write(plan)
+        accounts.adopt(plan)
+        self._report.adopted_accounts = sorted(plan.altered)
 
     def _refuse_unless_partition(self, name: str) -> None:
         """Refuse a directory such as ``backup-2024``, which has a partition's name but not its files."""
