@@ -136,7 +136,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     actual = {
         "time to say `hello`": f"{hello.SECONDS} s",
-        "tries to say `hello`": f"{hello.TRIES_MAX}",
+        "requests before `hello`, refused ones included": f"{hello.TRIES_MAX}",
         "frame before `hello` is answered": f"{hello.BYTES_MAX:,} bytes",
         "frame": f"{config.socket_request_max_bytes:,} bytes",
         "header": f"{frames.HEADER_BYTES_MAX:,} bytes",

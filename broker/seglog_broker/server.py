@@ -14,11 +14,12 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, all_listeners, native_listener
 from seglog_broker.listeners import connection, socket_loop
-from seglog_broker.listeners.acceptor import ListenError, Place, addresses_of, open_all_listeners
+from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.session import Listener
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.reloading import ReloadRequests, run_reloads
@@ -202,9 +203,9 @@ async def serve(
     try:
         if faults is not None:
             faults.begin(broker)
-        for served in all_listeners(config):
-            if served.has_tls or served.has_sasl:
-                raise ListenError(f"{served.title} cannot speak {served.protocol} yet.")
+        kind, *kinds = [Listener.of(served, broker.tls) for served in all_listeners(config)]
+        if any(listener.has_sasl for listener in (kind, *kinds)):
+            broker.authenticator.load_libraries()
         place = Place(native_listener(config).address, origin=config.origin("seglog.listen"))
         listeners, *others = await open_all_listeners([place, *kafka_places(config)])
         kafka_listeners = [listener for opened in others for listener in opened]
@@ -236,9 +237,13 @@ async def serve(
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
                     doors.start_soon(_end_waits, broker)
-                    listen_to_kafka = partial(serve_kafka, places=places, native_port=native_port, faults=faults)
+                    listen_to_kafka = partial(
+                        serve_kafka, places=places, kinds=kinds, native_port=native_port, faults=faults
+                    )
                     doors.start_soon(listen_to_kafka, broker, kafka_listeners, ready)
-                    doors.start_soon(partial(serve_native, broker, listeners, ready, kafka=kafka, faults=faults))
+                    doors.start_soon(
+                        partial(serve_native, broker, listeners, ready, kafka=kafka, faults=faults, kind=kind)
+                    )
             finally:
                 for listener in [*listeners, *kafka_listeners]:
                     listener.socket.close()  # where serving has not begun

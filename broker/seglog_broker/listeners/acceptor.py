@@ -17,6 +17,7 @@ from seglog_broker.listeners.transport import Transport, address_of, limit_recei
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_protocol.errors import PolicyViolationError, SeglogError
 
 DRAIN_SECONDS: Final = 5
@@ -87,6 +88,11 @@ def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
     return [address_of(listener.socket.getsockname()) for listener in listeners]
 
 
+def no_refusal(_error: SeglogError) -> bytes:
+    """For a protocol that has no words for one connection too many, as Kafka's: it is closed."""
+    return b""
+
+
 class Acceptor:
     """Owns the connections of one protocol."""
 
@@ -114,11 +120,18 @@ class Acceptor:
         self._closing = trio.Event()
         self._handlers: trio.Nursery | None = None
 
-    async def run(self, listeners: Sequence[trio.SocketListener], task_status: trio.TaskStatus[list[str]]) -> None:
+    async def run(
+        self,
+        listeners: Sequence[trio.SocketListener],
+        accounts: AccountStore,
+        task_status: trio.TaskStatus[list[str]],
+    ) -> None:
         """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
-        A connection's failure ends that connection. Raises OSError when accepting fails for good.
+        A connection's failure ends that connection, as the deletion of its account does. Raises OSError when accepting
+        fails for good.
         """
+        accounts.on_deleted.append(self.end_sessions)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_connections)
@@ -136,6 +149,7 @@ class Acceptor:
                         listener.socket.close()
                     self._closing.set()
         finally:
+            accounts.on_deleted.remove(self.end_sessions)
             for listener in listeners:
                 listener.socket.close()  # also when cancelled before the first step; a second close does nothing
 
@@ -180,7 +194,11 @@ class Acceptor:
                 transport.reset_at_close()
                 transport.close()
             elif self._metrics.connections_open < limit:  # of all listeners
-                connection = self._connect(transport)
+                try:
+                    connection = self._connect(transport)
+                except OSError:  # it has left already
+                    transport.close()
+                    continue
                 self._connections.add(connection)
                 self._metrics.connections_total += 1
                 self._metrics.connections_open += 1
@@ -190,6 +208,12 @@ class Acceptor:
                 self._handlers.start_soon(self._refuse, transport, limit)
             else:
                 transport.close()
+
+    def end_sessions(self, user: str) -> None:
+        """Begin to end the connections of an account that is no more."""
+        for connection in list(self._connections):
+            if connection.session.is_of(user):
+                connection.stop(f"this connection is closed: the account {user} was deleted")
 
     async def _serve(self, connection: Connection) -> None:
         try:

@@ -13,6 +13,7 @@ from seglog_broker.listeners.connection import Connection, Job, State, Unfinishe
 from seglog_broker.listeners.ready_sockets import Next
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import FileShrankError, flush
+from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS, NoTlsError, why_failed
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import RemoteProtocolError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
@@ -24,8 +25,8 @@ ResultT = TypeVar("ResultT")
 async def run(connection: Connection) -> None:
     """Serve until the peer leaves, breaks the protocol, or ``stop`` is called. Raises nothing but Cancelled."""
     try:
-        greeting = connection.wire.greet()
-        if greeting is None or await greeting:
+        beginning = connection.transport.begin()
+        if (beginning is None or await _shake_hands(connection, beginning)) and await _greet(connection):
             async with trio.open_nursery() as nursery:
                 connection.nursery = nursery
                 try:
@@ -45,6 +46,32 @@ async def run(connection: Connection) -> None:
         connection.log.exception("connection_crashed")
     finally:
         connection.detach()
+
+
+async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bool:
+    """Begin TLS; False if the connection is to end instead."""
+    reason = f"it took longer than {HANDSHAKE_SECONDS} s"
+    with trio.move_on_after(HANDSHAKE_SECONDS):
+        try:
+            await handshake
+        except NoTlsError as error:
+            connection.end_by(error)
+            return False
+        except OSError as error:
+            reason = why_failed(error)
+        else:
+            connection.session.note_handshake()
+            return not connection.session.has_failed
+    connection.broker.metrics.tls_handshakes_failed += 1
+    connection.log.info("tls_handshake_failed", reason=reason)
+    connection.state = State.FINISHED
+    return False
+
+
+async def _greet(connection: Connection) -> bool:
+    """The wire's own beginning; False if the connection is to end instead."""
+    greeting = connection.wire.greet()
+    return greeting is None or await greeting
 
 
 async def receive_first(connection: Connection) -> memoryview | None:
@@ -89,7 +116,7 @@ async def _serve_requests(connection: Connection) -> None:
         while not connection.is_over:
             has_work = connection.has_work
             connection.intake.quiet_since = math.inf if has_work else trio.current_time()
-            begin = Next.TURN if has_work else Next.READABLE
+            begin = Next.TURN if has_work or connection.transport.has_pending else Next.READABLE
             await socket_loop.take_turns(
                 connection.ready, connection.transport, connection, connection.run_of_appends, begin=begin
             )

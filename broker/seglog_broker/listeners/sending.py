@@ -105,6 +105,8 @@ async def _send_all(sender: Sender, data: Buffer, *, more: bool = False) -> None
             sent = sender.transport.send(left, more=more)
             sender.taken += sent
             left = left[sent:]
+            if left:
+                await trio.lowlevel.checkpoint()  # encrypting all of a large frame would hold the loop
         except BlockingIOError:
             await _wait_writable(sender)
 

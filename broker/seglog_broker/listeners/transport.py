@@ -1,7 +1,6 @@
-"""The byte stream between a connection and its peer: the only module that touches the socket of a connection.
+"""The byte stream between a connection and its peer: plain TCP here, with TLS in ``tls_transport``.
 
-``Transport`` is a plain one. One with TLS would be a subclass of it; ``ReadySockets`` would have to ask it, too, for
-bytes that are decrypted and not yet taken.
+These two modules alone touch the socket of a connection.
 """
 
 import contextlib
@@ -40,6 +39,9 @@ class Transport:
     def __init__(self, sock: socket.socket) -> None:
         """``sock`` is connected and non-blocking; ``close`` closes it."""
         self._sock = sock
+        self.has_pending = False
+        """Whether bytes have been received, though the socket does not say so."""
+        self.is_encrypted = False
 
     @classmethod
     def of_stream(cls, stream: trio.SocketStream, send_buffer_bytes: int = -1) -> "Transport":
@@ -58,6 +60,19 @@ class Transport:
                 # Back from trio's 16 KiB to the system's own: we send a fetch as fast as the peer takes it.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
         return cls(sock)
+
+    def take_socket(self) -> socket.socket:
+        """The socket, for another transport; this one is not used any more."""
+        return self._sock
+
+    def begin(self) -> Awaitable[None] | None:
+        """To be awaited: what comes before the first byte. None if nothing does."""
+        return None
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate (DER) by which the peer has proven who it is; None without one."""
+        return None
 
     def fileno(self) -> int:
         """The descriptor to wait on; -1 once it is closed."""
@@ -105,11 +120,15 @@ class Transport:
         if events.poll(0):
             return True
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
+            return not self.peek()
         except BlockingIOError:
             return False
         except OSError:
             return True
+
+    def peek(self) -> bytes:
+        """The next byte, which stays; empty when the peer has finished sending."""
+        return self._sock.recv(1, socket.MSG_PEEK)
 
     def stop_receiving(self) -> None:
         """Receive nothing more; it wakes whatever waits for bytes."""

@@ -36,6 +36,10 @@ SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "connection_cut": (),
     "connection_idle": (),
     "fetch_cut_short": (),
+    "client_authenticated": ("principal",),
+    "authentication_failed": (),
+    "authorization_refused": ("principal",),
+    "tls_handshake_failed": (),
 }
 """Each event that is summed, and the facts that tell its kinds apart."""
 

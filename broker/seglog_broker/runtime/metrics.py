@@ -37,6 +37,7 @@ class Metrics:
         self.connections_open = 0
         self.connections_idle = 0  # closed because they were idle for too long
         self.connections_cut = 0  # closed because they blocked something
+        self.tls_handshakes_failed = 0
         self.loop_stall_seconds_max = 0.0
         self.loop_busy_seconds_max = 0.0  # processor time of one turn
 
@@ -71,6 +72,7 @@ class Metrics:
             "connections_open": self.connections_open,
             "connections_idle_total": self.connections_idle,
             "connections_cut_total": self.connections_cut,
+            "tls_handshakes_failed_total": self.tls_handshakes_failed,
             "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
             "loop_busy_seconds": round(self.loop_busy_seconds_max, 6),
         }

@@ -41,6 +41,9 @@ PASSWORD_THREADS_MAX: Final = 2
 
 PASSWORDS_WAITING_MAX: Final = 128
 """Passwords that wait for these threads, a second or so; clients with more are told to try again."""
+HANDSHAKE_THREADS_MAX: Final = 2
+"""TLS handshakes that are computed at a time. They hardly need the interpreter lock; more would take processors from
+the loop."""
 
 RECORD_CHECKERS_MAX: Final = 2
 """Batches whose records are checked at a time, each in a process; the others wait in order of arrival."""
@@ -80,6 +83,7 @@ class Offload:
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
         self._passwords = trio.CapacityLimiter(PASSWORD_THREADS_MAX)
+        self._handshake = trio.CapacityLimiter(HANDSHAKE_THREADS_MAX)
         self._record_checkers = WorkerPool(jobs.RECORD_CHECKER, RECORD_CHECKERS_MAX)
         self._recompressors = WorkerPool(jobs.RECOMPRESSOR, RECOMPRESSORS_MAX)
 
@@ -172,6 +176,10 @@ class Offload:
                 f"{PASSWORDS_WAITING_MAX} passwords wait to be checked, and no more can; try again"
             )
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._passwords)
+
+    async def handshake(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """Go on with a TLS handshake. Never abandoned: the connection may not be closed meanwhile."""
+        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._handshake)
 
     async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Read the configuration. Abandoned when cancelled: its file may be on a device that does not answer."""

@@ -40,6 +40,10 @@ class Authenticator:
         is_plain_offered = is_private or config.seglog_sasl_plain_cleartext
         return tuple(name for name in config.sasl_enabled_mechanisms if name != "PLAIN" or is_plain_offered)
 
+    def load_libraries(self) -> None:
+        """Import what exchanges use: at the first login it would hold the loop for a tenth of a second."""
+        import seglog_broker.security.scram  # noqa: F401, PLC0415 - it is used by ``begin``
+
     def begin(self, mechanism: str, *, is_private: bool) -> Exchange:
         """A new exchange. Raises UnsupportedMechanismError, which lists the mechanisms that there are."""
         offered = self.mechanisms(is_private)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from seglog_broker.testing.error_replies import error_reply
-from seglog_broker.testing.error_responses import error_response
+from seglog_broker.listeners.kafka.error_responses import error_response
+from seglog_broker.listeners.native.error_replies import error_reply
 from seglog_protocol.errors import RemoteProtocolError, SeglogError
 from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, FrameReceiver
 from seglog_protocol.frames import Frame, FrameReader, encode_packed_prefix

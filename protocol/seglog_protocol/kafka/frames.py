@@ -44,7 +44,7 @@ class KafkaFrameReader(FrameReceiver):
     ) -> None:
         """As FrameReceiver's; requests of other apis than Produce have at most ``small_frame_bytes_max`` bytes."""
         super().__init__(frame_bytes_max, receive_buffer, pool, asks=asks)
-        self._frame_bytes_min = frame_bytes_min
+        self.frame_bytes_min = frame_bytes_min
         self.small_frame_bytes_max = small_frame_bytes_max
 
     def next_frame(self) -> memoryview | None:
@@ -57,12 +57,17 @@ class KafkaFrameReader(FrameReceiver):
             return self._take_large()
         held, start, end = self._held, self._start, self._end
         if end - start < _LENGTH_AND_API_KEY.size:
-            if end - start >= LENGTH_SIZE:
-                self._check_length(_LENGTH.unpack_from(held, start)[0], self.frame_bytes_max)
-            return None
+            if end - start < LENGTH_SIZE:
+                return None
+            [length] = _LENGTH.unpack_from(held, start)
+            self._check_length(length, self.frame_bytes_max)
+            if length > end - start - LENGTH_SIZE:
+                return None
+            self._start = start + LENGTH_SIZE + length  # so few are allowed where frames have no api key
+            return memoryview(bytearray(held[start + LENGTH_SIZE : self._start]))
         length, api_key = _LENGTH_AND_API_KEY.unpack_from(held, start)
         limit = self.frame_bytes_max if api_key == PRODUCE else min(self.small_frame_bytes_max, self.frame_bytes_max)
-        if not self._frame_bytes_min <= length <= limit:
+        if not self.frame_bytes_min <= length <= limit:
             self._check_length(length, limit)
         begin = start + LENGTH_SIZE
         if begin + length <= end:
@@ -78,5 +83,5 @@ class KafkaFrameReader(FrameReceiver):
             raise FrameTooLargeError(
                 f"a request of {length} bytes was announced, the limit is {limit}", size=length, limit=limit
             )
-        if length < self._frame_bytes_min:
+        if length < self.frame_bytes_min:
             raise RemoteProtocolError(f"a request of {length} bytes was announced: too few for its header")

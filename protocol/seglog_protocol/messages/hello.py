@@ -39,7 +39,8 @@ class HelloReply(Message):
     ``log_dir`` is the absolute path of the log directory on the broker's machine. Of the ``partitions``, ``offline``
     cannot be served, and ``read_only_until_room`` (None: 0) take no records until their disk has room. ``recovery``
     counts the partitions still in recovery after an unclean shutdown; ``read_bytes`` of ``bytes`` have been read,
-    including partitions already recovered. None when there is no recovery.
+    including partitions already recovered. None when there is no recovery. The client has authenticated as
+    ``principal``; None where nobody has to.
     """
 
     protocol: str
@@ -55,6 +56,7 @@ class HelloReply(Message):
     log_dir: str = default("")
     offline: Int64 = default(0)
     read_only_until_room: Int64 | None = None
+    principal: str | None = None
 
 
 class MetricsRequest(Request):

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import pytest
@@ -24,7 +25,9 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
@@ -181,6 +184,7 @@ class FakeBroker:
     def __init__(self, offload: Offload | None = None, **config: Any) -> None:
         self.config = replace(BrokerConfig(), **config)
         self.offload = InlineOffload() if offload is None else offload
+        self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
         self.metrics = Metrics()
         self.transfers = Transfers()
         self.response_memory = ResponseMemory()
@@ -276,7 +280,7 @@ class FakeBroker:
     def answer_now(self, request: Request) -> Message | None:
         return None
 
-    async def answer(self, request: Request, host: str = "") -> tuple[Message, bytes]:
+    async def answer(self, request: Request, host: str = "", principal: str = "") -> tuple[Message, bytes]:
         self._raise()
         match request:
             case OffsetsRequest():

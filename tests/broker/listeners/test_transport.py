@@ -13,6 +13,8 @@ from seglog_broker.listeners.acceptor import Acceptor
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.transport import Transport, shown_host
 from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ async def buffers_with(config: BrokerConfig) -> tuple[int, int]:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     with pytest.RaisesGroup(EnoughError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
-            [address] = await nursery.start(acceptor.run, listeners)
+            [address] = await nursery.start(acceptor.run, listeners, AccountStore(ForgetfulFileSystem(), "/accounts"))
             host, _, port = address.rpartition(":")
             stream = await trio.open_tcp_stream(host, int(port))
             await stream.receive_some()

@@ -17,10 +17,10 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
 from seglog_protocol.messages import PROTOCOL_NAME, Ack, HelloRequest
 from tests.broker.listeners.kafka.kafka_peer import KafkaPeer
+from tests.broker.listeners.kafka.test_error_responses import filled, structs_of
+from tests.broker.listeners.test_error_replies import EACH, WHOLE
 from tests.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, serving_wire
 from tests.broker.testing.faulty import faulty_wire
-from tests.broker.testing.test_error_replies import EACH, WHOLE
-from tests.broker.testing.test_error_responses import filled, structs_of
 from tests.logs import batch
 
 pytestmark = pytest.mark.trio

@@ -7,6 +7,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
+from seglog_broker.listeners.session import Administration, Session
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.errors import InvalidRequestError, SeglogError
@@ -26,10 +27,17 @@ class Endpoint(NamedTuple):
 class RequestContext:
     """What the response to a request depends on besides the request itself."""
 
-    __slots__ = ("advertised", "broker", "client_address", "client_id", "room", "version")
+    __slots__ = ("advertised", "broker", "client_address", "client_id", "room", "session", "version")
 
     def __init__(
-        self, broker: Broker, advertised: Endpoint, version: int, client_id: str | None, client_address: str, room: Room
+        self,
+        broker: Broker,
+        advertised: Endpoint,
+        version: int,
+        client_id: str | None,
+        client_address: str,
+        room: Room,
+        session: Session,
     ) -> None:
         self.broker = broker
         self.advertised = advertised
@@ -41,6 +49,8 @@ class RequestContext:
         """The client's address, as ``shown_host`` writes it."""
         self.room = room
         """The memory of the response."""
+        self.session = session
+        """Who the client is."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -111,3 +121,5 @@ class Api(NamedTuple):
     or the broker stops, which is answered by this."""
     repeats: Repeats | None = None
     """Given where clients send the same again and again."""
+    changes: Administration | None = None
+    """What it changes, where only administrators may."""

@@ -7,15 +7,15 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, advertised_listener, served_listeners
-from seglog_broker.listeners.acceptor import Acceptor, Place
+from seglog_broker.listeners.acceptor import Acceptor, Place, no_refusal
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.context import Endpoint
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.transport import Transport
-from seglog_protocol.errors import SeglogError
 
 
 def kafka_places(config: BrokerConfig) -> list[Place]:
@@ -36,6 +36,7 @@ async def serve_kafka(
     ready: ReadySockets,
     *,
     places: Sequence[int] = (),
+    kinds: Sequence[Listener] = (),
     native_port: int = -1,
     faults: Faults | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
@@ -43,25 +44,23 @@ async def serve_kafka(
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
     As ``serve_native``. Without listeners it returns at once. ``places`` says of each which of ``kafka_places`` it is;
-    without, all are the first. A seglog client is told the ``native_port``.
+    without, all are the first. ``kinds`` are what these ask of their clients. A seglog client is told the
+    ``native_port``.
     """
     if not listeners:
         task_status.started([])
         return
     run = AppendRun(broker, ready)
+    kinds = kinds or [Listener()]
     bound = {listener.socket.getsockname()[:2]: place for listener, place in zip(listeners, places, strict=False)}
     by_port = {port: place for (_, port), place in bound.items()}  # a socket for all addresses has clients at any
 
     def connect(transport: Transport) -> Connection:
         place = bound.get(transport.local, by_port.get(transport.local[1], 0))
         endpoint = advertised(broker.config, place) or Endpoint(*transport.local)
-        return Connection(
-            broker, transport, partial(KafkaWire, broker, endpoint, native_port), ready, run, faults, listener="kafka"
-        )
+        kind = kinds[place]
+        wire = partial(KafkaWire, broker, endpoint, native_port)
+        return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind, listener=kind.name)
 
-    await Acceptor(lambda: broker.config, broker.metrics, connect, _no_refusal, faults).run(listeners, task_status)
-
-
-def _no_refusal(_error: SeglogError) -> bytes:
-    """Kafka's protocol has no words for one connection too many: it is closed."""
-    return b""
+    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, no_refusal, faults)
+    await acceptor.run(listeners, broker.directory.accounts, task_status)

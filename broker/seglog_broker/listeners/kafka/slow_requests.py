@@ -105,6 +105,8 @@ class SlowRequests:
             self._responses.room.close()
         else:
             await self._responses.send(header, response)
+            if context.session.has_failed:
+                self._connection.end()
 
     async def handle_waiting(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""

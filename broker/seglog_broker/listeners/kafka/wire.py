@@ -5,7 +5,7 @@ its connection. Only Produce requests are served before earlier ones are answere
 with those of other connections, and answered in order when its ack is reached. A fetch that waits has no task.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,8 +13,10 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_broker.listeners.kafka.fetches import Fetches
 from seglog_broker.listeners.kafka.first_bytes import native_client
+from seglog_broker.listeners.kafka.greeting import Greeting
 from seglog_broker.listeners.kafka.handlers.produce import (
     APPENDS_AT_ONCE,
     PARTITIONS_MAX,
@@ -24,6 +26,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     encode_responses,
     partitions_of,
 )
+from seglog_broker.listeners.kafka.handlers.sasl import OUT_OF_PLACE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, template_of
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
@@ -44,6 +47,7 @@ from seglog_protocol.kafka import (
     read_request,
     write_response,
 )
+from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request
 
@@ -72,6 +76,7 @@ class KafkaWire(Wire):
         self.reader = self._frames
         self._headers = RequestHeaderReader()
         host = connection.transport.host
+        self._session = connection.session
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
         self._native_port = native_port
@@ -95,6 +100,12 @@ class KafkaWire(Wire):
     def drop(self) -> None:
         """Drop waiting fetches."""
         self._fetches.drop()
+
+    def greet(self) -> Awaitable[bool] | None:
+        """The authentication of the client, where its listener wants one."""
+        if self._session.is_open:
+            return None
+        return Greeting(self._broker, self._connection, self._frames, self._context).greet()
 
     def detach(self) -> None:
         """Forget the connection, and give back the place of its response."""
@@ -123,6 +134,8 @@ class KafkaWire(Wire):
                     return True
             if frame is None:
                 return False
+            if self._connection.ready.now >= self._session.ends_at and self._is_barred(frame):
+                return True
             template = self.templates.find(frame)
             if isinstance(template, ProduceTemplate):
                 repeated = template.appends_of(frame)
@@ -152,6 +165,25 @@ class KafkaWire(Wire):
             self._responses.give_up("Kafka request", error)
         return True
 
+    def _is_barred(self, frame: memoryview) -> bool:
+        """Whether a request was refused because the client has to authenticate again, or is about to.
+
+        Raises RemoteProtocolError where Kafka closes the connection without a response.
+        """
+        header = self._headers.read(frame)
+        if self._session.is_in_exchange:
+            if header.api_key == SASL_AUTHENTICATE:
+                return False
+            refusal = error_response(
+                read_request(header, frame), header.version, ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE
+            )
+            self._responses.queue(header, refusal)
+            self._connection.end()
+            return True
+        if header.api_key != SASL_HANDSHAKE:
+            raise RemoteProtocolError("the session has ended, and the client did not authenticate again")
+        return False
+
     def _may_serve(self, frame: memoryview) -> bool:
         """Whether a request that does not produce may be served now; if not, it is kept."""
         if self._connection.may_serve():
@@ -171,7 +203,13 @@ class KafkaWire(Wire):
         latest = self._latest_context
         if latest is None or latest.client_id != header.client_id or latest.version != header.version:
             latest = self._latest_context = RequestContext(
-                self._broker, self._advertised, header.version, header.client_id, self._client_address, self._room
+                self._broker,
+                self._advertised,
+                header.version,
+                header.client_id,
+                self._client_address,
+                self._room,
+                self._session,
             )
         return latest
 
@@ -247,6 +285,10 @@ class KafkaWire(Wire):
         self._responses.begin(api, request, template)
         self._broker.metrics.requests[apis.counter_name(api.name)] += 1
         connection.spent += REQUEST_COST
+        if api.changes is not None and (refusal := self._session.refusal_of(api.changes)) is not None:
+            code = ErrorCode(refusal.kafka_code)
+            self._responses.queue(header, error_response(request, header.version, code, refusal.message))
+            return
         if isinstance(request, messages.FetchRequest):
             self._fetches.serve(self._context(header), header, request)
             return
@@ -255,6 +297,8 @@ class KafkaWire(Wire):
                 response = api.handle_now(self._context(header), request)
                 if response is not None:
                     self._responses.queue(header, response)
+                    if self._session.has_failed:
+                        connection.end()
                     return
             except Exception as error:  # noqa: BLE001 - logged; those before it are answered
                 self._responses.give_up(api.name, error)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import trio
 
 from seglog_broker.api.broker import Broker
@@ -12,9 +13,26 @@ from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
-from seglog_protocol.errors import InvalidRequestError, RemoteProtocolError, SeglogError
+from seglog_broker.security.principals import ANONYMOUS
+from seglog_protocol.errors import (
+    AuthenticationRequiredError,
+    InvalidRequestError,
+    RemoteProtocolError,
+    SeglogError,
+    UnsupportedMechanismError,
+)
 from seglog_protocol.frames import Frame, FrameReader
-from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest, OpenedRequest, Request, open_request
+from seglog_protocol.messages import (
+    PROTOCOL_NAME,
+    AuthenticateReply,
+    AuthenticateRequest,
+    HelloReply,
+    HelloRequest,
+    OpenedRequest,
+    Request,
+    open_request,
+)
+from seglog_protocol.messages.base import INT32_MAX
 
 SECONDS: Final = 10
 """A connection without a valid hello after this time is closed."""
@@ -22,8 +40,10 @@ SECONDS: Final = 10
 BYTES_MAX: Final = 64 * 1024
 """Largest frame before hello. A larger size most likely comes from another protocol, and closes the connection."""
 
-TRIES_MAX: Final = 10
-"""Hellos that may be refused before the connection is closed."""
+TRIES_MAX: Final = 20
+"""Requests before the connection is closed: an authentication takes three or four, and hellos may be refused."""
+
+_FIRST: Final = frozenset({HelloRequest.api, AuthenticateRequest.api})
 
 FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
@@ -54,12 +74,16 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
                         continue
                     connection.take_waiting()  # it was kept, and is answered here
                 await broker.turn()  # the answer looks at every partition, and many may connect at once
-                reply = _answer(broker, connection, frame)
+                reply = await _answer(broker, connection, frame)
                 if isinstance(reply, HelloReply):
                     frames.frame_bytes_max = broker.request_memory.request_bytes_max
                 await flush(connection.sender)
                 if isinstance(reply, HelloReply):
                     return True
+                if isinstance(reply, AuthenticateReply):
+                    continue
+                if connection.session.has_failed:
+                    return False
                 if getattr(reply, "field", "") in {"api", "protocol"}:
                     return False
                 refused = reply.message
@@ -78,33 +102,66 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
     return False
 
 
-def _answer(broker: Broker, connection: Connection, frame: Frame) -> HelloReply | SeglogError:
-    """Answer what should be a hello, and return the answer: after most errors the peer may try again."""
+async def _answer(broker: Broker, connection: Connection, frame: Frame) -> HelloReply | AuthenticateReply | SeglogError:
+    """Answer what should be a hello, or comes before one; the answer. After most errors the peer may try again."""
     opened = open_request(frame.packed)
-    reply: HelloReply | SeglogError
+    reply: HelloReply | AuthenticateReply | SeglogError
     try:
-        reply = reply_to(broker, _first_request(opened, frame))
-        broker.metrics.requests[HelloRequest.api] += 1
+        request = _first_request(opened, frame)
+        if isinstance(request, AuthenticateRequest):
+            reply = await authenticate(connection, request)
+        else:
+            reply = reply_to(broker, connection, request)
+        broker.metrics.requests[request.api] += 1
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         reply = as_seglog_error(error, HelloRequest.api)
     queue_reply(connection.sender, broker.metrics.request_errors, opened.request_id, reply)
     return reply
 
 
-def reply_to(broker: Broker, request: HelloRequest) -> HelloReply:
-    """The reply to a hello. Raises InvalidRequestError if it is not for us."""
+async def authenticate(connection: Connection, request: AuthenticateRequest) -> AuthenticateReply:
+    """One step of an exchange, which the first one begins. Raises AuthenticationError."""
+    session = connection.session
+    if not session.is_in_exchange:
+        try:
+            session.begin(request.mechanism, is_alone=False)
+        except UnsupportedMechanismError:
+            session.has_failed = False  # the client learns from this what it may choose
+            raise
+    step = await session.respond(request.token)
+    return AuthenticateReply(
+        step.token,
+        is_done=step.is_done,
+        principal=session.principal if step.is_done else "",
+        session_ms=None if step.session_ms is None else min(step.session_ms, INT32_MAX),
+    )
+
+
+def reply_to(broker: Broker, connection: Connection, request: HelloRequest) -> HelloReply:
+    """The reply to a hello.
+
+    Raises AuthenticationRequiredError if the client has to authenticate first, InvalidRequestError if it is not for us.
+    """
     if request.protocol != PROTOCOL_NAME:
         raise InvalidRequestError(
             f"this broker speaks the protocol {PROTOCOL_NAME!r}, not {request.protocol!r}", field="protocol"
         )
-    return broker.hello()
+    session = connection.session
+    if not session.is_open:
+        raise AuthenticationRequiredError(
+            f"this listener wants clients to authenticate, by {' or '.join(session.mechanisms)}: connect with an "
+            "account (user and password)",
+            mechanisms=list(session.mechanisms),
+        )
+    principal = None if session.principal == ANONYMOUS else session.principal
+    return msgspec.structs.replace(broker.hello(), principal=principal)
 
 
-def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest:
-    if opened.api != HelloRequest.api:
+def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest | AuthenticateRequest:
+    if opened.api not in _FIRST:
         raise InvalidRequestError(f"the first request of a connection must be hello, not {opened.api!r}", field="api")
     request = without_payload(opened, frame)
-    assert isinstance(request, HelloRequest)
+    assert isinstance(request, (HelloRequest, AuthenticateRequest))
     return request
 
 

@@ -6,13 +6,15 @@ from functools import partial
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.listeners.acceptor import Acceptor
+from seglog_broker.listeners.acceptor import Acceptor, no_refusal
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.native.wire import NativeWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.session import Listener
+from seglog_broker.listeners.transport import Transport
 
 
 async def serve_native(
@@ -22,20 +24,23 @@ async def serve_native(
     *,
     kafka: Sequence[str] = (),
     faults: Faults | None = None,
+    kind: Listener | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
     Cancel it to stop it: it stops accepting at once, gives requests under way a few seconds, and returns. ``ready``
     has to run until then. ``kafka`` are the addresses for Kafka's clients, logged where one of them comes here.
-    ``faults`` interfere, in tests. Raises OSError when accepting fails for good.
+    ``kind`` is what it asks of its clients, by default nothing. ``faults`` interfere, in tests. Raises OSError when
+    accepting fails for good.
     """
     run = AppendRun(broker, ready)
-    acceptor = Acceptor(
-        lambda: broker.config,
-        broker.metrics,
-        lambda transport: Connection(broker, transport, partial(NativeWire, broker, kafka), ready, run, faults),
-        encode_last_error,
-        faults,
-    )
-    await acceptor.run(listeners, task_status)
+    asks = Listener() if kind is None else kind
+
+    def connect(transport: Transport) -> Connection:
+        wire = partial(NativeWire, broker, kafka)
+        return Connection(broker, asks.transport(transport, broker), wire, ready, run, faults, asks)
+
+    refusal = encode_last_error if asks.tls is None else no_refusal
+    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refusal, faults)
+    await acceptor.run(listeners, broker.directory.accounts, task_status)

@@ -1,25 +1,53 @@
 """Native requests that take several turns of the loop, or wait: jobs of the connection's task."""
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
+from seglog_broker.listeners.native.hello import authenticate
 from seglog_broker.listeners.native.long_replies import encode_long_reply
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush
+from seglog_broker.listeners.session import Administration
 from seglog_protocol.errors import RequestCancelledError
 from seglog_protocol.frames import Frame
 from seglog_protocol.messages import (
+    AlterTopicRequest,
+    AlterUsersRequest,
     AppendRequest,
+    AuthenticateRequest,
+    CreateTopicRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DeleteTopicRequest,
     JoinGroupRequest,
     Message,
     OpenedRequest,
     Request,
     SyncGroupRequest,
+    TruncateRequest,
+    UsersRequest,
     open_request,
 )
+
+_CHANGED: Final[Mapping[type[Request], Administration]] = MappingProxyType(
+    {
+        CreateTopicRequest: Administration.TOPICS,
+        AlterTopicRequest: Administration.TOPICS,
+        DeleteTopicRequest: Administration.TOPICS,
+        TruncateRequest: Administration.TOPICS,
+        DeleteGroupsRequest: Administration.GROUPS,
+        DeleteOffsetsRequest: Administration.GROUPS,
+        UsersRequest: Administration.BROKER,
+        AlterUsersRequest: Administration.BROKER,
+    }
+)
+"""The requests that only administrators may make, with what they change."""
 
 
 def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
@@ -40,10 +68,13 @@ async def append_creating(
     """Serve an append for which topics have to be created first."""
     await take_memory_for(connection, frame.payload)
     await flush(connection.sender)
+    missing = broker.missing_topics(request)
     try:
-        refused = await broker.create_missing(request)
+        refusal = connection.session.refusal_of(Administration.TOPICS, missing[0]) if missing else None
+        refused = await broker.create_missing(request) if refusal is None else {}
+        refused |= {} if refusal is None else dict.fromkeys(missing, refusal)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        refused = dict.fromkeys(broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
+        refused = dict.fromkeys(missing, as_seglog_error(error, AppendRequest.api))
     connection.append([request_id], [request], [frame.payload], frame.payload, refused)
 
 
@@ -58,6 +89,8 @@ async def serve_slowly(
         long = await encode_long_reply(request_id, reply, len(payload), broker.turn)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         queue_reply(connection.sender, error_counts, request_id, as_seglog_error(error, request.api))
+        if connection.session.has_failed:
+            connection.end()
         return
     if long is None:
         queue_reply(connection.sender, error_counts, request_id, reply, payload)
@@ -68,7 +101,12 @@ async def serve_slowly(
 
 async def _answer(broker: Broker, connection: Connection, client_host: str, request: Request) -> tuple[Message, bytes]:
     """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
-    answering = partial(broker.answer, request, client_host)
+    if isinstance(request, AuthenticateRequest):
+        return await authenticate(connection, request), b""
+    changed = _CHANGED.get(type(request))
+    if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
+        raise refusal
+    answering = partial(broker.answer, request, client_host, connection.session.principal)
     if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
         return await answering()
     answered = await wait_for(connection, answering)

@@ -19,11 +19,12 @@ from seglog_broker.listeners.sending import end_answer
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
 from seglog_protocol.messages import (
     AppendRequest,
+    AuthenticateRequest,
     CancelReply,
     CancelRequest,
     FetchRequest,
@@ -103,6 +104,8 @@ class NativeWire(Wire):
 
     def _serve_frame(self, opened: OpenedRequest | None, frame: Frame) -> None:
         connection = self._connection
+        if connection.ready.now >= connection.session.ends_at and self._is_barred(frame):
+            return
         if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
             opened = open_request(frame.packed)
         if opened is not None and isinstance(opened.request, AppendRequest):
@@ -133,6 +136,23 @@ class NativeWire(Wire):
             connection.answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
         else:
             self._serve(opened, frame)
+
+    def _is_barred(self, frame: Frame) -> bool:
+        """Answer a request with an error, unless it authenticates the client again, as it has to."""
+        opened = open_request(frame.packed)
+        if opened.api == AuthenticateRequest.api:
+            return False
+        connection = self._connection
+        connection.write_gathered()
+        connection.spent = budget.TURN
+        error = AuthenticationRequiredError(
+            "the session has ended: authenticate again", mechanisms=list(connection.session.mechanisms)
+        )
+        if opened.api == AppendRequest.api:
+            connection.answer_appends([opened.request_id], opened.ack, [error], len(frame.payload))
+        else:
+            self._queue_reply(opened.request_id, error)
+        return True
 
     def kept(self, frame: Frame) -> Frame:
         """The frame in memory that stays as it is when the turn is over."""
@@ -190,7 +210,7 @@ class NativeWire(Wire):
     def _answer_now(self, request: Request) -> Message | None:
         """The reply, if it waits for nothing."""
         if isinstance(request, HelloRequest):
-            return hello.reply_to(self._broker, request)
+            return hello.reply_to(self._broker, self._connection, request)
         if isinstance(request, CancelRequest):
             return CancelReply(self._fetches.cancel(request.target))
         return self._broker.answer_now(request)

@@ -21,6 +21,7 @@ from seglog_protocol.kafka import (
 )
 from seglog_protocol.kafka.structs import Request
 from tests.broker.listeners.kafka.fake_groups import FakeGroups
+from tests.broker.listeners.sessions import open_session
 
 TOPIC_IDS: Final = {"orders": "A" * 21 + "Q", "events": "B" * 21 + "A"}
 PARTITIONS: Final = 2
@@ -41,9 +42,9 @@ def context_of(
     )
     memory = ResponseMemory()
     memory.response_bytes_max = response_bytes_max
-    return RequestContext(
-        cast("Broker", broker), Endpoint("here", 9092), version, client_id, "/192.0.2.7", memory.room()
-    )
+    served = cast("Broker", broker)
+    session = open_session(served)
+    return RequestContext(served, Endpoint("here", 9092), version, client_id, "/192.0.2.7", memory.room(), session)
 
 
 def served_now(groups: FakeGroups, request: Request, version: int) -> Any:

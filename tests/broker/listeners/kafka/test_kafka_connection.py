@@ -195,7 +195,7 @@ async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(n
         raw(0, 99, bytes(100)),
         raw(1, 3, bytes(100)),
         raw(3, 99, bytes(100)),
-        raw(17, 0, b"\0\5PLAIN"),
+        raw(17, 2, b"\0\5PLAIN"),
         raw(3, 12, b"\xff" * 20),  # malformed
         raw(0, 9, b"\0" * 5),
         raw(0, 3, b"\xff\xff\0\1\0\0\0\0\x7f\xff\xff\xff"),

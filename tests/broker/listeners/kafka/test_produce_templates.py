@@ -14,6 +14,7 @@ from seglog_broker.listeners.kafka.produce_templates import PARTITIONS_MAX, Prod
 from seglog_broker.listeners.kafka.templates import MISSES_A_TEMPLATE, SHARED_BYTES_MAX, TEMPLATES_MAX, Templates
 from seglog_protocol.kafka import RequestHeaderReader, messages, read_request, write_request
 from tests.broker.listeners.kafka.kafka_peer import KafkaServed, produce
+from tests.broker.listeners.sessions import open_session
 from tests.logs import batch
 
 RECORDS: Final = batch(b"value")
@@ -30,7 +31,8 @@ class Connection:
         header = RequestHeaderReader().read(frame)
         room = self.broker.response_memory.room("127.0.0.1")
         endpoint = Endpoint("127.0.0.1", 9092)
-        context = RequestContext(self.broker, endpoint, header.version, header.client_id, "/127.0.0.1", room)
+        session = open_session(self.broker)
+        context = RequestContext(self.broker, endpoint, header.version, header.client_id, "/127.0.0.1", room, session)
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
         if self.templates.find(frame) is None and self.templates.is_due():

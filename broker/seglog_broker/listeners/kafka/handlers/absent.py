@@ -15,6 +15,7 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -137,13 +138,15 @@ APIS: Final = (
         "CreateAcls",
         range(1, 4),
         lambda _, r: messages.CreateAclsResponse(results=[_NOT_CREATED] * len(r.creations)),
+        changes=Administration.BROKER,
     ),
     Api(
         31,
         "DeleteAcls",
         range(1, 4),
         lambda _, r: messages.DeleteAclsResponse(filter_results=[_NOT_DELETED] * len(r.filters)),
+        changes=Administration.BROKER,
     ),
     Api(48, "DescribeClientQuotas", range(2), describe_client_quotas),
-    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas),
+    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, changes=Administration.BROKER),
 )

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -200,6 +201,6 @@ async def describe_quorum(
 
 APIS: Final = (
     Api(55, "DescribeQuorum", range(3), handle=describe_quorum),
-    Api(57, "UpdateFeatures", range(3), update_features),
+    Api(57, "UpdateFeatures", range(3), update_features, changes=Administration.BROKER),
     Api(60, "DescribeCluster", range(3), describe_cluster),
 )

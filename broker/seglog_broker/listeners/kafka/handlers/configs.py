@@ -25,6 +25,7 @@ from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operatio
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -227,7 +228,7 @@ async def _alter(
 
 APIS: Final = (
     Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs),
-    Api(33, "AlterConfigs", range(2), handle=alter_configs),
-    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs),
+    Api(33, "AlterConfigs", range(2), handle=alter_configs, changes=Administration.BROKER),
+    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=Administration.BROKER),
     Api(74, "ListConfigResources", range(2), handle=list_config_resources),
 )

@@ -24,6 +24,7 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import UnknownGroupError
@@ -145,5 +146,5 @@ async def delete_groups(
 APIS: Final = (
     Api(15, "DescribeGroups", range(7), handle=describe_groups),
     Api(16, "ListGroups", range(6), handle=list_groups),
-    Api(42, "DeleteGroups", range(3), handle=delete_groups),
+    Api(42, "DeleteGroups", range(3), handle=delete_groups, changes=Administration.GROUPS),
 )

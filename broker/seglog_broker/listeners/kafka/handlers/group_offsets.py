@@ -33,6 +33,7 @@ from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
@@ -344,5 +345,5 @@ _COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", (
 APIS: Final = (
     Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, repeats=_COMMIT_REPEATS),
     Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
-    Api(47, "OffsetDelete", range(1), handle=offset_delete),
+    Api(47, "OffsetDelete", range(1), handle=offset_delete, changes=Administration.GROUPS),
 )

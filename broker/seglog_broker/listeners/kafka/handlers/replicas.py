@@ -32,6 +32,7 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime import budget
@@ -238,9 +239,11 @@ def list_partition_reassignments(
 
 
 APIS: Final = (
-    Api(34, "AlterReplicaLogDirs", range(1, 3), handle=alter_replica_log_dirs),
+    Api(34, "AlterReplicaLogDirs", range(1, 3), handle=alter_replica_log_dirs, changes=Administration.BROKER),
     Api(35, "DescribeLogDirs", range(1, 6), handle=describe_log_dirs),
-    Api(43, "ElectLeaders", range(3), handle=elect_leaders),
-    Api(45, "AlterPartitionReassignments", range(2), handle=alter_partition_reassignments),
+    Api(43, "ElectLeaders", range(3), handle=elect_leaders, changes=Administration.BROKER),
+    Api(
+        45, "AlterPartitionReassignments", range(2), handle=alter_partition_reassignments, changes=Administration.BROKER
+    ),
     Api(46, "ListPartitionReassignments", range(1), list_partition_reassignments),
 )

@@ -30,6 +30,7 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.handlers.replicas import check_replicas
 from seglog_broker.listeners.kafka.turns import CHANGE_COST
+from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -330,7 +331,7 @@ async def _delete(context: RequestContext, topic: Topic | None, name: str | None
 
 
 APIS: Final = (
-    Api(19, "CreateTopics", range(2, 8), handle=create_topics),
-    Api(20, "DeleteTopics", range(1, 7), handle=delete_topics),
-    Api(37, "CreatePartitions", range(4), handle=create_partitions),
+    Api(19, "CreateTopics", range(2, 8), handle=create_topics, changes=Administration.TOPICS),
+    Api(20, "DeleteTopics", range(1, 7), handle=delete_topics, changes=Administration.TOPICS),
+    Api(37, "CreatePartitions", range(4), handle=create_partitions, changes=Administration.TOPICS),
 )

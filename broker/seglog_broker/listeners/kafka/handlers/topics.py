@@ -27,6 +27,7 @@ from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestCont
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
+from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -141,8 +142,10 @@ def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
     return _MetadataTopic(error_code=code, name=name, is_internal=name is not None and is_internal(name))
 
 
-async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def _create(context: RequestContext, names: Sequence[str]) -> dict[str, ErrorCode]:
     """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
+    if names and (refusal := context.session.refusal_of(Administration.TOPICS, next(iter(names)))) is not None:
+        return dict.fromkeys(names, ErrorCode(refusal.kafka_code))
     failed: dict[str, ErrorCode] = {}
     wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
     try:

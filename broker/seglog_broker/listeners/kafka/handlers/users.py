@@ -11,8 +11,8 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.response_memory import PART_BYTES
-from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -65,7 +65,7 @@ async def alter_users(
         async for each in in_turns(context, request.upsertions)
     ]
     try:
-        altered = await context.broker.users.change(deletions, upsertions, ANONYMOUS, once=True)
+        altered = await context.broker.users.change(deletions, upsertions, context.session.principal, once=True)
     except SeglogError as error:
         names = dict.fromkeys([*(each.name for each in deletions), *(each.name for each in upsertions)])
         altered = [AlteredUser(name, error) for name in names]
@@ -80,6 +80,6 @@ async def alter_users(
 
 
 APIS: Final = (
-    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users),
-    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users),
+    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users, changes=Administration.BROKER),
+    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users, changes=Administration.BROKER),
 )

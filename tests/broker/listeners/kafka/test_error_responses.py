@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.testing.error_responses import error_response
+from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_protocol.kafka import (
     messages,
     read_request,

@@ -1,0 +1,147 @@
+"""What comes before the requests of a client that has to authenticate, on Kafka's wire.
+
+It asks for ApiVersions, if it likes, chooses a mechanism by SaslHandshake, and sends its tokens: in SaslAuthenticate
+requests, or behind version 0 of SaslHandshake as frames of nothing else. Anything else closes the connection, as in
+Kafka.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners import admission
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.kafka.context import RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response
+from seglog_broker.listeners.kafka.handlers.sasl import OUT_OF_PLACE, SASL_HANDSHAKE, authenticate, handshake
+from seglog_broker.listeners.sending import flush
+from seglog_broker.listeners.session import EXCHANGE_SECONDS
+from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError
+from seglog_protocol.frame_receiver import LENGTH_SIZE
+from seglog_protocol.kafka import (
+    RequestHeader,
+    RequestHeaderReader,
+    UnsupportedVersion,
+    WireError,
+    messages,
+    read_request,
+    write_response,
+)
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.frames import KafkaFrameReader
+from seglog_protocol.kafka.structs import Response
+
+FRAMES_MAX: Final = 20
+"""Frames before a client is authenticated. A login takes four."""
+
+
+class Greeting:
+    """The exchange before the first request of a connection; ``context_of`` makes the context of a request."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        frames: KafkaFrameReader,
+        context_of: Callable[[RequestHeader], RequestContext],
+    ) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._frames = frames
+        self._context_of = context_of
+        self._has_versions = False
+        self._is_raw = False  # whether frames are tokens and nothing else
+
+    async def greet(self) -> bool:
+        """Read until the client is authenticated; False if the connection is to end instead."""
+        connection, frames = self._connection, self._frames
+        limits = frames.frame_bytes_max, frames.frame_bytes_min
+        frames.frame_bytes_max = self._broker.config.sasl_server_max_receive_size
+        reason = f"it was not authenticated within {EXCHANGE_SECONDS} s"
+        try:
+            with trio.move_on_after(EXCHANGE_SECONDS):
+                for _ in range(FRAMES_MAX):
+                    frame = await self._next_frame()
+                    if frame is None:
+                        return False
+                    await self._broker.turn()  # many may connect at once
+                    await (self._take_token(frame) if self._is_raw else self._answer(frame))
+                    await flush(connection.sender)
+                    if connection.session.has_failed:
+                        return False
+                    if connection.session.is_open:
+                        return True
+                reason = f"it was not authenticated after {FRAMES_MAX} requests"
+        except (SeglogError, WireError) as error:
+            reason = str(error)
+        finally:
+            frames.frame_bytes_max, frames.frame_bytes_min = limits
+        connection.log.warning("connection_refused", reason=reason)
+        connection.end()
+        return False
+
+    async def _next_frame(self) -> memoryview | None:
+        """The next frame, in memory of its own; None at the end of the connection."""
+        connection = self._connection
+        while (frame := self._frames.next_frame()) is None:
+            if self._frames.wanted and not connection.intake.take_memory():
+                await admission.wait_for_memory(connection.intake)
+            received = await receive_first(connection)
+            if received is not None and not received:
+                return None
+        frame = memoryview(bytes(frame))
+        connection.settle()
+        connection.intake.free_unused()
+        return frame
+
+    async def _answer(self, frame: memoryview) -> None:
+        """Answer a request. Raises RemoteProtocolError, or WireError, for one that has no place here."""
+        try:
+            header = RequestHeaderReader().read(frame)
+        except UnsupportedVersion as error:
+            if error.api_key != apis.API_VERSIONS or self._has_versions:
+                raise RemoteProtocolError(str(error)) from None
+            self._send(
+                RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0), apis.unsupported_api_versions()
+            )
+            return
+        api = apis.accepted(apis.APIS, header)
+        self._broker.metrics.requests[apis.counter_name(api.name)] += 1
+        session = self._connection.session
+        if session.is_in_exchange:
+            request: Any = read_request(header, frame)
+            if isinstance(request, messages.SaslAuthenticateRequest):
+                self._send(header, await authenticate(self._context_of(header), request))
+                return
+            self._send(header, error_response(request, header.version, ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE))
+            await flush(self._connection.sender)
+            raise RemoteProtocolError(f"{api.name} came in the middle of an exchange of SASL")
+        if header.api_key == apis.API_VERSIONS and not self._has_versions:
+            request = read_request(header, frame)
+            versions = apis.api_versions(self._context_of(header), request)
+            self._has_versions = versions.error_code == ErrorCode.NONE
+            self._send(header, versions)
+        elif header.api_key == SASL_HANDSHAKE:
+            request = read_request(header, frame)
+            self._send(header, handshake(self._context_of(header), request))
+            if header.version == 0 and not session.has_failed:
+                self._is_raw, self._frames.frame_bytes_min = True, 0
+        else:
+            raise RemoteProtocolError(
+                f"{api.name} came before SaslHandshake: the listener wants clients to authenticate"
+            )
+
+    async def _take_token(self, token: memoryview) -> None:
+        """One step of an exchange without requests: a failure has no answer."""
+        try:
+            step = await self._connection.session.respond(bytes(token))
+        except AuthenticationError:
+            return
+        self._connection.sender.queue(len(step.token).to_bytes(LENGTH_SIZE, "big") + step.token)
+
+    def _send(self, header: RequestHeader, response: Response) -> None:
+        self._connection.sender.queue(b"".join(write_response(header.correlation_id, response, header.version)))

@@ -1,0 +1,254 @@
+"""Who the client of a connection is, and how it proves that: the same for every wire.
+
+========== ================== =======================================================================================
+protocol   who the client is  what comes before its requests
+========== ================== =======================================================================================
+PLAINTEXT  ``User:ANONYMOUS`` nothing
+SSL        its certificate's  the handshake of TLS; ``User:ANONYMOUS`` where it shows no certificate
+           subject
+SASL_...   the account that   an exchange of SASL, behind the handshake with SASL_SSL; and again before the session ends
+           it has proven
+========== ================== =======================================================================================
+"""
+
+import math
+from enum import Enum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config.listeners import ServedListener
+from seglog_broker.listeners.tls_transport import TlsTransport
+from seglog_broker.listeners.transport import Transport
+from seglog_broker.logger import get_logger
+from seglog_broker.security.principals import ANONYMOUS, PrincipalRules, may_administer, subject_of
+from seglog_broker.security.sasl import Exchange
+from seglog_broker.security.tls import ServerTls
+from seglog_protocol.errors import (
+    AuthenticationError,
+    AuthenticationRequiredError,
+    AuthorizationError,
+    GroupAuthorizationError,
+    SeglogError,
+    TopicAuthorizationError,
+)
+
+EXCHANGE_SECONDS: Final = 10
+"""A connection that is not authenticated after this time, waits of the broker's own included, is closed."""
+
+STEPS_MAX: Final = 10
+"""Tokens of one exchange; SCRAM takes two. Further ones are refused."""
+
+_IS_OPEN: Final = "SaslAuthenticate request received after successful authentication"
+"""Kafka's sentence."""
+
+log = get_logger()
+
+
+@lru_cache(maxsize=4)
+def _rules(text: str) -> PrincipalRules:
+    return PrincipalRules.parse(text)
+
+
+class Administration(Enum):
+    """What only administrators change."""
+
+    TOPICS = "topics"
+    GROUPS = "groups of others"
+    BROKER = "the broker and its accounts"
+
+
+class Listener(NamedTuple):
+    """What a listener asks of its clients."""
+
+    name: str = ""
+    """In capitals; empty for the native one."""
+    protocol: str = "PLAINTEXT"
+    """Kafka's security protocol."""
+    is_loopback: bool = True
+    """Whether it is reached from this machine alone."""
+    tls: ServerTls | None = None
+    """With SSL and SASL_SSL."""
+
+    @classmethod
+    def of(cls, served: ServedListener, tls: ServerTls | None) -> "Listener":
+        """What a listener of the configuration asks; ``tls`` is the broker's, where any listener has it."""
+        return cls(served.name, served.protocol, served.is_loopback, tls if served.has_tls else None)
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether clients have to authenticate by SASL."""
+        return self.protocol.startswith("SASL")
+
+    def transport(self, plain: Transport, broker: Broker) -> Transport:
+        """The transport of an accepted connection. Raises OSError if its peer has left."""
+        return plain if self.tls is None else TlsTransport(plain, self.tls.context, broker.offload)
+
+
+class Step(NamedTuple):
+    """The broker's part of one step of an exchange."""
+
+    token: bytes
+    is_done: bool
+    session_ms: int | None
+    """How long the client is who it has proven to be, from the last step on; None: as long as it likes."""
+
+
+class Session:
+    """Who the client of one connection is."""
+
+    def __init__(self, broker: Broker, listener: Listener, transport: Transport) -> None:
+        self.listener = listener
+        self.principal = ANONYMOUS
+        self.is_open = not listener.has_sasl
+        """Whether requests are served."""
+        self.ends_at = math.inf
+        """By trio's clock: from then on, requests are barred that do not authenticate the client again."""
+        self._ends_after = math.inf  # as ``ends_at``, also during an exchange
+        self.has_failed = False
+        """Whether a proof was refused: the connection is to be closed."""
+        self._broker = broker
+        self._transport = transport
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._steps = 0
+        self._log = log.bind(peer=transport.peer, listener=listener.name or "native")
+
+    def note_handshake(self) -> None:
+        """The handshake of TLS is done: the client may have shown a certificate."""
+        certificate = self._transport.peer_certificate
+        if certificate is None or self.listener.has_sasl:
+            return
+        rules = _rules(self._broker.config.ssl_principal_mapping_rules)
+        try:
+            name = rules.name_of(subject_of(certificate))
+        except AuthenticationError as error:
+            self.has_failed = True
+            self._broker.metrics.request_errors[error.code] += 1
+            self._log.warning("authentication_failed", mechanism="TLS", reason=error.message)
+            return
+        self.principal = f"User:{name}"
+        self._log.info("client_authenticated", principal=self.principal, mechanism="TLS")
+
+    def is_of(self, user: str) -> bool:
+        """Whether the client has authenticated as an account."""
+        return bool(self._mechanism) and self.principal == f"User:{user}"
+
+    # --- SASL ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms of SASL that the client may choose from; none on a listener without accounts."""
+        return self._broker.authenticator.mechanisms(self._is_private) if self.listener.has_sasl else ()
+
+    @property
+    def is_in_exchange(self) -> bool:
+        """Whether an exchange has begun that is not complete."""
+        return self._exchange is not None
+
+    @property
+    def _is_private(self) -> bool:
+        return self.listener.is_loopback or self._transport.is_encrypted
+
+    def begin(self, mechanism: str, *, is_alone: bool) -> None:
+        """Begin an exchange; with ``is_alone`` all that is not a part of it is barred until it is complete.
+
+        Raises UnsupportedMechanismError, which is a failure, and AuthenticationRequiredError where no exchange is
+        wanted: the listener has no accounts, or the session has no end.
+        """
+        if self.is_open and self._ends_after == math.inf:
+            raise AuthenticationRequiredError(_IS_OPEN)
+        self.has_failed = True
+        self._exchange = self._broker.authenticator.begin(mechanism, is_private=self._is_private)
+        self.has_failed = False
+        if is_alone:
+            self.ends_at = -math.inf
+        self._steps = 0
+
+    async def respond(self, token: bytes) -> Step:
+        """Go on with the exchange that was begun.
+
+        Raises AuthenticationError when it fails, and OutOfResourcesError where nothing was checked, both after the time
+        of ``connection.failed.authentication.delay.ms``: the connection is to be closed with that answer.
+        """
+        exchange = self._exchange
+        if exchange is None:
+            raise AuthenticationRequiredError(_IS_OPEN)
+        self._steps += 1
+        try:
+            self._check_step(exchange)
+            answer = await exchange.respond(token)
+            identity = exchange.identity
+            if identity is not None:
+                self._check_principal(identity.principal)
+        except SeglogError as error:
+            self._exchange = None
+            self.has_failed = True
+            await self._note_failure(exchange, error)
+            raise
+        if identity is None:
+            return Step(answer, is_done=False, session_ms=None)
+        self._exchange = None
+        session_ms = self._session_ms(identity.expires_at_ms)
+        self.principal, self._mechanism, self.is_open = identity.principal, exchange.mechanism, True
+        self.ends_at = math.inf if session_ms is None else trio.current_time() + session_ms / 1000
+        self._ends_after = self.ends_at
+        self._log.info("client_authenticated", principal=self.principal, mechanism=exchange.mechanism)
+        return Step(answer, is_done=True, session_ms=session_ms)
+
+    def _check_step(self, exchange: Exchange) -> None:
+        if self._mechanism and exchange.mechanism != self._mechanism:
+            raise AuthenticationError(
+                f"SASL mechanism '{exchange.mechanism}' requested by client is not supported for re-authentication of "
+                f"mechanism '{self._mechanism}'"
+            )
+        if self._steps > STEPS_MAX:
+            raise AuthenticationError(f"{exchange.mechanism} takes no more than {STEPS_MAX} steps")
+
+    def _check_principal(self, principal: str) -> None:
+        if self._mechanism and principal != self.principal:
+            raise AuthenticationError(
+                f"Cannot change principals during re-authentication from {self.principal} to {principal}"
+            )
+
+    def _session_ms(self, expires_at_ms: int | None) -> int | None:
+        """The shorter of what is left of the token and ``connections.max.reauth.ms``, as in Kafka."""
+        limits = []
+        if self._broker.config.connections_max_reauth_ms:
+            limits.append(self._broker.config.connections_max_reauth_ms)
+        if expires_at_ms is not None:
+            limits.append(max(0, expires_at_ms - self._broker.clock.now_ms()))
+        return min(limits, default=None)
+
+    # --- What it may do -----------------------------------------------------------------------------------------------
+
+    def refusal_of(self, what: Administration, name: str = "") -> AuthorizationError | None:
+        """Why the client may not change ``what``, of which ``name`` is one; None if it may."""
+        if may_administer(self.principal, self._broker.config):
+            return None
+        message = (
+            f"{self.principal} may not administer {what.value}: that is for the accounts of super.users, "
+            "which an operator sets in the broker's configuration"
+        )
+        error: AuthorizationError
+        if what is Administration.TOPICS:
+            error = TopicAuthorizationError(message, principal=self.principal, topic=name)
+        elif what is Administration.GROUPS:
+            error = GroupAuthorizationError(message, principal=self.principal, group=name)
+        else:
+            error = AuthorizationError(message, principal=self.principal)
+        self._broker.metrics.request_errors[error.code] += 1
+        self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name)
+        return error
+
+    async def _note_failure(self, exchange: Exchange, error: SeglogError) -> None:
+        self._broker.metrics.request_errors[error.code] += 1
+        self._log.warning(
+            "authentication_failed",
+            mechanism=exchange.mechanism,
+            claimed=exchange.claimed,
+            reason=str(error.__cause__ or error.message),
+        )
+        await trio.sleep(self._broker.config.connection_failed_authentication_delay_ms / 1000)
