@@ -178,7 +178,10 @@ ADVERTISED = {
 def test_clients_of_each_listener_are_told_an_address_that_they_can_reach(file: str, tmp_path: Path) -> None:
     image = dict(re.findall(r"(SEGLOG_\w*LISTEN\w*)=(\S+)", DOCKERFILE))
     settings = image | {name: text.replace("$(POD_NAMESPACE)", "apps") for name, text in environments()[file].items()}
-    here = {name: re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text) for name, text in settings.items()}
+    here = {
+        name: re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text).replace("SASL_SSL", "PLAINTEXT")
+        for name, text in settings.items()
+    }
     command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data"), "--log-format", "json"]
     daemon = subprocess.Popen(command, env=clean_environment(**here), stderr=subprocess.PIPE, text=True)
     try:
