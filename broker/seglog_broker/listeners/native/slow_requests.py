@@ -35,19 +35,19 @@ from seglog_protocol.messages import (
     open_request,
 )
 
-_CHANGED: Final[Mapping[type[Request], Administration]] = MappingProxyType(
+_CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
     {
-        CreateTopicRequest: Administration.TOPICS,
-        AlterTopicRequest: Administration.TOPICS,
-        DeleteTopicRequest: Administration.TOPICS,
-        TruncateRequest: Administration.TOPICS,
-        DeleteGroupsRequest: Administration.GROUPS,
-        DeleteOffsetsRequest: Administration.GROUPS,
-        UsersRequest: Administration.BROKER,
-        AlterUsersRequest: Administration.BROKER,
+        CreateTopicRequest.api: Administration.TOPICS,
+        AlterTopicRequest.api: Administration.TOPICS,
+        DeleteTopicRequest.api: Administration.TOPICS,
+        TruncateRequest.api: Administration.TOPICS,
+        DeleteGroupsRequest.api: Administration.GROUPS,
+        DeleteOffsetsRequest.api: Administration.GROUPS,
+        UsersRequest.api: Administration.BROKER,
+        AlterUsersRequest.api: Administration.BROKER,
     }
 )
-"""The requests that only administrators may make, with what they change."""
+"""The apis that only administrators may ask, with what they change: a decoded request is of a class of its own."""
 
 
 def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
@@ -103,7 +103,7 @@ async def _answer(broker: Broker, connection: Connection, client_host: str, requ
     """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
     if isinstance(request, AuthenticateRequest):
         return await authenticate(connection, request), b""
-    changed = _CHANGED.get(type(request))
+    changed = _CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
     answering = partial(broker.answer, request, client_host, connection.session.principal)
