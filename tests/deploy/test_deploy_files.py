@@ -18,7 +18,7 @@ import yaml
 from seglog.cli.dispatch import parse
 from seglog_broker.config import OriginKind, load_config
 from tests.kafka_metadata import brokers_at
-from tests.processes import clean_environment
+from tests.processes import clean_environment, free_port
 from tests.support import REPOSITORY, missing
 
 DEPLOY = REPOSITORY / "deploy"
@@ -341,3 +341,58 @@ def test_what_runs_needs_no_tool_of_development() -> None:
     needed = project["dependencies"] + [line for extra in extras for line in project["optional-dependencies"][extra]]
     tools = {re.split(r"[>=<\[]", line)[0] for line in project["optional-dependencies"]["dev"]} - {"seglog"}
     assert not tools & ({re.split(r"[>=<\[;]", line)[0] for line in needed} - {"seglog"})
+
+
+# --- Accounts on Kubernetes -------------------------------------------------------------------------------------------
+
+
+def test_the_pod_makes_its_accounts_and_its_probes_log_in(tmp_path: Path) -> None:
+    """With the Secrets that the file's first lines make, every path below a folder that stands for the root."""
+    pod, only = container()
+    accounts, certs, data = (tmp_path / name for name in ("accounts", "certs", "data"))
+    accounts.mkdir()
+    for name in ("admin", "probe"):
+        (accounts / name).write_text(f"{name}-0123456789")
+    places = {"/etc/seglog-accounts": str(accounts), "/etc/seglog-tls": str(certs), VOLUME: str(data)}
+
+    def moved(text: str) -> str:
+        for place, here in places.items():
+            text = text.replace(place, here)
+        return text.replace("$(POD_NAMESPACE)", "apps")
+
+    port = free_port()
+    variables = {each["name"]: moved(each["value"]) for each in only["env"] if "value" in each}
+    variables["SEGLOG_LISTEN"] = variables["SEGLOG_LISTEN"].replace("0.0.0.0:9192", f"127.0.0.1:{port}")
+    variables["SEGLOG_LISTENERS"] = variables["SEGLOG_LISTENERS"].replace("0.0.0.0:9092", "127.0.0.1:0")
+    variables["SEGLOG_SERVER"] = variables["SEGLOG_SERVER"].replace("9192", str(port))
+    environment = clean_environment(**variables, SEGLOG_LOG_DIR=str(data / "data"), SEGLOG_LOG_FORMAT="json")
+    environment["PATH"] = f"{TOOLS}:{environment['PATH']}"
+    subprocess.run(["seglogd", "certificates", "--to", str(certs)], env=environment, check=True, capture_output=True)
+    (init,) = pod["initContainers"]
+    for _ in range(2):  # each start of the pod
+        subprocess.run([*init["command"][:2], moved(init["command"][2])], env=environment, check=True)
+    file = tmp_path / "seglogd.toml"
+    file.write_text(moved(manifests()["ConfigMap"]["data"]["seglogd.toml"]))
+    daemon = subprocess.Popen(["seglogd", "--config", str(file)], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert daemon.stderr is not None
+        logged = []
+        for line in daemon.stderr:
+            logged.append(json.loads(line))
+            if logged[-1]["event"] == "broker_ready":
+                break
+        assert "config_warning" not in {entry["event"] for entry in logged}
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            subprocess.run(only[probe]["exec"]["command"], env=environment, check=True)
+        create = ["seglog", "topic", "create", "t"]
+        refused = subprocess.run(create, env=environment, capture_output=True, text=True, check=False)
+        assert "User:probe" in refused.stderr
+        as_admin = environment | {"SEGLOG_USER": "admin", "SEGLOG_PASSWORD_FILE": str(accounts / "admin")}
+        subprocess.run(create, env=as_admin, check=True)
+        unknown = environment | {"SEGLOG_USER": "nobody"}
+        assert subprocess.run(["seglog", "ping"], env=unknown, check=False, capture_output=True).returncode != 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+        assert daemon.stderr is not None
+        daemon.stderr.close()
