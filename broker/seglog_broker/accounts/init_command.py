@@ -53,7 +53,7 @@ def _init(arguments: argparse.Namespace, path: str) -> list[str]:
         f"    super.users=User:{name}",
         "    seglog.listen=SASL_SSL://0.0.0.0:9192",
         "    listeners=SASL_SSL://0.0.0.0:9092",
-        "    ssl.keystore.location=FILE      (the broker's key and certificates, as PEM)",
+        "    ssl.keystore.location=FILE      (the broker's key and certificates, as PEM: see seglogd certificates)",
         "",
         "On this machine alone, without TLS: SASL_PLAINTEXT://127.0.0.1:9192 and SASL_PLAINTEXT://127.0.0.1:9092.",
         f"More accounts: seglogd user add NAME --data {path}, or seglog user add NAME while the broker runs.",

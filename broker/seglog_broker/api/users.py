@@ -118,7 +118,7 @@ class UserService:
                 judged.add(each)
             changes = judged.possible()
             if changes:
-                plan = self._accounts.plan(changes)
+                plan = await self._scheduler.in_turns(self._accounts.planned(changes))
                 with trio.CancelScope(shield=True):  # what is on the disk is to be in force
                     try:
                         await self._offload.maintenance(self._accounts.write, plan)
@@ -126,10 +126,11 @@ class UserService:
                         if is_no_room(error):
                             raise self._space.refusal_now(_NOT_KEPT) from error
                         raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
-                    self._accounts.adopt(plan)
-        for name, mechanism, credential in changes:
-            what = "credential_deleted" if credential is None else "credential_set"
-            log.info("user_changed", user=name, mechanism=mechanism, change=what, principal=by)
+                    await self._scheduler.in_turns(self._accounts.adopted(plan))
+                    for name, mechanism, credential in changes:
+                        await turns.spend(CHANGE_COST)
+                        what = "credential_deleted" if credential is None else "credential_set"
+                        log.info("user_changed", user=name, mechanism=mechanism, change=what, principal=by)
         return [AlteredUser(name, error) for name, error in judged.errors.items()]
 
 
