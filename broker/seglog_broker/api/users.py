@@ -1,5 +1,6 @@
 """The accounts, described and changed: one change after the other, each on the disk before it is answered."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -36,6 +37,7 @@ from seglog_protocol.errors import (
     UnknownUserError,
     UnsupportedMechanismError,
 )
+from seglog_protocol.frames import HEADER_BYTES_MAX
 from seglog_protocol.messages import (
     AlteredUser,
     AlterUsersReply,
@@ -52,6 +54,14 @@ log = get_logger()
 
 DESCRIPTION_COST: Final = 8
 """Microseconds to describe an account."""
+
+DESCRIPTION_BYTES: Final = 256
+"""At most that an account, or an error in its place, takes in a reply beside its name."""
+
+_SIZES_OF_NAME: Final = 8  # four bytes for a character, twice in an error
+
+REPLY_BYTES_MAX: Final = HEADER_BYTES_MAX // 2
+"""The size of a reply, as it is counted beforehand, at which the rest is left for another one."""
 
 CHANGE_COST: Final = 100
 """To judge a change, whose name may be long and odd."""
@@ -75,18 +85,24 @@ class UserService:
         self._lock = trio.Lock()
 
     async def describe(self, request: UsersRequest) -> UsersReply:
-        """The accounts asked for, in the order of their names, and an error for each that there is not."""
+        """A page of the accounts asked for, in the order of their names, and an error for each that there is not."""
         turns = budget.Turns(self._scheduler.turn)
-        reply = UsersReply(users=[], unknown=[])
-        for name in self._accounts.names() if request.names is None else sorted(set(request.names)):
+        users: list[UserDescription] = []
+        unknown: list[SeglogError] = []
+        names = self._accounts.names() if request.names is None else sorted(set(request.names))
+        size = 0
+        for name in names[bisect_right(names, request.after) :]:
             await turns.spend(DESCRIPTION_COST)
+            size += DESCRIPTION_BYTES + _SIZES_OF_NAME * len(name)
+            if size > REPLY_BYTES_MAX and (users or unknown):
+                return UsersReply(users, unknown, has_more=True)
             credentials = self.credentials_of(name)
             if credentials:
                 shown = [UserCredential(each.mechanism, each.iterations) for each in credentials]
-                reply.users.append(UserDescription(name, shown))
+                users.append(UserDescription(name, shown))
             elif request.names is not None:
-                reply.unknown.append(UnknownUserError(f"there is no account {name[:100]!r}", user=name))
-        return reply
+                unknown.append(UnknownUserError(f"there is no account {name[:100]!r}", user=name))
+        return UsersReply(users, unknown)
 
     def names(self) -> list[str]:
         """The names of all accounts, sorted."""

@@ -27,10 +27,15 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 def list_users(names: Sequence[str] | None = None) -> Conversation[list[UserDescription]]:
     """As ``Client.users``."""
     asked = None if names is None else list(names)
-    reply, _ = yield from ask(UsersRequest(asked), UsersReply, is_repeatable=True)
-    for error in reply.unknown:
-        raise error
-    return reply.users
+    users: list[UserDescription] = []
+    while True:
+        after = users[-1].name if users else ""
+        reply, _ = yield from ask(UsersRequest(asked, after), UsersReply, is_repeatable=True)
+        for error in reply.unknown:
+            raise error
+        users += reply.users
+        if not reply.has_more:
+            return users
 
 
 def create_user(name: str, password: Secret, iterations: int) -> Conversation[None]:

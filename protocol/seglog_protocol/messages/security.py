@@ -36,10 +36,11 @@ class AuthenticateReply(Message):
 
 
 class UsersRequest(Request):
-    """Describe the accounts called ``names``; None for all."""
+    """Describe the accounts called ``names``, of which those behind ``after`` in their order; None for all."""
 
     api: ClassVar[str] = "users"
     names: Items[str] | None = None
+    after: str = default("")
 
 
 class UserCredential(Message):
@@ -57,10 +58,14 @@ class UserDescription(Message):
 
 
 class UsersReply(Message):
-    """Accounts in the order of their names. ``unknown`` has an error for each of ``names`` that does not exist."""
+    """Accounts in the order of their names. ``unknown`` has an error for each of ``names`` that does not exist.
+
+    With ``has_more`` there are others behind the last name in it: ask for those after it.
+    """
 
     users: list[UserDescription]
     unknown: list[SeglogError] = default([])
+    has_more: bool = default(False)
 
 
 class UserDeletion(RequestPart):

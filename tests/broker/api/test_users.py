@@ -15,6 +15,7 @@ from seglog_broker.storage.directory.accounts import ACCOUNTS_MAX, HASHES, Chang
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
+from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
     AlterUsersRequest,
     UserCredential,
@@ -23,6 +24,7 @@ from seglog_protocol.messages import (
     UsersRequest,
     UserUpsertion,
 )
+from seglog_protocol.messages.headers import reply_header
 from tests.broker.security.exchanges import log_in_scram
 from tests.logs import ManualClock
 
@@ -83,6 +85,28 @@ async def test_accounts_are_described_in_the_order_of_their_names_without_keys(b
     every, _ = await broker.answer(UsersRequest())
     assert [each.name for each in every.users] == ["alice", "bob"]  # type: ignore[attr-defined]
     assert every.unknown == []  # type: ignore[attr-defined]
+
+
+async def test_of_very_many_accounts_a_page_is_described_that_fits_into_a_reply(broker: Broker) -> None:
+    made = Credential("SCRAM-SHA-512", 16_384, SALT, b"S" * 64, b"V" * 64)
+    accounts = broker.directory.accounts
+    names = [f"{number:05}{'ü' * 250}" for number in range(3_000)]
+    accounts.adopt(accounts.plan([Change(name, made.mechanism, made) for name in names]))
+    absent = [f"{number:05}{'é' * 250}" for number in range(3_000)]
+    for asked, expected, unknown in ((None, names, []), (names, names, []), (absent, [], absent)):
+        seen: list[str] = []
+        gone: list[str] = []
+        pages = 0
+        while True:
+            reply = await broker.users.describe(UsersRequest(asked, max([*seen, *gone], default="")))
+            encode_frame(reply_header(1, reply))
+            seen += [each.name for each in reply.users]
+            gone += [error.facts["user"] for error in reply.unknown]
+            pages += 1
+            if not reply.has_more:
+                break
+        assert pages > 5
+        assert (seen, gone) == (expected, unknown)
 
 
 async def test_a_change_is_logged_with_who_made_it_and_without_a_secret(broker: Broker) -> None:
