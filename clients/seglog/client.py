@@ -99,9 +99,11 @@ class Client:
 
     @property
     def principal(self) -> str:
-        """Whom the broker takes this program for, as ``User:alice``; "" without an account."""
-        session = self._link.session
-        return "" if session is None else session.principal
+        """Whom the broker takes this program for, as ``User:alice``: its account, or whom its certificate names.
+
+        "" where nobody has to say who it is.
+        """
+        return self._link.hello.principal or ""
 
     @property
     def tls_version(self) -> str:

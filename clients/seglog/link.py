@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from seglog.access import Access
-from seglog.core.authentication import RENEWED_AFTER, Authentication, Session
+from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, converse
 from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
@@ -109,7 +109,7 @@ class Link:
 
     def authenticate(self, authentication: Authentication, timeout: float) -> None:
         """Prove who the client is, now, and again before the session ends. Raises AuthenticationError."""
-        began = time.monotonic()
+        began = lasting()
         try:
             self.session = session = self.converse(authentication.exchange(), timeout=timeout)
         except SeglogError as error:
@@ -123,7 +123,7 @@ class Link:
         if self._renewer == threading.get_ident():
             return  # its requests are the renewal
         with self._renewing:
-            if self._renewed_from is None or time.monotonic() < self._renewed_from:
+            if self._renewed_from is None or lasting() < self._renewed_from:
                 return
             assert self._authentication is not None
             self._renewer = threading.get_ident()
@@ -197,7 +197,7 @@ class Link:
         when it returns False, the write times out.
         """
         self.owner.check()
-        if self._renewed_from is not None and time.monotonic() >= self._renewed_from:
+        if self._renewed_from is not None and lasting() >= self._renewed_from:
             self._renew(timeout)
         with self._write_lock:
             with self._lock:
@@ -409,6 +409,8 @@ class Link:
         self._connection.received(size)
         replies: list[tuple[Handler, Reply]] = []
         while (reply := self._connection.next_reply()) is not None:
+            if self._renewed_from is not None:
+                check_session(reply.header, self.server)
             handler = self._handlers.pop(reply.request_id, None)
             if handler is not None:
                 replies.append((handler, reply))
@@ -465,7 +467,7 @@ class Dialer:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
         began = time.monotonic()
         try:
-            link = self._dial_once(self._outage.attempt_seconds(timeout))
+            link = self._dial_once(self._outage.attempt_seconds(timeout), timeout)
         except NotReachableError as error:
             self._outage.failed(error, began, time.monotonic())
             raise
@@ -476,7 +478,8 @@ class Dialer:
         """A connected socket. Raises OSError."""
         return socket.create_connection(self.address, timeout)
 
-    def _dial_once(self, timeout: float) -> Link:
+    def _dial_once(self, timeout: float, patience: float) -> Link:
+        """``patience`` is for proving who the client is: the broker may take its time, above all for a refusal."""
         try:
             connected = self.connect(timeout)
         except OSError as error:
@@ -486,7 +489,7 @@ class Dialer:
             with saying_hello(self.server):
                 link = Link(connected, self.server, self._shake_hands(connected, timeout))
                 if self.access.authentication is not None:
-                    link.authenticate(self.access.authentication, timeout)
+                    link.authenticate(self.access.authentication, max(timeout, patience))
                 link.hello, _ = link.call(hello_request(self.client_id), HelloReply, timeout=timeout)
             check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trustme
 from scramp import ScramException, ScramMechanism
 
@@ -133,7 +134,10 @@ class SecureBroker(FakeBroker):
                 return messages.AlterUsersReply(
                     [self._delete(d.name) for d in request.deletions] + [self._set(u) for u in request.upsertions]
                 )
-        return super()._usual(request, payload, connection)
+        answer = super()._usual(request, payload, connection)
+        if exchange is not None and isinstance(answer, messages.HelloReply):
+            return msgspec.structs.replace(answer, principal=f"User:{exchange.user}")
+        return answer
 
     def _users(self, request: messages.UsersRequest) -> messages.UsersReply:
         there = sorted({name for name, _ in self.credentials})

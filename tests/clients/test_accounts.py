@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import seglog
 import seglog.trio
 from seglog.core.authentication import Authentication
 from seglog.core.conversations import converse
+from seglog.core.retries import ATTEMPT_FIRST_SECONDS
 from seglog.core.security import Account, Bearer, Secret, Target, target_of
 from seglog.secret_files import secret_in
 from seglog_protocol import messages
@@ -211,6 +213,56 @@ async def test_a_deleted_account_ends_with_its_session(connect: Connect) -> None
             for _ in range(2):  # also by another connection
                 with pytest.raises(AuthenticationError, match="alice"):
                     await client.topics()
+
+
+@pytest.mark.parametrize("kind", [messages.TopicsRequest, messages.AppendRequest])
+async def test_a_request_that_came_behind_the_end_of_a_session_is_sent_by_another_connection(
+    connect: Connect, kind: type[messages.Request]
+) -> None:
+    with secure_broker(passwords=ALICE, session_ms=3_600_000) as broker:
+        refused: list[messages.Request] = []
+
+        def once(request: messages.Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, kind) and not refused:
+                refused.append(request)
+                return AuthenticationRequiredError("the session has ended", mechanisms=["SCRAM-SHA-256"])
+            return None
+
+        broker.script = once
+        async with connect(broker.address, user="alice", password=PASSWORD) as client:
+            assert [topic.name for topic in await client.topics()] == ["t"]
+            async with client.producer("t") as producer:
+                await producer.send(b"1")
+        assert refused
+        assert broker.values() == [b"1"]
+
+
+async def test_a_broker_that_takes_its_time_for_a_refusal_is_asked_once(connect: Connect) -> None:
+    with secure_broker(passwords=ALICE) as broker:
+
+        def slowly(request: messages.Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, messages.AuthenticateRequest) and request.token.startswith(b"c="):
+                time.sleep(2 * ATTEMPT_FIRST_SECONDS)
+            return None
+
+        broker.script = slowly
+        with pytest.raises(AuthenticationError, match="alice"):
+            async with connect(broker.address, user="alice", password="wrong", connect_timeout=60):
+                pass
+        assert broker.asked(messages.AuthenticateRequest) == 3
+
+
+@pytest.mark.parametrize("mechanism", [None, "SCRAM-SHA-512"])
+async def test_a_listener_that_has_no_exchange_to_offer_is_named(connect: Connect, mechanism: str | None) -> None:
+    with secure_broker() as broker:
+        broker.script = lambda request, _: (
+            AuthenticationRequiredError("received after successful authentication")
+            if isinstance(request, messages.AuthenticateRequest)
+            else None
+        )
+        with pytest.raises(AuthenticationError, match="connect without a user"):
+            async with connect(broker.address, user="alice", password=PASSWORD, mechanism=mechanism):
+                pass
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from seglog_protocol.texts import printable
 if TYPE_CHECKING:
     from seglog_protocol.messages import HelloReply
 
+_ANONYMOUS: Final = "User:ANONYMOUS"
+
 
 def run(options: Options) -> int:
     """Show who answers; the exit code is the verdict."""
@@ -37,8 +39,8 @@ def run(options: Options) -> int:
         print_json(who | {"ok": verdict == OK, "serving": _serving(broker)} | broker.to_wire())
     else:
         _print(broker, server)
-        if principal or tls:
-            print_line(f"as {printable(principal) or 'nobody by name'}, {tls or 'without TLS'}")
+        if tls or principal not in {"", _ANONYMOUS}:
+            print_line(f"as {printable(principal) or _ANONYMOUS}, {tls or 'without TLS'}")
     return verdict
 
 

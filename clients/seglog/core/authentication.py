@@ -4,17 +4,21 @@ A password goes over the wire by PLAIN alone, and by that only where nobody else
 that it knows the account, too.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from seglog.core.connection import Header
 from seglog.core.conversations import Conversation, ask
 from seglog.core.security import SCRAM_MECHANISMS, Account, Bearer, Mechanism, Secret, Target
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
+    ConnectionLostError,
     UnsupportedApiError,
     UnsupportedMechanismError,
 )
+from seglog_protocol.frames import decode_map
 from seglog_protocol.messages import AuthenticateReply, AuthenticateRequest
 
 if TYPE_CHECKING:
@@ -26,12 +30,36 @@ RENEWED_AFTER: Final = 0.8
 """The part of a session after which it is renewed, before the next request."""
 
 
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_ENDED: Final = AuthenticationRequiredError.code.encode()
+
+
 class Session(NamedTuple):
     """Who the broker takes the client for. ``seconds``: how long; None: as long as the connection lasts."""
 
     principal: str
     mechanism: str
     seconds: float | None = None
+
+
+def lasting() -> float:
+    """Seconds of a monotonic clock that goes on while the machine sleeps, as the broker's does meanwhile."""
+    return time.clock_gettime(_CLOCK)
+
+
+def check_session(header: Header, server: str) -> None:
+    """Raises ConnectionLostError where a reply says that the session has ended: a new connection begins another.
+
+    That happens where a request was on its way when the session should have been renewed.
+    """
+    if isinstance(header, Mapping) or _ENDED not in bytes(header):
+        return
+    reply = decode_map(header, "header")
+    results = reply.get("partitions")
+    for part in [reply, *(results if isinstance(results, list) else [])]:
+        error = part.get("error") if isinstance(part, Mapping) else None
+        if isinstance(error, Mapping) and error.get("code") == AuthenticationRequiredError.code:
+            raise ConnectionLostError(f"the session at {server} has ended", server=server)
 
 
 class Authentication:
@@ -54,8 +82,10 @@ class Authentication:
         except UnsupportedMechanismError as error:
             self._learned = None
             raise self._unsupported(chosen, error) from None
-        except AuthenticationRequiredError:
-            raise
+        except AuthenticationRequiredError as error:
+            if error.mechanisms:
+                raise
+            raise self._unwanted() from None
         except AuthenticationError as error:
             raise AuthenticationError(f"{error.message} ({self._who}, by {chosen})", **error.facts) from None
         self._learned = chosen
@@ -98,7 +128,7 @@ class Authentication:
         else:
             offered = []
         if not offered:
-            raise AuthenticationError(f"{self._server} asks for no account there: connect without a user")
+            raise self._unwanted()
         for mechanism in SCRAM_MECHANISMS:
             if mechanism in offered:
                 return mechanism
@@ -107,9 +137,12 @@ class Authentication:
             return "PLAIN"
         raise AuthenticationError(f"{self._server} takes {', '.join(offered)} there, and no password")
 
+    def _unwanted(self) -> AuthenticationError:
+        return AuthenticationError(f"{self._server} asks for no account there: connect without a user")
+
     def _unsupported(self, mechanism: str, error: UnsupportedMechanismError) -> AuthenticationError:
         if not error.mechanisms:
-            return AuthenticationError(f"{self._server} asks for no account there: connect without a user")
+            return self._unwanted()
         return UnsupportedMechanismError(
             f"{self._server} does not take {mechanism} there, but {', '.join(error.mechanisms)}",
             mechanisms=error.mechanisms,

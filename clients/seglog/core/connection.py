@@ -32,6 +32,9 @@ STALLED_SECONDS: Final = 0.5
 _TLS_ALERT: Final = b"\x15\x03"
 """How a server that speaks TLS begins its answer to anything else: an alert, of any version of TLS."""
 
+_TLS_REQUIRED: Final = "TLS_REQUIRED"
+"""What a seglog broker answers, without TLS, on a port that wants it."""
+
 Header = Mapping[str, Any] | Buffer
 """The header of a reply as ``decode_reply`` takes it: packed, or as a map."""
 
@@ -180,6 +183,8 @@ class Connection:
         error = header.get("error")
         if isinstance(error, Mapping):
             was_known, self._is_known = self._is_known, True
+            if error.get("code") == _TLS_REQUIRED:
+                raise self._speaks_tls()
             failure = error_from_wire(error)
             if was_known and isinstance(failure, AuthenticationRequiredError):
                 raise ConnectionLostError(f"the session at {self.server} has ended", server=self.server) from failure

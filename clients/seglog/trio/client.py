@@ -148,9 +148,8 @@ class Client:
 
     @property
     def principal(self) -> str:
-        """Whom the broker takes this program for, as ``User:alice``; "" without an account."""
-        session = self._open_link().session
-        return "" if session is None else session.principal
+        """Whom the broker takes this program for, as ``seglog.Client.principal``."""
+        return self._open_link().hello.principal or ""
 
     @property
     def tls_version(self) -> str:

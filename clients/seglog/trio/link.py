@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from seglog.access import Access
-from seglog.core.authentication import RENEWED_AFTER, Authentication, Session
+from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, ask, converse_async
 from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
@@ -78,7 +78,7 @@ class Link:
 
     async def authenticate(self, authentication: Authentication, seconds: float) -> None:
         """As the blocking ``Link.authenticate``."""
-        began = trio.current_time()
+        began = lasting()
         try:
             self.session = session = await self.converse(authentication.exchange(), seconds=seconds)
         except SeglogError as error:
@@ -92,7 +92,7 @@ class Link:
         if self._renewer is trio.lowlevel.current_task():
             return  # its requests are the renewal
         async with self._renewing:
-            if self._renewed_from is None or trio.current_time() < self._renewed_from:
+            if self._renewed_from is None or lasting() < self._renewed_from:
                 return
             assert self._authentication is not None
             self._renewer = trio.lowlevel.current_task()
@@ -153,7 +153,7 @@ class Link:
         on_stalled: Callable[[], bool] | None = None,
     ) -> int:
         """Write a request and return its id without waiting for a reply, as the blocking ``Link.send``."""
-        if self._renewed_from is not None and trio.current_time() >= self._renewed_from:
+        if self._renewed_from is not None and lasting() >= self._renewed_from:
             await self._renew(seconds)
         with trio.move_on_after(seconds) as scope:
             async with self._writing:
@@ -257,6 +257,8 @@ class Link:
         """Pass on the whole replies after another ``size`` bytes."""
         self._connection.received(size)
         while (reply := self._connection.next_reply()) is not None:
+            if self._renewed_from is not None:
+                check_session(reply.header, self.server)
             handler = self._handlers.pop(reply.request_id, None)
             if handler is not None:
                 handler(reply)
@@ -346,14 +348,15 @@ class Dialer:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
         began = trio.current_time()
         try:
-            link = await self._dial_once(self._outage.attempt_seconds(seconds))
+            link = await self._dial_once(self._outage.attempt_seconds(seconds), seconds)
         except NotReachableError as error:
             self._outage.failed(error, began, trio.current_time())
             raise
         self._outage.ended(trio.current_time())
         return link
 
-    async def _dial_once(self, seconds: float) -> Link:
+    async def _dial_once(self, seconds: float, patience: float) -> Link:
+        """As the blocking ``Dialer._dial_once``."""
         transport = await self._connected(seconds)
         try:
             with saying_hello(self.server):
@@ -365,7 +368,7 @@ class Dialer:
         try:
             with saying_hello(self.server):
                 if self.access.authentication is not None:
-                    await link.authenticate(self.access.authentication, seconds)
+                    await link.authenticate(self.access.authentication, max(seconds, patience))
                 link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), seconds=seconds)
             check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:
