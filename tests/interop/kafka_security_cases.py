@@ -574,6 +574,13 @@ def _sessions() -> Iterator[Story]:
         talk.handshake("PLAIN", 0)
         talk.is_served()
 
+    def bare_again(talk: Conversation) -> None:
+        talk.plain_login(version=1)
+        talk.wait(1.1, "a second passes")
+        talk.handshake("PLAIN", 0)
+        talk.token(b"\0alice\0alice-secret", "a bare token of PLAIN")
+        talk.is_served()
+
     def bearer_again(talk: Conversation) -> None:
         for seconds in (2, 60):
             talk.handshake("OAUTHBEARER")
@@ -602,21 +609,29 @@ def _sessions() -> Iterator[Story]:
     yield told("SaslAuthenticate v0 knows none", old(0))
     yield told("SaslAuthenticate v1", old(1))
     yield told("a handshake v0 in the middle", old_again)
+    yield told("a bare token in the middle", bare_again)
 
 
 def _accounts() -> Iterator[Story]:
     """DescribeUserScramCredentials and AlterUserScramCredentials; each says what it leaves behind."""
 
     def upsertion(name: str = "carol", mechanism: int = 1, iterations: int = 4096, **more: str) -> dict[str, Plain]:
-        salted = salted_password("carol-secret", SALT, max(iterations, 1), "SCRAM-SHA-256").hex()
+        hashed = {number: each for each, (number, _) in SCRAM.items()}.get(mechanism, "SCRAM-SHA-256")
+        salted = salted_password("carol-secret", SALT, max(iterations, 1), hashed).hex()
         made = {"name": name, "mechanism": mechanism, "iterations": iterations}
         return {**made, "salt": SALT.hex(), "salted_password": salted, **more}
 
-    def alter(title: str, *upsertions: Plain, deletions: Plain = ()) -> Story:
+    def alter(title: str, *upsertions: Plain, deletions: Plain = (), leaves: bool = True) -> Story:
         def tell(talk: Conversation) -> None:
             talk.ask("AlterUserScramCredentials", 0, {"upsertions": [*upsertions], "deletions": [*deletions]})
             talk.settle()
             talk.ask("DescribeUserScramCredentials", 0, {"users": None}, says="all users")
+            if leaves:
+                return
+            with talk.beside("PLAINTEXT") as admin:
+                made = [gone(each["name"], each["mechanism"]) for each in upsertions]
+                admin.ask("AlterUserScramCredentials", 0, {"upsertions": [], "deletions": made})
+            talk.settle()
 
         return Story(f"accounts: {title}", tell, "PLAINTEXT")
 
@@ -644,9 +659,9 @@ def _accounts() -> Iterator[Story]:
     yield alter("an unknown mechanism", upsertion(mechanism=3))
     yield alter("mechanism zero", upsertion(mechanism=0))
     yield alter("an empty name", upsertion(""))
-    yield alter("an empty salt", upsertion("dave", salt=""))
-    yield alter("an empty password", upsertion("erin", salted_password=""))
-    yield alter("a short password", upsertion("erin", salted_password="00"))
+    yield alter("an empty salt", upsertion("dave", salt=""), leaves=False)
+    yield alter("an empty password", upsertion("erin", salted_password=""), leaves=False)
+    yield alter("a short password", upsertion("erin", salted_password="00"), leaves=False)
     yield alter("twice in one", upsertion(), upsertion(iterations=5000))
     yield alter("both mechanisms in one", upsertion("frank"), upsertion("frank", 2))
     yield alter("made and deleted in one", upsertion(), deletions=[gone("carol")])
@@ -663,7 +678,7 @@ def _accounts() -> Iterator[Story]:
     yield alter("deleted in one mechanism and changed in the other", upsertion("two", 2), deletions=[gone("two")])
     yield alter("a mechanism that it has not", deletions=[gone("carol", 1)])
     yield alter("a name with every odd character", upsertion("o'dd,=:\u00e4 \u2603"))
-    yield alter("a long name", upsertion("n" * 1000))
+    yield alter("a long name", upsertion("n" * 1000), leaves=False)
 
     def unauthorized(talk: Conversation) -> None:
         talk.ask("AlterUserScramCredentials", 0, {"upsertions": [upsertion("mallory")]})

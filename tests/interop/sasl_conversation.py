@@ -24,6 +24,9 @@ USERS: Final[Mapping[str, str]] = {
 
 _SILENCE_SECONDS: Final = 2.0
 
+_LIFETIMES: Final = (2, 3, 60, 3600)
+"""Of sessions, in seconds, as stories have them."""
+
 
 class Step(NamedTuple):
     """What was sent, in words, and what came."""
@@ -210,9 +213,13 @@ def _told(response: Any, expects: Mapping[str, str]) -> Plain:
     told = plain(response)
     if isinstance(response, messages.SaslAuthenticateResponse):
         told["auth_bytes"] = _text(bytes(response.auth_bytes), expects)
-        lifetime = told["session_lifetime_ms"]
-        told["session_lifetime_ms"] = f"at most {-(-lifetime // 1000)} s" if lifetime else 0
+        told["session_lifetime_ms"] = _lifetime(told["session_lifetime_ms"])
     return told
+
+
+def _lifetime(ms: int) -> Plain:
+    """The largest of what it may be after some time has passed."""
+    return f"at most {next(most for most in _LIFETIMES if ms <= most * 1000)} s" if ms else 0
 
 
 def _account(told: Plain) -> list[Plain]:

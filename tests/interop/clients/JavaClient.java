@@ -197,7 +197,8 @@ public final class JavaClient {
         return modules + "plain.PlainLoginModule required " + account;
       case "OAUTHBEARER": // it makes a token of its own, without a signature
         return modules + "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\""
-            + security.get("user").asText() + "\";";
+            + security.get("user").asText() + "\" unsecuredLoginLifetimeSeconds=\""
+            + security.path("lives").asText("3600") + "\";";
       default:
         return modules + "scram.ScramLoginModule required " + account;
     }

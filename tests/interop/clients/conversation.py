@@ -24,8 +24,8 @@ login                                                                           
 connects, and has the client's own error where it is not let in.
 
 The environment's INTEROP_SECURITY says how to connect, as JSON: ``protocol`` as Kafka names it; ``authority``, ``key``
-and ``chain`` (files as PEM); ``mechanism``, ``user``, ``password``, and ``token`` for OAUTHBEARER. What is absent has
-no entry.
+and ``chain`` (files as PEM); ``mechanism``, ``user``, ``password``, and for OAUTHBEARER ``token``, or for how many
+seconds one ``lives`` where the client makes it. What is absent has no entry.
 
 Programs in Python use ``serve``. They run in an environment where nothing of seglog is installed.
 """

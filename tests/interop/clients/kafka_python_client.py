@@ -126,8 +126,16 @@ def create(topic: str, partitions: int, config: dict[str, str]) -> None:
 
 
 def login() -> None:
-    with logged_errors("kafka"):
-        KafkaAdminClient(**SERVER, bootstrap_timeout_ms=3000).close()
+    """Several times: an answer that comes with the end of the connection is lost on it every so often."""
+    for left in reversed(range(10)):
+        try:
+            with logged_errors("kafka"):
+                KafkaAdminClient(**SERVER, bootstrap_timeout_ms=1500).close()
+        except RuntimeError as error:
+            if not left or "AuthenticationFailed" in str(error):
+                raise
+        else:
+            return
 
 
 def main() -> None:

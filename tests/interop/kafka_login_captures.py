@@ -1,0 +1,141 @@
+"""How Kafka's clients log in, frame by frame: what each has sent to a real Kafka, kept so that anyone can be sent it.
+
+``python -m tests.interop.kafka_login_captures`` lets the clients log in once more and writes
+``kafka_login_captures.json``.
+"""
+
+import json
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from tests.interop.client_programs import PROGRAMS, Program, client
+from tests.interop.kafka_security_cases import make_users
+from tests.interop.kafka_settings import kafka_settings
+from tests.interop.peer import Kafka, free_ports, kafka_script
+from tests.interop.sasl_client import MECHANISMS, unsecured_token
+from tests.interop.sasl_conversation import USERS
+
+CAPTURES: Final = Path(__file__).with_name("kafka_login_captures.json")
+
+CLIENTS: Final = ("kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go", "kafkajs")
+
+HANDSHAKE, VERSIONS, AUTHENTICATE = 17, 18, 36
+"""Api keys."""
+
+_LONG_SECONDS: Final = 2_000_000_000
+"""How long tokens live, so that the captures do."""
+
+
+class Tap:
+    """A port in front of another one, which keeps what clients send: a list of bytes for each connection."""
+
+    def __init__(self, port: int) -> None:
+        self._behind = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.sent: list[bytearray] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._behind))
+                kept = bytearray()
+                self.sent.append(kept)
+                threading.Thread(target=_pass_on, args=(near, far, kept), daemon=True).start()
+                threading.Thread(target=_pass_on, args=(far, near, bytearray()), daemon=True).start()
+
+
+def _pass_on(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            kept += data
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def tapped(port: int) -> Iterator[Tap]:
+    """A tap in front of a port."""
+    tap = Tap(port)
+    try:
+        yield tap
+    finally:
+        tap.close()
+
+
+def frames(sent: bytes) -> list[bytes]:
+    """What follows each length, of whole frames."""
+    found = []
+    while len(sent) >= 4:
+        [size] = struct.unpack_from(">i", sent)
+        found.append(bytes(sent[4 : 4 + size]))
+        sent = sent[4 + size :]
+    return found
+
+
+def api_of(frame: bytes) -> tuple[int, int]:
+    """Api key and version."""
+    api, version = struct.unpack_from(">hh", frame)
+    return api, version
+
+
+def login_of(sent: list[bytearray]) -> list[bytes]:
+    """The frames of a first login, and the first behind it, if there is one."""
+    for each in sent:
+        found = frames(bytes(each))
+        tokens = [at for at, frame in enumerate(found) if api_of(frame)[0] == AUTHENTICATE]
+        if tokens:
+            return found[: tokens[-1] + 2]
+    raise AssertionError(f"nobody has logged in: {[len(each) for each in sent]}")
+
+
+def captured(folder: Path) -> Mapping[str, Mapping[str, list[str]]]:
+    """By client and mechanism the frames that it sends to a real Kafka whose data are below ``folder``, in hex."""
+    kafka = Kafka(kafka_script(), folder / "kafka")
+    ports = {"PLAINTEXT": kafka.port, "SASL": free_ports()}
+    protocols = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
+    with kafka.running(*kafka_settings(ports, kafka.port + 1, protocols)):
+        make_users(kafka.port)
+        programs = [program for program in PROGRAMS if program.name in CLIENTS]
+        return {
+            program.name: {mechanism: _login(program, mechanism, ports["SASL"]) for mechanism in MECHANISMS}
+            for program in programs
+        }
+
+
+def _login(program: Program, mechanism: str, port: int) -> list[str]:
+    told = {"protocol": "SASL_PLAINTEXT", "mechanism": mechanism, "user": "alice", "password": USERS["alice"]}
+    if mechanism == "OAUTHBEARER":
+        del told["password"]
+        told |= {"token": unsecured_token(sub="alice", iat=1, exp=4_000_000_000), "lives": str(_LONG_SECONDS)}
+    with tapped(port) as tap, client(program, f"127.0.0.1:{tap.port}", told) as running:
+        running.login()
+        return [frame.hex() for frame in login_of(tap.sent)]
+
+
+def written(found: Mapping[str, Mapping[str, list[str]]]) -> str:
+    """The text of the file: a line for each frame."""
+    return json.dumps(found, indent=1) + "\n"
+
+
+def main() -> None:
+    """Write the file anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        CAPTURES.write_text(written(captured(Path(folder))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
