@@ -146,6 +146,10 @@ class Client:
         """Delete a topic."""
         self._ask("delete", topic=topic)
 
+    def keep_on(self, topic: str, seconds: float) -> int:
+        """How many records it has produced by one producer, in so much time."""
+        return int(self._ask("keep_on", topic=topic, seconds=seconds))
+
     def login(self) -> None:
         """Connect. Raises RefusedError."""
         self._ask("login")

@@ -1,19 +1,14 @@
 """Logins on Kafka listeners, step by step: a daemon's answers beside those of a real Kafka."""
 
-<<<<<<< Updated upstream
-=======
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
->>>>>>> Stashed changes
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-<<<<<<< Updated upstream
-from tests.interop.kafka_security_cases import ANSWERS, captured, written
-=======
 from tests.interop.kafka_security_cases import (
     ANSWERS,
     LISTENERS,
@@ -84,7 +79,6 @@ def test_answers_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path)
             assert "Traceback" not in log
             assert "secret" not in log
     assert unexpected(kept, json.loads(json.dumps(found))) == []
->>>>>>> Stashed changes
 
 
 @pytest.mark.slow

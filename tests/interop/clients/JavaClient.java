@@ -83,6 +83,8 @@ public final class JavaClient {
       case "delete":
         admin.deleteTopics(List.of(topic)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
         return null;
+      case "keep_on":
+        return keepOn(place, step.get("seconds").asDouble());
       case "login":
         admin.describeCluster().clusterId().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
         return null;
@@ -114,6 +116,24 @@ public final class JavaClient {
       producer.flush();
       RecordMetadata first = sent.get(0).get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
       return first.hasOffset() ? first.offset() : null;
+    }
+  }
+
+  private static int keepOn(TopicPartition place, double seconds) throws Exception {
+    Map<String, Object> settings = settings();
+    settings.put("acks", "all");
+    settings.put("key.serializer", ByteArraySerializer.class);
+    settings.put("value.serializer", ByteArraySerializer.class);
+    try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings)) {
+      int sent = 0;
+      long end = System.nanoTime() + (long) (seconds * 1e9);
+      while (System.nanoTime() < end) {
+        producer.send(new ProducerRecord<>(place.topic(), place.partition(), null, "value".getBytes()))
+            .get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+        sent++;
+        Thread.sleep(100);
+      }
+      return sent;
     }
   }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -129,6 +130,16 @@ async def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
         return [(record.partition, record.offset) for record in records]
 
 
+async def keep_on(topic: str, seconds: float) -> int:
+    sent, end = 0, time.monotonic() + seconds
+    async with AIOKafkaProducer(**settings(), acks="all") as producer:
+        while time.monotonic() < end:
+            await producer.send_and_wait(topic, b"value", partition=0)
+            sent += 1
+            await asyncio.sleep(0.1)
+    return sent
+
+
 async def login() -> None:
     with logged_errors("aiokafka"):
         async with AIOKafkaProducer(**settings()):
@@ -146,5 +157,5 @@ def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]
 
 
 if __name__ == "__main__":
-    steps = (produce, consume, offset_for_time, ends, create, describe, topics, delete, group, login)
+    steps = (produce, consume, offset_for_time, ends, create, describe, topics, delete, group, login, keep_on)
     serve({step.__name__: _waited(step) for step in steps})

@@ -154,6 +154,20 @@ def login() -> None:
     raise TimeoutError("no login")
 
 
+def keep_on(topic: str, seconds: float) -> int:
+    producer = Producer(SERVER | {"acks": "all", "message.timeout.ms": TIMEOUT_SECONDS * 1000})
+    failed: list[Any] = []
+    sent, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        producer.produce(topic, b"value", partition=0, on_delivery=lambda error, _: failed.append(error))
+        left = producer.flush(TIMEOUT_SECONDS)
+        if left or failed[-1] is not None:
+            raise KafkaException(failed[-1])
+        sent += 1
+        time.sleep(0.1)
+    return sent
+
+
 def main() -> None:
     serve(
         {
@@ -167,6 +181,7 @@ def main() -> None:
             "delete": delete,
             "group": group,
             "login": login,
+            "keep_on": keep_on,
         }
     )
 

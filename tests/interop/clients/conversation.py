@@ -16,12 +16,14 @@ topics                                                                          
 delete                    topic                                                       null
 group                     topic, group, count                                         [partition, offset] of each
 login                                                                                 null
+keep_on                   topic, seconds                                              records that were sent
 ========================  ==========================================================  =============================
 
 ``consume`` and ``ends`` of those in Python also take ``isolation``, which is "read_uncommitted" unless it is given.
 ``acks`` is "0", "1" or "all"; the result of ``produce`` is null with "0". ``codec`` is none, gzip, snappy, lz4 or zstd.
 ``group`` joins a consumer group, reads ``count`` records from where the group is, commits, and leaves. ``login``
-connects, and has the client's own error where it is not let in.
+connects, and has the client's own error where it is not let in. ``keep_on`` produces to partition 0 by one producer, a
+record every tenth of a second and each acknowledged; any that is not is an error.
 
 The environment's INTEROP_SECURITY says how to connect, as JSON: ``protocol`` as Kafka names it; ``authority``, ``key``
 and ``chain`` (files as PEM); ``mechanism``, ``user``, ``password``, and for OAUTHBEARER ``token``, or for how many

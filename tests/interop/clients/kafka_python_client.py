@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import time
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -138,6 +139,19 @@ def login() -> None:
             return
 
 
+def keep_on(topic: str, seconds: float) -> int:
+    producer = KafkaProducer(**SERVER, acks="all")
+    sent, end = 0, time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            producer.send(topic, b"value", partition=0).get(TIMEOUT_SECONDS)
+            sent += 1
+            time.sleep(0.1)
+    finally:
+        producer.close()
+    return sent
+
+
 def main() -> None:
     serve(
         {
@@ -151,6 +165,7 @@ def main() -> None:
             "delete": lambda topic: print(_admin().delete_topics([topic]), file=sys.stderr),
             "group": group,
             "login": login,
+            "keep_on": keep_on,
         }
     )
 

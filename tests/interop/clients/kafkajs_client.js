@@ -90,6 +90,21 @@ const steps = {
     const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
     return topics[0].partitions.length
   }),
+  async keep_on({ topic, seconds }) {
+    const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner })
+    await producer.connect()
+    try {
+      const end = Date.now() + seconds * 1000
+      let sent = 0
+      for (; Date.now() < end; sent++) {
+        await producer.send({ topic, messages: [{ value: 'value', partition: 0 }], acks: -1 })
+        await new Promise((resolve) => setTimeout(resolve, 100))
+      }
+      return sent
+    } finally {
+      await producer.disconnect()
+    }
+  },
   login: () => withAdmin(async () => null),
   topics: () => withAdmin((admin) => admin.listTopics()),
   delete: ({ topic }) => withAdmin(async (admin) => {

@@ -88,6 +88,7 @@ type Step struct {
 	Partitions int32             `json:"partitions"`
 	Config     map[string]string `json:"config"`
 	Group      string            `json:"group"`
+	Seconds    float64           `json:"seconds"`
 }
 
 // Records are those that a step has to produce.

@@ -54,6 +54,9 @@ func do(step *conversation.Step) (any, error) {
 	case "group":
 		return group(ctx, step)
 	}
+	if step.Do == "keep_on" {
+		return keepOn(step)
+	}
 	own := client()
 	defer own.Close()
 	if step.Do == "login" {
@@ -136,6 +139,24 @@ func produce(ctx context.Context, step *conversation.Step) (any, error) {
 		return nil, err
 	}
 	return first.Offset, nil
+}
+
+func keepOn(step *conversation.Step) (any, error) {
+	end := time.Now().Add(time.Duration(step.Seconds * float64(time.Second)))
+	producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer producer.Close()
+	sent := 0
+	for time.Now().Before(end) {
+		ctx, cancel := context.WithTimeout(context.Background(), conversation.Timeout)
+		err := producer.ProduceSync(ctx, &kgo.Record{Topic: step.Topic, Value: []byte("value")}).FirstErr()
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		sent++
+		time.Sleep(100 * time.Millisecond)
+	}
+	return sent, nil
 }
 
 func consume(ctx context.Context, step *conversation.Step) (any, error) {
