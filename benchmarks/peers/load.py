@@ -8,6 +8,7 @@ replies only lengths are looked at, and where they are as long as expected only 
 import json
 import select
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -30,17 +31,20 @@ REFILL_SHARE: Final = 4
 sends of this process would take the processor time that the server needs."""
 
 
-def open_connection(port: int, greeting: bytes = b"") -> socket.socket:
-    """Blocking, and greeted where the protocol wants that: one request, whose reply is thrown away.
+def open_connection(port: int, greetings: Sequence[bytes] = (), authority: str = "") -> socket.socket:
+    """Blocking, and greeted where the protocol wants that: by requests whose replies are thrown away.
 
-    The kernel watches the time: a timeout of Python's costs a system call for each operation.
+    With ``authority``, a PEM file, it speaks TLS. The kernel watches the time: a timeout of Python's costs a system
+    call for each operation.
     """
     sock = socket.create_connection(("127.0.0.1", port))
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _SECONDS_MAX, 0))
-    if greeting:
+    if authority:
+        sock = ssl.create_default_context(cafile=authority).wrap_socket(sock, server_hostname="localhost")
+    for greeting in greetings:
         exchange(sock, greeting, memoryview(bytearray(RECEIVE_BYTES)))
     return sock
 
@@ -110,6 +114,11 @@ class Flow:
         self._owed += count
         return count
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether bytes are decrypted already, of which the kernel does not tell."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
+
     def is_due(self) -> bool:
         """Whether it is time to send again."""
         return self._owed >= self._refill
@@ -161,6 +170,8 @@ def flood(
             for descriptor, _ in ready:
                 flow = by_descriptor[descriptor]
                 answered += flow.receive()
+                while flow.has_pending:
+                    answered += flow.receive()
                 if flow.is_due() and sent < count_max and clock() < ends:
                     sent += flow.refill()
     return answered, clock() - began
@@ -189,9 +200,12 @@ def exchanges(
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Do what one line asks for."""
     frames = [b64decode(text) for text in job["frames"]]
-    greeting = b64decode(job["greeting"])
+    greetings = [b64decode(text) for text in (*job.get("login", ()), job["greeting"]) if text]
+    authority = job.get("authority", "")
     with ExitStack() as stack:
-        socks = [stack.enter_context(open_connection(job["port"], greeting)) for _ in range(job["connections"])]
+        socks = [
+            stack.enter_context(open_connection(job["port"], greetings, authority)) for _ in range(job["connections"])
+        ]
         cpu = time.process_time()
         if job["kind"] == "flood":
             answered, seconds = flood(

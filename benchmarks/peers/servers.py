@@ -61,9 +61,12 @@ def peer_server(
 
 @contextmanager
 def script_server(
-    script: Path, directory: Path, settings: Sequence[str] = (), *, needs: Sequence[str] = ()
+    script: Path, directory: Path, settings: Sequence[str] = (), *, needs: Sequence[str] = (), port: int = 0
 ) -> Iterator[PeerServer]:
-    """A running server. PeerAbsentError where it cannot be started: no script, a program it ``needs`` .."""
+    """A running server, on a free ``port`` if none is given.
+
+    PeerAbsentError where it cannot be started: no script, a program it ``needs`` ..
+    """
     if not script.is_file():
         raise PeerAbsentError(f"{script} is missing")
     name, script = script.name, script.absolute()
@@ -71,7 +74,7 @@ def script_server(
         if shutil.which(program) is None:
             raise PeerAbsentError(f"the program {program} is missing")
     _run(script, "setup", seconds=SETUP_SECONDS_MAX)
-    port = free_ports()
+    port = port or free_ports()
     server = PeerServer(name, directory, port)
     try:
         _run(script, "start", str(directory), str(port), *settings, seconds=START_SECONDS_MAX)

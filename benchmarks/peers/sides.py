@@ -158,9 +158,16 @@ class Kafka(Generic[KafkaServerT]):
     """One node that speaks Kafka's protocol. An append at ``disk`` has acks=all, to a topic with ``disk_config``."""
 
     def __init__(
-        self, name: str, server: KafkaServerT, load: LoadProcess, disk_config: Mapping[str, int] = MappingProxyType({})
+        self,
+        name: str,
+        server: KafkaServerT,
+        load: LoadProcess,
+        disk_config: Mapping[str, int] = MappingProxyType({}),
+        access: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """``access`` is what jobs get besides, such as another ``port`` and how to log in there."""
         self.name = name
+        self.access = dict(access)
         self.server = server
         self._load = load
         self._disk_config = disk_config
@@ -182,7 +189,7 @@ class Kafka(Generic[KafkaServerT]):
         config = self._disk_config if case.ack == "disk" else {}
         with connect_kafka(self.server.port) as connection:
             refused = connection.create_topic_as_allowed(APPEND_TOPIC, **config)
-            found = run_beside(self._load, job, self.server.pid)
+            found = run_beside(self._load, job | self.access, self.server.pid)
             _answered_as_stored(self.name, found["answered"], records, connection.end_offset(APPEND_TOPIC))
             connection.delete_topic(APPEND_TOPIC)
         note = f"{self.name} was measured without what it refused: {refused}" if refused else ""
@@ -207,7 +214,7 @@ class Kafka(Generic[KafkaServerT]):
                 worths.append(whole * batch_size)
                 offset += whole * records
         job = exchange_job(self.server.port, frames, greeting=b"", seconds=pace.seconds)
-        return lambda: _exchanged(run_beside(self._load, job, self.server.pid), worths)
+        return lambda: _exchanged(run_beside(self._load, job | self.access, self.server.pid), worths)
 
     def found(self, timestamps: Sequence[int]) -> list[int]:
         """The offset of the first record from each time (ms) on."""
@@ -219,7 +226,7 @@ class Kafka(Generic[KafkaServerT]):
         """Look up offsets by time, one after the other."""
         frames = [kafka_frames.time_frame(READ_TOPIC, at) for at in timestamps]
         job = exchange_job(self.server.port, frames, greeting=b"", seconds=pace.seconds)
-        found = run_beside(self._load, job, self.server.pid)
+        found = run_beside(self._load, job | self.access, self.server.pid)
         return measure_of(found["answered"] / found["seconds"], found)
 
 
