@@ -111,10 +111,13 @@ def offered_mechanisms(listener: ServedListener, config: "BrokerConfig") -> tupl
 
     Empty for one without SASL.
     """
-    if not listener.has_sasl:
-        return ()
-    is_private = listener.has_tls or listener.is_loopback or config.seglog_sasl_plain_cleartext
-    return tuple(name for name in config.sasl_enabled_mechanisms if name != "PLAIN" or is_private)
+    return mechanisms(config, is_private=listener.has_tls or listener.is_loopback) if listener.has_sasl else ()
+
+
+def mechanisms(config: "BrokerConfig", *, is_private: bool) -> tuple[str, ...]:
+    """The mechanisms of SASL that are enabled; ``is_private`` if nobody can listen: by TLS, or on a loopback address."""
+    may_be_plain = is_private or config.seglog_sasl_plain_cleartext
+    return tuple(name for name in config.sasl_enabled_mechanisms if name != "PLAIN" or may_be_plain)
 
 
 def advertised_listener(config: "BrokerConfig", place: int) -> Listener | None:

@@ -13,7 +13,6 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 
 import math
 from enum import Enum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import trio
@@ -23,7 +22,7 @@ from seglog_broker.config.listeners import ServedListener
 from seglog_broker.listeners.tls_transport import TlsTransport
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.logger import get_logger
-from seglog_broker.security.principals import ANONYMOUS, PrincipalRules, may_administer, subject_of
+from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import ServerTls
 from seglog_protocol.errors import (
@@ -45,11 +44,6 @@ _IS_OPEN: Final = "SaslAuthenticate request received after successful authentica
 """Kafka's sentence."""
 
 log = get_logger()
-
-
-@lru_cache(maxsize=4)
-def _rules(text: str) -> PrincipalRules:
-    return PrincipalRules.parse(text)
 
 
 class Administration(Enum):
@@ -121,9 +115,9 @@ class Session:
         certificate = self._transport.peer_certificate
         if certificate is None or self.listener.has_sasl:
             return
-        rules = _rules(self._broker.config.ssl_principal_mapping_rules)
+        assert self.listener.tls is not None
         try:
-            name = rules.name_of(subject_of(certificate))
+            name = self.listener.tls.rules.name_of(subject_of(certificate))
         except AuthenticationError as error:
             self.has_failed = True
             self._broker.metrics.request_errors[error.code] += 1

@@ -6,6 +6,7 @@ Out of scope are GSSAPI (Kerberos) and delegation tokens: a client that asks for
 from typing import TYPE_CHECKING
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.listeners import mechanisms
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.decoys import Decoys
@@ -32,13 +33,8 @@ class Authenticator:
         self._validator = _validator_for(config, clock, offload) if has_tokens else None
 
     def mechanisms(self, is_private: bool) -> tuple[str, ...]:
-        """The mechanisms that a client may use; ``is_private`` if nobody can listen: by TLS, or on a loopback address.
-
-        PLAIN, which sends the password, is offered to such clients alone, unless seglog.sasl.plain.cleartext is set.
-        """
-        config = self._live_config.current
-        is_plain_offered = is_private or config.seglog_sasl_plain_cleartext
-        return tuple(name for name in config.sasl_enabled_mechanisms if name != "PLAIN" or is_plain_offered)
+        """The mechanisms that a client may use: see ``config.listeners.mechanisms``."""
+        return mechanisms(self._live_config.current, is_private=is_private)
 
     def load_libraries(self) -> None:
         """Import what exchanges use: at the first login it would hold the loop for a tenth of a second."""

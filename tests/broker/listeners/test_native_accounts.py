@@ -11,10 +11,12 @@ import trio
 import trio.testing
 
 from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.native.slow_requests import CHANGED
 from seglog_broker.listeners.session import Listener
 from seglog_broker.storage.directory.accounts import Change
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
+    REQUESTS,
     AlterUsersRequest,
     AppendPartition,
     AppendRequest,
@@ -29,10 +31,10 @@ from seglog_protocol.messages import (
     UserDeletion,
     UsersRequest,
 )
-from tests.support import batch_of_one
 from tests.broker.listeners.fake_broker import Peer
 from tests.broker.listeners.kafka.kafka_peer import KafkaServed, kafka
 from tests.broker.listeners.kafka.test_sasl import PASSWORDS, credential
+from tests.logs import batch
 
 ACCOUNTS: Final = Listener("", "SASL_PLAINTEXT")
 HELLO: Final = HelloRequest(PROTOCOL_NAME)
@@ -135,11 +137,11 @@ async def test_an_ended_session_refuses_requests_until_the_next_login(autojump_c
         await ask(peer, HELLO)
         await trio.sleep(61)
         assert code(await ask(peer, TopicsRequest())) == "ILLEGAL_SASL_STATE"
-        batch = one_record()
-        append = AppendRequest([AppendPartition("plain", 0, len(batch))], "os")
-        assert code(await ask(peer, append, batch)) == "ILLEGAL_SASL_STATE"
+        record = batch(b"x")
+        append = AppendRequest([AppendPartition("plain", 0, len(record))], "os")
+        assert code(await ask(peer, append, record)) == "ILLEGAL_SASL_STATE"
         assert (await plain(peer, "alice"))["session_ms"] == 60_000
-        assert "error" not in await ask(peer, append, batch)
+        assert "error" not in await ask(peer, append, record)
         assert code(await plain(peer, "admin")) == "SASL_AUTHENTICATION_FAILED"
         assert await peer.rest() == b""
 
@@ -167,11 +169,11 @@ async def test_administrators_alone_change_what_is_not_theirs(request_: Request,
 
 async def test_an_append_creates_a_topic_for_administrators_alone() -> None:
     async with accounts() as served:
-        batch = one_record()
-        append = AppendRequest([AppendPartition("fresh", 0, len(batch))], "os", create=True)
-        refused = await ask(await logged_in(served, "alice"), append, batch)
+        record = batch(b"x")
+        append = AppendRequest([AppendPartition("fresh", 0, len(record))], "os", create=True)
+        refused = await ask(await logged_in(served, "alice"), append, record)
         assert refused["partitions"][0]["error"]["code"] == "TOPIC_AUTHORIZATION_FAILED"
-        accepted = await ask(await logged_in(served, "admin"), append, batch)
+        accepted = await ask(await logged_in(served, "admin"), append, record)
         assert "error" not in accepted["partitions"][0]
 
 
@@ -188,3 +190,13 @@ async def test_a_listener_that_asks_nobody_says_so() -> None:
         peer = await served.connect()
         assert code(await plain(peer, "alice")) == "ILLEGAL_SASL_STATE"
         assert "principal" not in await ask(peer, HELLO)
+
+
+def test_every_request_is_for_everyone_or_for_administrators() -> None:
+    everyone = {
+        "hello", "authenticate", "append", "fetch", "offsets", "topics", "cancel", "explain", "explain_segments", "lag",
+        "metrics", "init_producer", "flush", "join_group", "sync_group", "group_heartbeat", "leave_group",
+        "commit_offsets", "committed_offsets", "list_groups", "describe_group",
+    }  # fmt: skip
+    assert everyone | CHANGED.keys() == REQUESTS.keys()
+    assert not everyone & CHANGED.keys()

@@ -35,7 +35,7 @@ from seglog_protocol.messages import (
     open_request,
 )
 
-_CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
+CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
     {
         CreateTopicRequest.api: Administration.TOPICS,
         AlterTopicRequest.api: Administration.TOPICS,
@@ -103,7 +103,7 @@ async def _answer(broker: Broker, connection: Connection, client_host: str, requ
     """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
     if isinstance(request, AuthenticateRequest):
         return await authenticate(connection, request), b""
-    changed = _CHANGED.get(request.api)
+    changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
     answering = partial(broker.answer, request, client_host, connection.session.principal)

@@ -10,6 +10,7 @@ import scramp
 import trio
 import trio.testing
 
+from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.listeners.session import EXCHANGE_SECONDS, Listener
 from seglog_broker.storage.directory.accounts import Change, Credential
@@ -262,3 +263,16 @@ async def test_administrators_alone_change_topics() -> None:
             await peer.send(messages.MetadataRequest(topics=[asked], allow_auto_topic_creation=True), 12)
             [topic] = (await peer.receive(messages.MetadataResponse)).topics
             assert topic.error_code == code
+
+
+def test_every_api_is_for_everyone_or_for_administrators() -> None:
+    """Those that are not here are refused to others; ListGroups, say, reads, and joins and commits are of one's own."""
+    everyone = {
+        "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup",
+        "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "SaslHandshake", "ApiVersions",
+        "InitProducerId", "OffsetForLeaderEpoch", "DescribeAcls", "DescribeConfigs", "DescribeLogDirs",
+        "SaslAuthenticate", "ListPartitionReassignments", "DescribeClientQuotas", "DescribeQuorum", "DescribeCluster",
+        "DescribeProducers", "DescribeTransactions", "ListTransactions", "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe", "ListConfigResources", "DescribeTopicPartitions",
+    }  # fmt: skip
+    assert {api.name for api in APIS.values() if api.changes is None} == everyone
