@@ -115,7 +115,7 @@ def offered_mechanisms(listener: ServedListener, config: "BrokerConfig") -> tupl
 
 
 def mechanisms(config: "BrokerConfig", *, is_private: bool) -> tuple[str, ...]:
-    """The mechanisms of SASL that are enabled; ``is_private`` if nobody can listen: by TLS, or on a loopback address."""
+    """The mechanisms of SASL that are enabled. ``is_private``: nobody can listen, by TLS or on a loopback address."""
     may_be_plain = is_private or config.seglog_sasl_plain_cleartext
     return tuple(name for name in config.sasl_enabled_mechanisms if name != "PLAIN" or may_be_plain)
 
