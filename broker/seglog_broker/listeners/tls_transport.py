@@ -1,7 +1,8 @@
-"""TLS between a connection and its peer, by Python's ``ssl`` on the connection's own socket.
+"""TLS between a connection and its peer, by Python's ``ssl`` on bytes that this module receives and sends.
 
-What a call decrypts or encrypts is bounded, as what a turn receives is. Handshakes compute for a millisecond or more,
-most of it without the interpreter lock: they run in a thread.
+What a call decrypts or encrypts is bounded, as what a turn receives is. OpenSSL on the socket itself would not return
+before it has something for us: a peer whose records carry nothing but new keys would hold the loop for as long as it
+sends them. Handshakes compute for a millisecond or more, most of it without the interpreter lock: they run in a thread.
 """
 
 import contextlib
@@ -17,11 +18,18 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_protocol.errors import RemoteProtocolError
 
-RECORD_BYTES: Final = 16 * 1024
-"""The most bytes of a TLS record (RFC 8446), which one call of OpenSSL takes."""
+CIPHERTEXT_BYTES: Final = 20 * 1024
+"""Bytes that are decrypted at a time: more than the largest record. Each record costs ten microseconds, and may carry
+one byte, or only a new key."""
+
+ENCRYPTED_BYTES: Final = 64 * 1024
+"""Bytes that are encrypted at a time."""
 
 SEND_BYTES_MAX: Final = 256 * 1024
 """Bytes that one ``send`` encrypts: it takes some tenths of a millisecond."""
+
+UNASKED_BYTES_MAX: Final = 64 * 1024
+"""Alerts that wait for a peer that does not read them; with more it is cut off."""
 
 HANDSHAKE_SECONDS: Final = 10
 """A connection whose handshake is not done after this time is closed."""
@@ -40,37 +48,46 @@ class TlsTransport(Transport):
     """A TCP stream with TLS. ``begin`` has to come first."""
 
     def __init__(self, plain: Transport, context: ssl.SSLContext, offload: Offload) -> None:
-        """Takes the socket of ``plain`` over. Raises OSError if the peer has left."""
-        raw = plain.take_socket()
-        try:
-            wrapped = context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
-        except BaseException:
-            raw.close()
-            raise
-        super().__init__(wrapped)
-        self._tls = wrapped
+        """Takes the socket of ``plain`` over."""
+        super().__init__(plain.take_socket())
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()  # ciphertext
+        self._unsent = memoryview(b"")  # ciphertext, before that in ``_outgoing``
+        self._owed = 0  # bytes whose ciphertext is complete, and of which ``send`` has not told yet
         self._offload = offload
         self.is_encrypted = True
+        try:
+            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        except BaseException:
+            self.close()
+            raise
 
     def begin(self) -> Awaitable[None]:
         """The handshake. Raises OSError when it fails, NoTlsError when the peer speaks something else."""
         return self._shake_hands()
 
     async def _shake_hands(self) -> None:
-        await trio.lowlevel.wait_readable(self._tls)
-        first = socket.socket.recv(self._tls, len(_HELLO), socket.MSG_PEEK)
+        await trio.lowlevel.wait_readable(self._sock)
+        first = self._sock.recv(len(_HELLO), socket.MSG_PEEK)
         if not _HELLO.startswith(first):
-            self._tls.shutdown(socket.SHUT_RD)  # also ends the encryption: the last words are plain
+            self.stop_receiving()
+            self.is_encrypted = False  # the last words are plain
             raise NoTlsError("this port speaks TLS, and the client does not: connect with TLS (seglogs://, or SSL)")
-        while True:
+        is_done = False
+        while not is_done:
             try:
                 await self._offload.handshake(self._tls.do_handshake)
+                is_done = True
             except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(self._tls)
-            except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(self._tls)
-            else:
-                return
+                pass
+            except OSError:
+                self._send_rest()  # an alert
+                raise
+            while not self._send_ciphertext():
+                await trio.lowlevel.wait_writable(self._sock)
+            if not is_done:
+                await trio.lowlevel.wait_readable(self._sock)
+                self._receive_ciphertext()
+        self.has_pending = self._incoming.pending > 0
 
     @property
     def peer_certificate(self) -> bytes | None:
@@ -80,58 +97,92 @@ class TlsTransport(Transport):
     # --- Receiving ----------------------------------------------------------------------------------------------------
 
     def receive_into(self, buffer: memoryview) -> int:
-        """See Transport. As many records as have come and fit; ``has_pending`` tells whether there is more."""
+        """See Transport. ``has_pending`` tells whether there is more."""
+        if not self.is_encrypted:
+            return super().receive_into(buffer)
         filled, size = 0, len(buffer)
+        received = filled_before = 0
         self.has_pending = False
-        try:
-            while filled < size:
-                count = self._tls.recv_into(buffer[filled:])
+        while filled < size:
+            try:
+                count: int = self._tls.read(size - filled, buffer[filled:])  # type: ignore[assignment]  # it fills a buffer
+            except ssl.SSLWantReadError:
+                if received and (received < CIPHERTEXT_BYTES or 2 * (filled - filled_before) < received):
+                    break  # that is all for now; or it was hardly worth its while, and others have their turn
+                filled_before = filled
+                try:
+                    received = self._receive_ciphertext()
+                except BlockingIOError:
+                    break
+                except OSError:
+                    if not filled:
+                        raise
+                    self.has_pending = True  # the error, which the next call raises
+                    break
+            except ssl.SSLEOFError:
+                return self._ended(filled)
+            except OSError:
+                if not filled:
+                    self._send_rest()  # an alert
+                    raise
+                self.has_pending = True  # as above
+                break
+            else:
                 if not count:
-                    self.has_pending = filled > 0  # the end, which the next call returns
-                    return filled
+                    return self._ended(filled)
                 filled += count
-            self.has_pending = self._tls.pending() > 0
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            if not filled:
-                raise BlockingIOError from None
-        except OSError:
-            if not filled:
-                raise
-            self.has_pending = True  # the error, which the next call raises
+        else:
+            self.has_pending = self._tls.pending() > 0 or self._incoming.pending > 0
+        if self._outgoing.pending:
+            self._send_unasked()
+        if not filled:
+            raise BlockingIOError
         return filled
+
+    def _ended(self, filled: int) -> int:
+        self.has_pending = filled > 0  # the end, which the next call returns
+        return filled
+
+    def _receive_ciphertext(self) -> int:
+        """Receive bytes to be decrypted; their number, 0 at the end. Raises OSError, BlockingIOError without any."""
+        data = self._sock.recv(CIPHERTEXT_BYTES)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        return len(data)
 
     async def _has_bytes(self) -> None:
         if self.has_pending:
             await trio.lowlevel.checkpoint()
         else:
-            await trio.lowlevel.wait_readable(self._tls)
+            await trio.lowlevel.wait_readable(self._sock)
 
     def wait_readable(self) -> Awaitable[None]:
         """See Transport."""
         return self._has_bytes()
 
-    def peek(self) -> bytes:
-        """See Transport: of what is not decrypted."""
-        return socket.socket.recv(self._tls, 1, socket.MSG_PEEK)
-
-    def stop_receiving(self) -> None:
-        """See Transport."""
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._tls, socket.SHUT_RD)  # SSLSocket's own would end the encryption
-
     # --- Sending ------------------------------------------------------------------------------------------------------
 
-    def send(self, data: Buffer, *, more: bool = False) -> int:  # noqa: ARG002 - a record is sent at once
-        """See Transport. SEND_BYTES_MAX at most."""
+    def send(self, data: Buffer, *, more: bool = False) -> int:
+        """See Transport. SEND_BYTES_MAX at most.
+
+        Bytes that were not sent have to come again, as they do from every caller: they are encrypted already.
+        """
+        if not self.is_encrypted:
+            return super().send(data, more=more)
+        if not self._send_ciphertext():
+            raise BlockingIOError
         view = memoryview(data)[:SEND_BYTES_MAX]
-        sent, size = 0, len(view)
-        try:
-            # After a record that the socket took in part the same bytes have to come again, as every caller does.
-            while sent < size:
-                sent += self._tls.send(view[sent : sent + RECORD_BYTES])
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            if not sent:
-                raise BlockingIOError from None
+        sent, self._owed, size = self._owed, 0, len(view)
+        while sent < size:
+            count = self._tls.write(view[sent : sent + ENCRYPTED_BYTES])
+            if not self._send_ciphertext():
+                self._owed = count
+                break
+            sent += count
+        if not sent:
+            raise BlockingIOError
         return sent
 
     def send_file(self, file: File, position: int, size: int) -> int | None:
@@ -141,9 +192,31 @@ class TlsTransport(Transport):
 
     def stop_sending(self) -> None:
         """See Transport: says so within TLS, too."""
-        with contextlib.suppress(OSError, ValueError):
-            self._tls.unwrap()
-        socket.socket.shutdown(self._tls, socket.SHUT_WR)
+        if self.is_encrypted:
+            with contextlib.suppress(OSError, ValueError):
+                self._tls.unwrap()
+            self._send_rest()
+        super().stop_sending()
+
+    def _send_ciphertext(self) -> bool:
+        """Send what is encrypted; whether the socket has taken all of it."""
+        while self._unsent or self._outgoing.pending:
+            if not self._unsent:
+                self._unsent = memoryview(self._outgoing.read())
+            try:
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            except BlockingIOError:
+                return False
+        return True
+
+    def _send_rest(self) -> None:
+        with contextlib.suppress(OSError):
+            self._send_ciphertext()
+
+    def _send_unasked(self) -> None:
+        """Send what TLS itself answers. Raises OSError where the peer does not read it."""
+        if not self._send_ciphertext() and self._outgoing.pending > UNASKED_BYTES_MAX:
+            raise OSError(f"it sends what TLS has to answer, and reads no answer of {UNASKED_BYTES_MAX:,} bytes")
 
 
 def why_failed(error: OSError) -> str:

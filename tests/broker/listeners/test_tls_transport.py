@@ -14,10 +14,17 @@ import trio
 import trustme
 
 from seglog_broker.listeners import hangup
-from seglog_broker.listeners.tls_transport import SEND_BYTES_MAX, NoTlsError, TlsTransport, why_failed
+from seglog_broker.listeners.tls_transport import (
+    CIPHERTEXT_BYTES,
+    SEND_BYTES_MAX,
+    NoTlsError,
+    TlsTransport,
+    why_failed,
+)
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from tests.tls_records import RecordClient
 
 SEED: Final = 0xC0FFEE
 
@@ -138,6 +145,35 @@ async def test_bytes_that_are_decrypted_already_are_not_waited_for() -> None:
             await transport.wait_readable()
         assert await receive(transport, 7) == b"3456789"
         assert not transport.has_pending
+
+
+@pytest.mark.parametrize("is_empty", [True, False], ids=["new keys", "single bytes"])
+async def test_one_call_decrypts_few_records_however_little_they_carry(is_empty: bool) -> None:
+    """Else a client without an account would hold the loop: OpenSSL alone goes on while new keys come."""
+    count = 3_000
+    sent = threading.Event()
+
+    def small_records(raw: socket.socket) -> None:
+        client = RecordClient(raw, client_context(), "broker.example")
+        records = [client.key_update() if is_empty else client.record(b"x") for _ in range(count)]
+        client.send(b"".join(records) + client.record(b"end"))
+        sent.set()
+        client.tls.recv(1)
+        client.close()
+
+    with served(small_records, SO_RCVBUF=1 << 20) as transport:
+        await transport.begin()
+        assert await trio.to_thread.run_sync(sent.wait, 60)
+        got, calls = bytearray(), 0
+        buffer = memoryview(bytearray(64 * 1024))
+        while not got.endswith(b"end"):
+            calls += 1
+            try:
+                got += buffer[: transport.receive_into(buffer)]
+            except BlockingIOError:
+                await transport.wait_readable()
+        assert calls >= count * 22 // CIPHERTEXT_BYTES  # a record has 22 bytes at least
+        assert len(got) == (0 if is_empty else count) + len(b"end")
 
 
 async def test_one_send_encrypts_no_more_than_its_limit() -> None:
