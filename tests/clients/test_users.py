@@ -86,3 +86,22 @@ async def test_what_clients_would_send_in_different_ways_is_refused_here(
                     await call(name, password)
                 assert PASSWORD not in str(caught.value)
         assert not broker.asked(messages.AlterUsersRequest)
+
+
+async def test_accounts_are_asked_for_page_by_page_as_long_as_there_are_any(connect: Connect) -> None:
+    """A page that says that others follow, and has none, is the last one: behind what would the next one begin?"""
+    pages = [["alice", "bob"], ["carol"], [], ["dave"]]
+    asked: list[str] = []
+
+    def page(request: messages.Request, _payload: memoryview) -> messages.UsersReply | None:
+        if not isinstance(request, messages.UsersRequest):
+            return None
+        asked.append(request.after)
+        names = pages[len(asked) - 1]
+        return messages.UsersReply([messages.UserDescription(name, []) for name in names], has_more=len(asked) < 4)
+
+    with secure_broker() as broker:
+        broker.script = page
+        async with connect(broker.address) as client:
+            assert [user.name for user in await client.users()] == ["alice", "bob", "carol"]
+    assert asked == ["", "bob", "carol"]

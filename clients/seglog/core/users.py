@@ -34,7 +34,7 @@ def list_users(names: Sequence[str] | None = None) -> Conversation[list[UserDesc
         for error in reply.unknown:
             raise error
         users += reply.users
-        if not reply.has_more:
+        if not reply.has_more or not reply.users:
             return users
 
 
