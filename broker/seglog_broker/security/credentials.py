@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
@@ -53,7 +54,9 @@ def _is_password(credential: Credential, password: bytes) -> bool:
 
 
 def prepared(text: str) -> str:
-    """``text`` as SASLprep (RFC 4013) makes it; as it is where it forbids it."""
+    """``text`` as SASLprep (RFC 4013) makes it; as it is where that forbids it, or no password would be as long."""
+    if len(unicodedata.normalize("NFKC", text).encode(errors="replace")) > PASSWORD_BYTES_MAX:
+        return text  # one character can stand for eighteen, and SASLprep looks at each for microseconds
     from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - it brings certificates along
 
     try:

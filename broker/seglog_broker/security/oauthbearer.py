@@ -19,6 +19,9 @@ from seglog_broker.storage.io.clock import Clock
 
 INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
+TOKEN_BYTES_MAX: Final = 48 * 1024
+"""Most bytes of a message: JSON of half a megabyte, which Kafka would let in, takes half a tenth of a second."""
+
 _MESSAGE: Final = re.compile(rb"n,(?:a=([^\x00\x01,]+))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01")
 _SCHEME: Final = re.compile(rb"bearer +([-_.A-Za-z0-9=]+)", re.IGNORECASE)
 _TIMES: Final = ("exp", "nbf", "iat")
@@ -149,6 +152,8 @@ class BearerExchange(Exchange):
         if self._is_begun:
             raise refused(self.mechanism, self._reason or "the exchange has ended", self._told)
         self._is_begun = True
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refused(self.mechanism, self._fail(f"its message has more than {TOKEN_BYTES_MAX:,} bytes"))
         found = _MESSAGE.fullmatch(token)
         parts = [part.split(b"=", 1) for part in (found[2].split(b"\x01") if found else ()) if part]
         shown = [value for name, value in parts if name == b"auth"]

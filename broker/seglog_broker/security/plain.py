@@ -55,10 +55,11 @@ class PlainExchange(Exchange):
         if acting_as not in {"", name}:
             self._told = OTHER_NAME
             return "it asks to act as another user"
+        other = prepared(name)  # always: it takes time
         if not self._accounts.has(name):
-            name = self.claimed = prepared(name)
+            name = self.claimed = other
         account = self._accounts.account(name)
-        decoy = self._decoys.for_password(name)  # always: it takes time
+        decoy = self._decoys.for_password(name)  # always, as above
         credential = for_password(account) if account else decoy
         # As it is, as Kafka's clients salt it, and as others would have prepared it
         passwords = dict.fromkeys((password.encode(), prepared(password).encode()))

@@ -18,7 +18,7 @@ from seglog_broker.config import load_config
 from seglog_broker.security import jwks
 from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.security.jwks import Jwks, parse_keys, read_url
-from seglog_broker.security.oauthbearer import INVALID_TOKEN
+from seglog_broker.security.oauthbearer import INVALID_TOKEN, TOKEN_BYTES_MAX
 from seglog_broker.security.sasl import Identity
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import AuthenticationError, InvalidConfigError
@@ -209,6 +209,39 @@ async def test_a_message_of_another_form_is_refused(message: bytes) -> None:
         with pytest.raises(AuthenticationError) as caught:
             await exchange.respond(message)
         assert str(caught.value.__cause__) == "its first message is malformed"
+
+
+@pytest.mark.trio
+async def test_a_message_that_is_larger_than_any_token_is_not_looked_at() -> None:
+    flags = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
+    claims = {"sub": "alice", "exp": NOW_MS // 1000 + 60, "groups": ["x" * 1_000] * 20}
+    exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+    await exchange.respond(bearer(unsecured(claims)))
+    assert exchange.identity is not None
+    for message in (
+        bearer(unsecured({**claims, "groups": ["x" * 1_000] * 50})),
+        b"n,,\x01" + b"a=\x01" * 99_999 + b"\x01",
+    ):
+        exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+        with pytest.raises(AuthenticationError) as caught:
+            await exchange.respond(message)
+        assert str(caught.value.__cause__) == f"its message has more than {TOKEN_BYTES_MAX:,} bytes"
+
+
+@pytest.mark.trio
+async def test_a_token_whose_json_is_odd_is_refused() -> None:
+    flags = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
+    header = base64url(b'{"alg":"none"}')
+    for claims in (
+        b'{"sub":' + b"[" * 30_000,
+        b'{"exp":' + b"9" * 30_000 + b"}",
+        b'{"sub":"\\ud800","exp":9e9}',
+        b"[1]",
+    ):
+        for token in (f"{header}.{base64url(claims)}.", f"{base64url(claims)}.e30."):
+            exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+            assert await exchange.respond(bearer(token)) == INVALID_TOKEN
+            assert exchange.identity is None
 
 
 # --- Keys -------------------------------------------------------------------------------------------------------------

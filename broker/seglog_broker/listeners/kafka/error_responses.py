@@ -11,6 +11,10 @@ from typing import Any, Final, cast
 from seglog_protocol.kafka.definitions import Field, StructDefinition, apis, definition
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Response, Struct, message_class, struct_classes
+from seglog_protocol.steps import Steps, finished
+
+ITEMS_A_STEP: Final = 100
+"""Things with an error each that are put into a response in one step, which takes a millisecond."""
 
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -79,6 +83,11 @@ def error_response(request: Request, version: int, error: ErrorCode, message: st
     A request that names nothing gets a response without an error where the version has none for the whole; so it is in
     Kafka. Raises LookupError for an api whose responses have no place for an error.
     """
+    return finished(error_response_in_steps(request, version, error, message))
+
+
+def error_response_in_steps(request: Request, version: int, error: ErrorCode, message: str) -> Steps[Response]:
+    """The same in steps: a request may name tens of thousands of things."""
     return _Failure(apis()[request.API_KEY].response, version, error, message).response(request)
 
 
@@ -91,8 +100,9 @@ class _Failure:
         self._version = version
         self._error = error
         self._message = message
+        self._items = 0
 
-    def response(self, request: Request) -> Response:
+    def response(self, request: Request) -> Steps[Response]:
         struct = self._definition.struct
         api = struct.name.removesuffix("Response")
         if not self._may_fail(struct):
@@ -101,7 +111,7 @@ class _Failure:
         has_error = self._put(made, struct)
         if not has_error or self._version in _ALSO_EACH.get(api, ()):
             elsewhere = _ASKED_ELSEWHERE.get(api)
-            self._put_in_arrays(made, struct, request, None if elsewhere is None else elsewhere(request))
+            yield from self._put_in_arrays(made, struct, request, None if elsewhere is None else elsewhere(request))
         if api == "Fetch":
             made.session_id = cast("Any", request).session_id
         elif api == "JoinGroup":
@@ -124,13 +134,19 @@ class _Failure:
 
     def _put_in_arrays(
         self, made: Any, struct: StructDefinition, asked: Struct, things: Iterable[Any] | None = None
-    ) -> None:
+    ) -> Steps[None]:
         """Put the error into the arrays of a struct, which answer those of ``asked``, or ``things``."""
         for field, inner in self._arrays(struct):
             if self._may_fail(inner):
-                setattr(made, field.name, [self._item(inner, thing) for thing in things or _named(asked, field.name)])
+                items = []
+                for thing in things or _named(asked, field.name):
+                    self._items += 1
+                    if self._items % ITEMS_A_STEP == 0:
+                        yield
+                    items.append((yield from self._item(inner, thing)))
+                setattr(made, field.name, items)
 
-    def _item(self, struct: StructDefinition, thing: Any) -> Struct:
+    def _item(self, struct: StructDefinition, thing: Any) -> Steps[Struct]:
         """The struct that answers a thing: a struct of the request, or its only key."""
         made: Any = self._classes[struct.name]()
         for field in self._fields(struct):
@@ -140,9 +156,10 @@ class _Failure:
                     setattr(made, field.name, key)
         for field, inner in self._arrays(struct):
             if field.name in _PARTS_OF_KEYS:
-                setattr(made, field.name, [self._item(inner, part) for part in getattr(thing, field.name)])
+                parts = getattr(thing, field.name)
+                setattr(made, field.name, [finished(self._item(inner, part)) for part in parts])  # a few
         if not self._put(made, struct):
-            self._put_in_arrays(made, struct, thing)
+            yield from self._put_in_arrays(made, struct, thing)
         item: Struct = made
         return item
 

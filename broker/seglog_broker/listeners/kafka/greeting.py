@@ -16,8 +16,13 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import receive_first
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
-from seglog_broker.listeners.kafka.error_responses import error_response
-from seglog_broker.listeners.kafka.handlers.sasl import OUT_OF_PLACE, SASL_HANDSHAKE, authenticate, handshake
+from seglog_broker.listeners.kafka.handlers.sasl import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    authenticate,
+    handshake,
+    out_of_place,
+)
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.session import EXCHANGE_SECONDS
 from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError
@@ -27,7 +32,6 @@ from seglog_protocol.kafka import (
     RequestHeaderReader,
     UnsupportedVersion,
     WireError,
-    messages,
     read_request,
     write_response,
 )
@@ -113,11 +117,11 @@ class Greeting:
         self._broker.metrics.requests[apis.counter_name(api.name)] += 1
         session = self._connection.session
         if session.is_in_exchange:
-            request: Any = read_request(header, frame)
-            if isinstance(request, messages.SaslAuthenticateRequest):
+            if header.api_key == SASL_AUTHENTICATE:
+                request: Any = read_request(header, frame)
                 self._send(header, await authenticate(self._context_of(header), request))
                 return
-            self._send(header, error_response(request, header.version, ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE))
+            self._send(header, out_of_place(header, frame))
             await flush(self._connection.sender)
             raise RemoteProtocolError(f"{api.name} came in the middle of an exchange of SASL")
         if header.api_key == apis.API_VERSIONS and not self._has_versions:

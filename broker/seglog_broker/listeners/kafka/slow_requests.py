@@ -9,6 +9,7 @@ from seglog_broker.api.pending_appends import Acknowledged
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response_in_steps
 from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
@@ -16,8 +17,10 @@ from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError
 from seglog_protocol.kafka import RequestHeader, WireError, messages, read_request_in_pieces
+from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request
 from seglog_protocol.messages import AppendReply, AppendRequest
+from seglog_protocol.steps import in_turns_of
 
 REFUSED_AT_ONCE: Final = budget.items_of(cost=4)
 """Partitions of a Produce request that are looked at, and perhaps refused, before other connections have their turn."""
@@ -107,6 +110,12 @@ class SlowRequests:
             await self._responses.send(header, response)
             if context.session.has_failed:
                 self._connection.end()
+
+    async def refuse(self, header: RequestHeader, request: Request, code: ErrorCode, message: str) -> None:
+        """Answer a request with an error, for each thing that it names."""
+        await flush(self._connection.sender)
+        steps = error_response_in_steps(request, header.version, code, message)
+        await self._responses.send(header, await in_turns_of(steps, self._broker.turn))
 
     async def handle_waiting(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""

@@ -13,7 +13,6 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
-from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_broker.listeners.kafka.fetches import Fetches
 from seglog_broker.listeners.kafka.first_bytes import native_client
 from seglog_broker.listeners.kafka.greeting import Greeting
@@ -26,7 +25,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     encode_responses,
     partitions_of,
 )
-from seglog_broker.listeners.kafka.handlers.sasl import OUT_OF_PLACE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from seglog_broker.listeners.kafka.handlers.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, out_of_place
 from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, template_of
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
@@ -174,10 +173,7 @@ class KafkaWire(Wire):
         if self._session.is_in_exchange:
             if header.api_key == SASL_AUTHENTICATE:
                 return False
-            refusal = error_response(
-                read_request(header, frame), header.version, ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE
-            )
-            self._responses.queue(header, refusal)
+            self._responses.queue(header, out_of_place(header, frame))
             self._connection.end()
             return True
         if header.api_key != SASL_HANDSHAKE:
@@ -287,7 +283,8 @@ class KafkaWire(Wire):
         connection.spent += REQUEST_COST
         if api.changes is not None and (refusal := self._session.refusal_of(api.changes)) is not None:
             code = ErrorCode(refusal.kafka_code)
-            self._responses.queue(header, error_response(request, header.version, code, refusal.message))
+            connection.spent = budget.TURN
+            connection.job = partial(self._slow.refuse, header, request, code, refusal.message)
             return
         if isinstance(request, messages.FetchRequest):
             self._fetches.serve(self._context(header), header, request)

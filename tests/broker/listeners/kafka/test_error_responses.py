@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.listeners.kafka.error_responses import error_response
+from seglog_broker.listeners.kafka.error_responses import ITEMS_A_STEP, error_response, error_response_in_steps
 from seglog_protocol.kafka import (
     messages,
     read_request,
@@ -188,3 +188,14 @@ def test_a_sentence_stands_where_there_is_room_for_it() -> None:
     assert [item.error_message for item in failed(answered(filled("CreateTopicsRequest", 7), 7))] == ["as asked"] * 2
     assert answered(filled("ConsumerGroupHeartbeatRequest", 1), 1).error_message == "as asked"
     assert {item.error_message for item in failed(answered(filled("ProduceRequest", 7), 7))} == {None}
+
+
+def test_an_error_for_very_many_things_is_made_in_steps() -> None:
+    request = messages.DeleteRecordsRequest()
+    for topic in range(10):
+        partitions = [request.DeleteRecordsPartition(partition_index=number) for number in range(1_000)]
+        request.topics.append(request.DeleteRecordsTopic(name=f"t{topic}", partitions=partitions))
+    steps = 0
+    for _ in error_response_in_steps(request, 2, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no"):
+        steps += 1
+    assert steps >= 10_000 // ITEMS_A_STEP

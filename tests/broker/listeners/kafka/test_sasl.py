@@ -143,6 +143,16 @@ async def test_a_request_between_mechanism_and_token_is_refused() -> None:
         assert await peer.rest() == b""
 
 
+async def test_a_large_request_between_mechanism_and_token_is_not_even_read() -> None:
+    """To answer all that it may name would hold up every other client, for one without an account."""
+    async with accounts() as served:
+        peer = await served.connect()
+        await handshake(peer)
+        deleted = messages.DeleteTopicsRequest.DeleteTopicState
+        await peer.send(messages.DeleteTopicsRequest(topics=[deleted(name=f"t{n}") for n in range(15_000)]), 6)
+        assert await peer.rest() == b""
+
+
 async def test_tokens_come_as_frames_of_their_own_behind_the_old_handshake() -> None:
     async with accounts() as served:
         peer = await served.connect()

@@ -11,15 +11,32 @@ SaslAuthenticate
 from typing import Final
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_protocol.errors import AuthenticationError, AuthenticationRequiredError, UnsupportedMechanismError
-from seglog_protocol.kafka import messages
+from seglog_broker.listeners.kafka.error_responses import error_response
+from seglog_protocol.errors import (
+    AuthenticationError,
+    AuthenticationRequiredError,
+    RemoteProtocolError,
+    UnsupportedMechanismError,
+)
+from seglog_protocol.kafka import RequestHeader, messages, read_request
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.structs import Response
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 
 OUT_OF_PLACE: Final = "Unexpected Kafka request during SASL authentication."
 """What a request is told that comes between those two."""
+
+OUT_OF_PLACE_BYTES_MAX: Final = 4 * 1024
+"""A larger one is not read, and gets no response: it may name tens of thousands of things."""
+
+
+def out_of_place(header: RequestHeader, frame: memoryview) -> Response:
+    """The response to a request that comes between those two. Raises RemoteProtocolError, WireError without one."""
+    if len(frame) > OUT_OF_PLACE_BYTES_MAX:
+        raise RemoteProtocolError("a large request came in the middle of an exchange of SASL")
+    return error_response(read_request(header, frame), header.version, ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE)
 
 
 def handshake(context: RequestContext, request: messages.SaslHandshakeRequest) -> messages.SaslHandshakeResponse:
