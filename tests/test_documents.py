@@ -94,15 +94,22 @@ class _Reader:
         self.running = running
         [self.kafka] = [event.get("kafka") for event in running.logged if event["event"] == "broker_ready"]
         self.folder = folder
+        self.said = ""
         self.environment = clean_environment(SEGLOG_SERVER=running.address)
         del self.environment["PYTHONUNBUFFERED"]
 
     def shell(self, block: Block) -> str:
         """Run a block's commands; what they print, in order."""
         commands = []
-        for line in block.text.replace("make quickstart", "seglog quickstart").splitlines():
+        for line in block.text.replace("make quickstart", "seglog quickstart").replace("\\\n", " ").splitlines():
             programs = {part.split()[0] for part in line.split(" | ")}
             if programs <= _NOT_RUN:
+                continue
+            if programs == {"seglogd"} and line.split()[1] in {"init", "certificates"}:
+                self.said += self._run([sys.executable, "-m", "seglog_broker", *self._here(line)], block)
+                continue
+            if programs == {"seglogd"} and "SASL_SSL" in line:
+                self.serve_accounts(self._here(line))
                 continue
             if programs == {"seglogd"} and line.split()[1] != "dump":
                 self.serve(line.split()[1:])
@@ -111,6 +118,24 @@ class _Reader:
             commands.append(line.replace("./data/", f"{self.running.directory}/"))
         script = _SHELL.format(python=sys.executable) + "\n".join(commands)
         return self._run(["bash", "-c", script], block)
+
+    def _here(self, line: str) -> list[str]:
+        """The arguments of a line, with its files in a folder of the test, and on free ports of this machine."""
+        here = line.replace("./", f"{self.folder}/").replace("0.0.0.0:9192", "127.0.0.1:0")
+        return here.replace("0.0.0.0:9092", "127.0.0.1:0").split()[1:]
+
+    def serve_accounts(self, arguments: list[str]) -> None:
+        """Start the daemon of the README that wants accounts, and log in with the password that was shown."""
+        [password] = re.findall(r"^    ([\w-]{20,})$", self.said, re.MULTILINE)
+        secret = self.folder / "password"
+        secret.write_text(password)
+        secret.chmod(0o600)
+        with daemon(self.folder / "secure", *arguments, "--log-format", "json") as started:
+            server = f"seglogs://localhost:{started.address.rpartition(':')[2]}"
+            ping = ("ping", "--ca", f"{self.folder}/certs/authority.pem", "--user", "admin")
+            assert seglog(server, *ping, "--password-file", str(secret)).returncode == 0
+            assert seglog(server, *ping).returncode != 0
+            assert started.stop() == 0
 
     def serve(self, arguments: list[str]) -> None:
         """Start another daemon as the README does, but on a free port and with data of its own."""

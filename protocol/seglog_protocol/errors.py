@@ -97,6 +97,12 @@ class WrongPortError(RemoteProtocolError):
     port: int = -1
 
 
+class TlsRequiredError(RemoteProtocolError):
+    """The port speaks TLS, and the client has begun without."""
+
+    code = "TLS_REQUIRED"
+
+
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -747,6 +753,7 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     RemoteProtocolError,
     FrameTooLargeError,
     WrongPortError,
+    TlsRequiredError,
     InvalidRequestError,
     UnsupportedApiError,
     UnsupportedVersionError,

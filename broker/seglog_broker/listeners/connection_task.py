@@ -13,9 +13,9 @@ from seglog_broker.listeners.connection import Connection, Job, State, Unfinishe
 from seglog_broker.listeners.ready_sockets import Next
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import FileShrankError, flush
-from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS, NoTlsError, why_failed
+from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS, why_failed
 from seglog_broker.runtime.slow_readers import CutError
-from seglog_protocol.errors import RemoteProtocolError
+from seglog_protocol.errors import RemoteProtocolError, TlsRequiredError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.messages import AppendRequest
 
@@ -54,7 +54,7 @@ async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bo
     with trio.move_on_after(HANDSHAKE_SECONDS):
         try:
             await handshake
-        except NoTlsError as error:
+        except TlsRequiredError as error:
             connection.end_by(error)
             return False
         except OSError as error:

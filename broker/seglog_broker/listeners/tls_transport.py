@@ -16,7 +16,7 @@ import trio
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import Buffer, File
-from seglog_protocol.errors import RemoteProtocolError
+from seglog_protocol.errors import TlsRequiredError
 
 CIPHERTEXT_BYTES: Final = 20 * 1024
 """Bytes that are decrypted at a time: more than the largest record. Each record costs ten microseconds, and may carry
@@ -38,12 +38,6 @@ _HELLO: Final = b"\x16\x03"
 """How the first record of a client begins: a handshake, in any version."""
 
 
-class NoTlsError(RemoteProtocolError):
-    """The peer of a listener with TLS has begun with something else."""
-
-    code = "TLS_REQUIRED"
-
-
 class TlsTransport(Transport):
     """A TCP stream with TLS. ``begin`` has to come first."""
 
@@ -62,7 +56,7 @@ class TlsTransport(Transport):
             raise
 
     def begin(self) -> Awaitable[None]:
-        """The handshake. Raises OSError when it fails, NoTlsError when the peer speaks something else."""
+        """The handshake. Raises OSError when it fails, TlsRequiredError when the peer speaks something else."""
         return self._shake_hands()
 
     async def _shake_hands(self) -> None:
@@ -71,7 +65,9 @@ class TlsTransport(Transport):
         if not _HELLO.startswith(first):
             self.stop_receiving()
             self.is_encrypted = False  # the last words are plain
-            raise NoTlsError("this port speaks TLS, and the client does not: connect with TLS (seglogs://, or SSL)")
+            raise TlsRequiredError(
+                "this port speaks TLS, and the client does not: connect with TLS (seglogs://, or SSL)"
+            )
         is_done = False
         while not is_done:
             try:

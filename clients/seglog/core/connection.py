@@ -13,6 +13,7 @@ from seglog_protocol.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     TlsError,
+    TlsRequiredError,
     error_from_wire,
 )
 from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer
@@ -31,9 +32,6 @@ STALLED_SECONDS: Final = 0.5
 
 _TLS_ALERT: Final = b"\x15\x03"
 """How a server that speaks TLS begins its answer to anything else: an alert, of any version of TLS."""
-
-_TLS_REQUIRED: Final = "TLS_REQUIRED"
-"""What a seglog broker answers, without TLS, on a port that wants it."""
 
 Header = Mapping[str, Any] | Buffer
 """The header of a reply as ``decode_reply`` takes it: packed, or as a map."""
@@ -183,7 +181,7 @@ class Connection:
         error = header.get("error")
         if isinstance(error, Mapping):
             was_known, self._is_known = self._is_known, True
-            if error.get("code") == _TLS_REQUIRED:
+            if error.get("code") == TlsRequiredError.code:
                 raise self._speaks_tls()
             failure = error_from_wire(error)
             if was_known and isinstance(failure, AuthenticationRequiredError):
