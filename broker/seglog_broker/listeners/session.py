@@ -218,9 +218,14 @@ class Session:
 
     # --- What it may do -----------------------------------------------------------------------------------------------
 
+    @property
+    def may_administer(self) -> bool:
+        """Whether it may change what is not its own."""
+        return may_administer(self.principal, self._broker.config)
+
     def refusal_of(self, what: Administration, name: str = "") -> AuthorizationError | None:
         """Why the client may not change ``what``, of which ``name`` is one; None if it may."""
-        if may_administer(self.principal, self._broker.config):
+        if self.may_administer:
             return None
         message = (
             f"{self.principal} may not administer {what.value}: that is for the accounts of super.users, "

@@ -275,6 +275,18 @@ async def test_administrators_alone_change_topics() -> None:
             assert topic.error_code == code
 
 
+async def test_clients_are_told_what_they_may_do() -> None:
+    async with accounts() as served:
+        for user, operations in (("alice", 1304), ("admin", 3576)):
+            peer = await served.connect()
+            await log_in(peer, user)
+            asked = messages.MetadataRequest.MetadataRequestTopic(name="plain")
+            request = messages.MetadataRequest(topics=[asked], include_topic_authorized_operations=True)
+            await peer.send(request, 12)
+            [topic] = (await peer.receive(messages.MetadataResponse)).topics
+            assert topic.topic_authorized_operations == operations
+
+
 def test_every_api_is_for_everyone_or_for_administrators() -> None:
     """Those that are not here are refused to others; ListGroups, say, reads, and joins and commits are of one's own."""
     everyone = {

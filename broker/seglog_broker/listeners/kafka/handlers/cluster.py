@@ -39,6 +39,9 @@ TOPIC_OPERATIONS: Final = 3576
 GROUP_OPERATIONS: Final = 3400
 """Bits for all operations, which is what Kafka lets everyone do without an authorizer."""
 
+_OF_EVERYONE: Final = 5400
+"""READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS and IDEMPOTENT_WRITE: what those may do who do not administer."""
+
 _CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -50,9 +53,11 @@ def is_client_name(*names: str) -> bool:
     return all(_CLIENT_NAME.fullmatch(name) is not None for name in names)
 
 
-def authorized(operations: int, *, asked: bool) -> int:
-    """The authorized operations, if the request asked for them."""
-    return operations if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
+def authorized(context: RequestContext, operations: int, *, asked: bool) -> int:
+    """Which of the operations the client may do, if the request asked for them."""
+    if not asked:
+        return AUTHORIZED_OPERATIONS_NOT_ASKED
+    return operations if context.session.may_administer else operations & _OF_EVERYONE
 
 
 # --- DescribeCluster --------------------------------------------------------------------------------------------------
@@ -78,7 +83,7 @@ def describe_cluster(
     response.cluster_id = context.broker.directory.cluster_id
     response.controller_id = context.node_id
     response.cluster_authorized_operations = authorized(
-        CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
+        context, CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
     )
     response.brokers = [
         messages.DescribeClusterResponse.DescribeClusterBroker(

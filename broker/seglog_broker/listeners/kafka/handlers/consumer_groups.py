@@ -123,7 +123,7 @@ async def consumer_group_describe(
         described.assignment_epoch = found.assignment_epoch
         described.assignor_name = found.assignor
         described.authorized_operations = cluster.authorized(
-            cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+            context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
         )
     return response
 

@@ -62,7 +62,7 @@ async def describe_groups(
             described = _Described(group_id=name, error_code=code, error_message=why)
         if described.error_code == ErrorCode.NONE:
             described.authorized_operations = cluster.authorized(
-                cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+                context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
             )
         response.groups.append(described)
     return response

@@ -64,7 +64,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
         cluster_id=context.broker.directory.cluster_id,
         controller_id=context.node_id,
         cluster_authorized_operations=cluster.authorized(
-            cluster.CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
+            context, cluster.CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
         ),
     )
     topics = context.topics
@@ -104,7 +104,9 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
             if topic is None
             else _described(context, topic)
         )
-    operations = cluster.authorized(cluster.TOPIC_OPERATIONS, asked=request.include_topic_authorized_operations)
+    operations = cluster.authorized(
+        context, cluster.TOPIC_OPERATIONS, asked=request.include_topic_authorized_operations
+    )
     for described in response.topics:
         if described.error_code not in _NAMELESS:
             described.topic_authorized_operations = operations
