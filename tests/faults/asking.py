@@ -13,10 +13,15 @@ class Asking:
     """One connection."""
 
     def __init__(self, port: int) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = self.open(port)
         self._reader = FrameReader()
         self.ask({"api": "hello", "protocol": PROTOCOL_NAME})
+
+    def open(self, port: int) -> socket.socket:
+        """A new connection."""
+        sock = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def ask(self, header: dict[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], int]:
         """Send a request; returns the reply's header, which must not be an error, and its payload's size in bytes."""

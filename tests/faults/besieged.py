@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,9 +101,9 @@ def budgets_mib() -> int:
     return (named + RESPONSES_BYTES_MAX) // 2**20
 
 
-def make_topics(running: Daemon) -> None:
+def make_topics(running: Daemon, connect: Callable[[], seglog.Client] | None = None) -> None:
     """Make the topics that the peers use."""
-    with seglog.connect(running.address) as client:
+    with seglog.connect(running.address) if connect is None else connect() as client:
         client.create_topic("healthy", partitions=1)
         client.create_topic("target", partitions=4, config={"segment.bytes": 1_048_576})
         client.create_topic("keyed", partitions=4, config={"cleanup.policy": "compact"})
@@ -111,20 +111,31 @@ def make_topics(running: Daemon) -> None:
 
 
 def beset(
-    running: Daemon, healthy: Healthy, peer: Sequence[str], mutated: int, hostile: int, seed: int, *, mutating: int = 2
+    running: Daemon,
+    healthy: Healthy,
+    peer: Sequence[str],
+    mutated: int,
+    hostile: int,
+    seed: int,
+    *,
+    mutating: int = 2,
+    connect: Callable[[], seglog.Client] | None = None,
+    kinds: tuple[str, str] = ("mutated", "hostile"),
 ) -> dict[str, Any]:
     """Send so many requests of both kinds beside a healthy client, ``mutating`` peers the mutated; returns the results.
 
+    ``connect`` opens a client for the metrics where that takes an account; ``kinds`` are what the peer calls both.
+
     ``peer`` is the command, but for the kind, the number and the seed, of the processes that send them.
     """
-    with seglog.connect(running.address) as client:
+    with seglog.connect(running.address) if connect is None else connect() as client:
         assert running.process is not None
         idle_mib = memory_mib(running.process.pid, "VmRSS")
         healthy.start()
         time.sleep(2)
         alone, before = healthy.p99(0), len(healthy.latencies)
         began = time.monotonic()
-        peers = [("mutated", mutated // mutating)] * mutating + [("hostile", hostile)]
+        peers = [(kinds[0], mutated // mutating)] * mutating + [(kinds[1], hostile)]
         processes = [
             subprocess.Popen(
                 [sys.executable, "-m", *peer, kind, str(count), str(seed + at)],

@@ -41,9 +41,9 @@ _PARTITIONS_MADE_MAX: Final = 20
 _MEBIBYTE: Final = 1024 * 1024
 
 
-def topic_ids(port: int) -> dict[str, bytes]:
+def topic_ids(like: "Peer") -> dict[str, bytes]:
     """The ids of TOPICS."""
-    peer = Peer(port)
+    peer = like.another()
     try:
         [response] = peer.ask(messages.MetadataRequest(topics=None), 12)
         assert isinstance(response, messages.MetadataResponse)
@@ -453,7 +453,7 @@ class Peer(RawPeer):
 
 
 def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
-    ids = topic_ids(peer.port)
+    ids = topic_ids(peer)
     instances = Instances(dice.randrange(1 << 30))
     end = b"".join(write_request(LAST, None, messages.ApiVersionsRequest(), 0))
     sent = 0
@@ -476,7 +476,7 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
 
 
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
-    ids = topic_ids(peer.port)
+    ids = topic_ids(peer)
     unfinished = Unfinished(peer)
     for _ in range(count):
         what = dice.random()

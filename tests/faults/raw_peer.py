@@ -3,6 +3,7 @@
 import json
 import random
 import socket
+import ssl
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -30,10 +31,15 @@ class RawPeer:
     def connected(self) -> socket.socket:
         if self._sock is None:
             self.connections += 1
-            self._sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sock = self.open()
             self.begin(self._sock)
         return self._sock
+
+    def open(self) -> socket.socket:
+        """A new connection."""
+        sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def begin(self, sock: socket.socket) -> None:
         """Prepare for a new connection, in a subclass."""
@@ -47,7 +53,7 @@ class RawPeer:
         """Send bytes; False if the broker closed the connection."""
         try:
             self.connected().sendall(b"".join(frames))
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
             self.close()
             return False
         return True
@@ -57,7 +63,7 @@ class RawPeer:
         assert self._sock is not None
         try:
             data = self._sock.recv(_RECEIVED_AT_ONCE)
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLError):
             data = b""
         if not data:
             self.close()
