@@ -9,7 +9,7 @@ import pytest
 
 import seglog
 from seglog_protocol.errors import ClientTimeoutError, DiskFullError
-from tests.processes import PATIENCE_SECONDS, Daemon, daemon, wait_until
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, wait_until
 from tests.processes import seglog as seglog_cli
 from tests.small_disks import mounted
 
@@ -394,3 +394,40 @@ def test_a_truncation_that_was_answered_at_0_bytes_survives_a_kill(
         assert read(client) == [value(number) for number in range(110, 400)]
         assert not [problem for problem in client.ping().problems if problem.startswith("t-0")]
         assert running.stop() == 0
+
+
+def test_an_account_that_cannot_be_kept_is_refused_and_the_others_stay(
+    small_disk: tuple[Path, Sequence[str]], tmp_path: Path
+) -> None:
+    mount_point, under = small_disk
+    password = tmp_path / "password"
+    password.write_text("a password of some length")
+    made = [*under, sys.executable, "-m", "seglog_broker", "user", "add", "admin", "--data", str(mount_point / "data")]
+    subprocess.run([*made, "--password-file", str(password)], env=clean_environment(), check=True)
+    asks = ("--listen", "SASL_PLAINTEXT://127.0.0.1:0", "--set", "super.users=User:admin")
+    with daemon(mount_point / "data", *asks, *_SHORT, under=under) as running:
+
+        def connected(user: str) -> seglog.Client:
+            return seglog.connect(running.address, user=user, password="a password of some length")
+
+        with connected("admin") as admin:
+            wait_until(lambda: admin.metrics()["ballast_bytes"] > 0, "the ballast")
+            admin.create_user("alice", "a password of some length")
+            fill_from_outside(mount_point, under)
+            refused = 0
+            for number in range(2_000):  # the ballast may make room for some
+                try:
+                    admin.create_user(f"user-{number}", "a password of some length", iterations=4_096)
+                except DiskFullError:
+                    refused += 1
+                    break
+            names = [user.name for user in admin.users()]
+            assert refused
+            assert f"user-{number}" not in names
+            connected("alice").close()
+        running.kill()
+        subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
+        running.start()
+        with connected("admin") as admin:
+            assert [user.name for user in admin.users()] == names
+            admin.create_user(f"user-{number}", "a password of some length")
