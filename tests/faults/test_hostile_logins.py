@@ -26,6 +26,7 @@ from tests.faults.secured_daemon import PASSWORDS, Secured, secured
 from tests.faults.test_hostile_requests import HealthyClient, HealthyKafkaClient
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.support import soak_scaled, soak_seed
+from tests.tls_records import RecordClient
 
 MARK: Final = "Hunter2-kGqx"
 """In each password and token that the peers try."""
@@ -236,6 +237,31 @@ def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str
         assert healthy.error is None, healthy.error
         assert busy < max(BUSY_SECONDS_MAX, 4 * reference)
         assert attacked.running.stop() == 0
+
+
+@pytest.mark.parametrize("listener", ["native", pytest.param("SASL_SSL", marks=pytest.mark.slow)])
+def test_records_that_carry_nothing_from_many_connections_at_once_affect_nobody_else(
+    tmp_path: Path, listener: str
+) -> None:
+    """Before a login, each connection has a task of its own."""
+    with secured(tmp_path) as attacked, attacked.connect() as admin:
+        port = attacked.ports[listener]
+        clients = [
+            RecordClient(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS), attacked.context())
+            for _ in range(40)
+        ]
+        floods = [b"".join([client.key_update() for _ in range(1_000)]) for client in clients]
+        admin.metrics()
+        for client, flood in zip(clients, floods, strict=True):
+            client.send(flood)
+        for client in clients:  # so that the broker has come to all of them
+            client.tls.settimeout(0.05)
+            with contextlib.suppress(OSError):
+                client.tls.recv(1)
+        busy = admin.metrics()["loop_busy_seconds"]
+        for client in clients:
+            client.close()
+        assert busy < max(BUSY_SECONDS_MAX, 4 * reference_seconds())
 
 
 @pytest.mark.slow

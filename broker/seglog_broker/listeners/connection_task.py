@@ -79,6 +79,8 @@ async def receive_first(connection: Connection) -> memoryview | None:
     connection.settle()
     connection.intake.quiet_since = trio.current_time()
     await connection.transport.wait_readable()
+    if connection.transport.is_encrypted:
+        await connection.broker.turn()  # very many may send what takes long to decrypt
     connection.intake.quiet_since = math.inf
     return memoryview(b"") if connection.state is State.STOPPING else connection.intake.receive()
 

@@ -48,6 +48,7 @@ class TlsTransport(Transport):
         self._unsent = memoryview(b"")  # ciphertext, before that in ``_outgoing``
         self._owed = 0  # bytes whose ciphertext is complete, and of which ``send`` has not told yet
         self._offload = offload
+        self._is_ending = False
         self.is_encrypted = True
         try:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -93,8 +94,11 @@ class TlsTransport(Transport):
     # --- Receiving ----------------------------------------------------------------------------------------------------
 
     def receive_into(self, buffer: memoryview) -> int:
-        """See Transport. ``has_pending`` tells whether there is more."""
-        if not self.is_encrypted:
+        """See Transport. ``has_pending`` tells whether there is more.
+
+        Behind the end of what is sent nothing is decrypted any more: whatever comes is to be thrown away.
+        """
+        if not self.is_encrypted or self._is_ending:
             return super().receive_into(buffer)
         filled, size = 0, len(buffer)
         received = filled_before = 0
@@ -192,6 +196,7 @@ class TlsTransport(Transport):
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
             self._send_rest()
+        self._is_ending, self.has_pending = True, False
         super().stop_sending()
 
     def _send_ciphertext(self) -> bool:
