@@ -40,6 +40,9 @@ EXCHANGE_SECONDS: Final = 10
 STEPS_MAX: Final = 10
 """Tokens of one exchange; SCRAM takes two. Further ones are refused."""
 
+_SHOWN_MAX: Final = 249
+"""Characters of a name that a message shows: as many as a topic's may have."""
+
 _IS_OPEN: Final = "SaslAuthenticate request received after successful authentication"
 """Kafka's sentence."""
 
@@ -50,7 +53,7 @@ class Administration(Enum):
     """What only administrators change."""
 
     TOPICS = "topics"
-    GROUPS = "groups of others"
+    GROUPS = "groups"
     BROKER = "the broker and its accounts"
 
 
@@ -121,7 +124,7 @@ class Session:
         except AuthenticationError as error:
             self.has_failed = True
             self._broker.metrics.request_errors[error.code] += 1
-            self._log.warning("authentication_failed", mechanism="TLS", reason=error.message)
+            self._log.warning("authentication_failed", host=self._transport.host, mechanism="TLS", reason=error.message)
             return
         self.principal = f"User:{name}"
         self._log.info("client_authenticated", principal=self.principal, mechanism="TLS")
@@ -223,13 +226,14 @@ class Session:
         """Whether it may change what is not its own."""
         return may_administer(self.principal, self._broker.config)
 
-    def refusal_of(self, what: Administration, name: str = "") -> AuthorizationError | None:
-        """Why the client may not change ``what``, of which ``name`` is one; None if it may."""
+    def refusal_of(self, what: Administration, name: str = "", *, is_new: bool = False) -> AuthorizationError | None:
+        """Why the client may not change ``what``, of which ``name`` is one, or would be; None if it may."""
         if self.may_administer:
             return None
+        begin = f"there is no topic {name[:_SHOWN_MAX]}, and {self.principal}" if is_new else self.principal
         message = (
-            f"{self.principal} may not administer {what.value}: that is for the accounts of super.users, "
-            "which an operator sets in the broker's configuration"
+            f"{begin} may not {'create it' if is_new else f'administer {what.value}'}: that is for the accounts of "
+            "super.users, which an operator sets in the broker's configuration"
         )
         error: AuthorizationError
         if what is Administration.TOPICS:
@@ -246,6 +250,7 @@ class Session:
         self._broker.metrics.request_errors[error.code] += 1
         self._log.warning(
             "authentication_failed",
+            host=self._transport.host,
             mechanism=exchange.mechanism,
             claimed=exchange.claimed,
             reason=str(error.__cause__ or error.message),

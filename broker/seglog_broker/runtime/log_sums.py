@@ -37,7 +37,7 @@ SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "connection_idle": (),
     "fetch_cut_short": (),
     "client_authenticated": ("principal",),
-    "authentication_failed": (),
+    "authentication_failed": ("host",),
     "authorization_refused": ("principal",),
     "tls_handshake_failed": (),
 }

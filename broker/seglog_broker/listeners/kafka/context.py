@@ -121,5 +121,5 @@ class Api(NamedTuple):
     or the broker stops, which is answered by this."""
     repeats: Repeats | None = None
     """Given where clients send the same again and again."""
-    changes: Administration | None = None
-    """What it changes, where only administrators may."""
+    changes: Administration | Callable[[Any], Administration] | None = None
+    """What it changes, where only administrators may; as a function of the request where that says so."""

@@ -14,6 +14,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners import admission
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.hangup import wait_until_left
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.kafka.handlers.sasl import (
@@ -41,6 +42,10 @@ from seglog_protocol.kafka.structs import Response
 
 FRAMES_MAX: Final = 20
 """Frames before a client is authenticated. A login takes four."""
+
+
+READ_SECONDS: Final = 0.1
+"""How long a client has to read why its login failed, before the connection ends."""
 
 
 class Greeting:
@@ -76,6 +81,7 @@ class Greeting:
                     await (self._take_token(frame) if self._is_raw else self._answer(frame))
                     await flush(connection.sender)
                     if connection.session.has_failed:
+                        await self._let_read()
                         return False
                     if connection.session.is_open:
                         return True
@@ -87,6 +93,11 @@ class Greeting:
         connection.log.warning("connection_refused", reason=reason)
         connection.end()
         return False
+
+    async def _let_read(self) -> None:
+        """Wait a moment for the client to leave: some take the end of the connection for an answer that they miss."""
+        with trio.move_on_after(READ_SECONDS):
+            await wait_until_left(self._connection.transport)
 
     async def _next_frame(self) -> memoryview | None:
         """The next frame, in memory of its own; None at the end of the connection."""

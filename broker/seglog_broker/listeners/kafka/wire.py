@@ -281,7 +281,8 @@ class KafkaWire(Wire):
         self._responses.begin(api, request, template)
         self._broker.metrics.requests[apis.counter_name(api.name)] += 1
         connection.spent += REQUEST_COST
-        if api.changes is not None and (refusal := self._session.refusal_of(api.changes)) is not None:
+        changed = api.changes(request) if callable(api.changes) else api.changes
+        if changed is not None and (refusal := self._session.refusal_of(changed)) is not None:
             code = ErrorCode(refusal.kafka_code)
             connection.spent = budget.TURN
             connection.job = partial(self._slow.refuse, header, request, code, refusal.message)

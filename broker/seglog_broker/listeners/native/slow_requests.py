@@ -70,7 +70,7 @@ async def append_creating(
     await flush(connection.sender)
     missing = broker.missing_topics(request)
     try:
-        refusal = connection.session.refusal_of(Administration.TOPICS, missing[0]) if missing else None
+        refusal = connection.session.refusal_of(Administration.TOPICS, missing[0], is_new=True) if missing else None
         refused = await broker.create_missing(request) if refusal is None else {}
         refused |= {} if refusal is None else dict.fromkeys(missing, refusal)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug

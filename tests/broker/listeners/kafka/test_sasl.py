@@ -12,7 +12,7 @@ import trio.testing
 
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.listener import serve_kafka
-from seglog_broker.listeners.session import EXCHANGE_SECONDS, Listener
+from seglog_broker.listeners.session import EXCHANGE_SECONDS, Administration, Listener
 from seglog_broker.storage.directory.accounts import Change, Credential
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -273,6 +273,37 @@ async def test_administrators_alone_change_topics() -> None:
             await peer.send(messages.MetadataRequest(topics=[asked], allow_auto_topic_creation=True), 12)
             [topic] = (await peer.receive(messages.MetadataResponse)).topics
             assert topic.error_code == code
+
+
+async def test_a_refusal_says_what_it_is_about() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        await log_in(peer)
+        for kind, name, expected in (
+            (2, "plain", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            (32, "readers", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            (4, "1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ):
+            resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=kind, resource_name=name, configs=[]
+            )
+            await peer.send(messages.IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            [answered] = (await peer.receive(messages.IncrementalAlterConfigsResponse)).responses
+            assert answered.error_code == expected
+
+
+async def test_a_topic_that_is_not_there_is_said_to_be_missing() -> None:
+    async with accounts() as served:
+        session = (await served.connection_of(await _logged_in(served))).session
+        refusal = session.refusal_of(Administration.TOPICS, "nwe", is_new=True)
+        assert refusal is not None
+        assert "there is no topic nwe, and User:alice may not create it" in refusal.message
+
+
+async def _logged_in(served: KafkaServed) -> KafkaPeer:
+    peer = await served.connect()
+    await log_in(peer)
+    return peer
 
 
 async def test_clients_are_told_what_they_may_do() -> None:

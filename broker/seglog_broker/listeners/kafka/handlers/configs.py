@@ -226,9 +226,17 @@ async def _alter(
     return failures
 
 
+def _changed(request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest) -> Administration:
+    """What the configurations belong to; the broker, where it is not one kind of thing."""
+    kinds = {resource.resource_type for resource in request.resources}
+    if kinds == {ResourceType.TOPIC}:
+        return Administration.TOPICS
+    return Administration.GROUPS if kinds == {ResourceType.GROUP} else Administration.BROKER
+
+
 APIS: Final = (
     Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs),
-    Api(33, "AlterConfigs", range(2), handle=alter_configs, changes=Administration.BROKER),
-    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=Administration.BROKER),
+    Api(33, "AlterConfigs", range(2), handle=alter_configs, changes=_changed),
+    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=_changed),
     Api(74, "ListConfigResources", range(2), handle=list_config_resources),
 )

@@ -146,7 +146,7 @@ def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
 
 async def _create(context: RequestContext, names: Sequence[str]) -> dict[str, ErrorCode]:
     """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
-    if names and (refusal := context.session.refusal_of(Administration.TOPICS, next(iter(names)))) is not None:
+    if names and (refusal := context.session.refusal_of(Administration.TOPICS, names[0], is_new=True)) is not None:
         return dict.fromkeys(names, ErrorCode(refusal.kafka_code))
     failed: dict[str, ErrorCode] = {}
     wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
