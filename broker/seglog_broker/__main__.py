@@ -240,7 +240,7 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
             log.critical("broker_failed", reason=sentence)
         else:
             standard_error.write(f"seglogd: {sentence}\n")
-        return EXIT_FAILED
+        return EXIT_USAGE if _is_of_configuration(error) else EXIT_FAILED
     finally:
         manager.close()
         standard_error.drain()
@@ -314,6 +314,15 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     """
     if phase == "stop" and info["generation"] > 0:
         gc.freeze()
+
+
+def _is_of_configuration(error: BaseException) -> bool:
+    """Whether the start failed for a configuration that cannot be used, such as a certificate: a restart is no help."""
+    from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
+
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_of_configuration(inner) for inner in error.exceptions)
+    return isinstance(error, InvalidConfigError)
 
 
 def _sentence(error: BaseException) -> str | None:

@@ -162,14 +162,14 @@ async def test_a_certificate_says_who_the_client_is(connect: Connect, files: Pat
 async def test_sessions_are_renewed_while_a_program_works(
     connect: Connect, files: Path, tmp_path: Path, login: dict[str, Any]
 ) -> None:
-    running = secured(tmp_path, files, "SASL_SSL", "connections.max.reauth.ms=400")
+    running = secured(tmp_path, files, "SASL_SSL", "connections.max.reauth.ms=1000")
     running.start()
     try:
         async with connect(running.address, **login) as client:
             await client.create_topic("t")
             sent = 0
             async with client.producer("t") as producer:
-                while running.log_text().count('"client_authenticated"') < 8:
+                while running.log_text().count('"client_authenticated"') < 6:
                     await (await producer.send(b"%d" % sent))
                     sent += 1
             async with client.consumer("t", start="earliest") as consumer:

@@ -115,7 +115,8 @@ class BrokerConfig:
         Key(
             Boolean(),
             "Whether listeners without authentication may be reached from other machines: whoever reaches them may "
-            "read, write and delete everything. Without it such a listener is opened on a loopback address alone.",
+            "read, write and delete everything. Without it such a listener is opened on a loopback address alone, and "
+            "so is one that takes tokens without a signature.",
             "Set it to true only where the network lets in nobody else.",
         ),
     ] = False
@@ -159,8 +160,9 @@ class BrokerConfig:
     connections_max_reauth_ms: Annotated[
         int,
         Key(
-            Long(0),
-            "Milliseconds after which a client has to authenticate again; 0 for never, or at the end of its token.",
+            Long(1000, also=0),
+            "Milliseconds after which a client has to authenticate again, a second or more; 0 for never, or at the end "
+            "of its token.",
             "Set it so that a deleted account is shut out after that time also where it keeps its connection.",
             change=Change.RELOAD,
         ),
@@ -214,7 +216,8 @@ class BrokerConfig:
         bool,
         Key(
             Boolean(),
-            "Whether tokens without a signature are taken: anyone can make one for any account.",
+            "Whether tokens without a signature are taken: anyone can make one for any account. Listeners that take "
+            "them are opened on loopback addresses alone, unless seglog.open.to.everyone.",
             "In tests alone.",
         ),
     ] = False

@@ -101,6 +101,16 @@ def authenticates(listener: ServedListener, config: "BrokerConfig") -> bool:
     return listener.has_sasl or (listener.has_tls and config.ssl_client_auth == "required")
 
 
+def is_open_to_anyone(listener: ServedListener, config: "BrokerConfig") -> bool:
+    """Whether whoever reaches a listener is let in: nobody is asked, or a token that anyone can make is taken."""
+    return not authenticates(listener, config) or takes_any_token(listener, config)
+
+
+def takes_any_token(listener: ServedListener, config: "BrokerConfig") -> bool:
+    """Whether a token without a signature makes a client of a listener any account."""
+    return config.seglog_sasl_oauthbearer_unsecured and "OAUTHBEARER" in offered_mechanisms(listener, config)
+
+
 def has_authentication(config: "BrokerConfig") -> bool:
     """Whether any listener authenticates its clients; then whoever comes without is not trusted to administer."""
     return any(authenticates(listener, config) for listener in all_listeners(config))
@@ -175,7 +185,17 @@ def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
             "for it; PLAIN is offered with SASL_SSL and on loopback addresses alone.",
             key="sasl.enabled.mechanisms",
         )
-    if not (listener.is_loopback or authenticates(listener, config) or config.seglog_open_to_everyone):
+    if listener.is_loopback or config.seglog_open_to_everyone:
+        return
+    if takes_any_token(listener, config):
+        raise InvalidConfigError(
+            f"{written} cannot be used: whoever reaches {listener.address} could log in as any account, as "
+            "seglog.sasl.oauthbearer.unsecured=true takes tokens that anyone can make, and it is for tests. Take it or "
+            "OAUTHBEARER (sasl.enabled.mechanisms) away, listen on a loopback address, or set "
+            "seglog.open.to.everyone=true where the network lets in nobody else.",
+            key="seglog.sasl.oauthbearer.unsecured",
+        )
+    if not authenticates(listener, config):
         certificates = " or ssl.client.auth=required (certificates)" if listener.has_tls else ""
         raise InvalidConfigError(
             f"{written} cannot be used: whoever reaches {listener.address} could read, write and delete everything, as "
@@ -197,7 +217,7 @@ def security_warnings(config: "BrokerConfig") -> list[str]:
                 f"written crosses the network in clear{', passwords of PLAIN included' if in_clear else ''}; SASL_SSL "
                 "encrypts it."
             )
-        if not listener.is_loopback and not authenticates(listener, config):
+        if not listener.is_loopback and is_open_to_anyone(listener, config):
             warnings.append(
                 f"{listener.title} is open to everyone who reaches {listener.address} (seglog.open.to.everyone=true)."
             )

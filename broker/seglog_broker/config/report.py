@@ -18,6 +18,7 @@ from seglog_broker.config.listeners import (
     native_listener,
     offered_mechanisms,
     served_listeners,
+    takes_any_token,
 )
 from seglog_broker.config.sources import Examined
 from seglog_broker.texts import counted
@@ -84,6 +85,8 @@ def access_lines(config: BrokerConfig) -> list[str]:
 
 def _clients(listener: ServedListener, config: BrokerConfig) -> str:
     certificate = {"required": "a certificate", "requested": "a certificate or none"}.get(config.ssl_client_auth, "")
+    if takes_any_token(listener, config):
+        return "anyone, as any account"
     if listener.has_sasl:
         behind = f" and {certificate}" if listener.has_tls and certificate else ""
         return f"accounts, by {', '.join(offered_mechanisms(listener, config))}{behind}"

@@ -145,9 +145,9 @@ def Int(minimum: int | None = None, maximum: int | None = None, *, also: int | N
     return Whole(32, minimum, maximum, also)
 
 
-def Long(minimum: int | None = None, maximum: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
+def Long(minimum: int | None = None, maximum: int | None = None, *, also: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
     """A whole number of 64 bits."""
-    return Whole(64, minimum, maximum)
+    return Whole(64, minimum, maximum, also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,10 @@ class StoreType(Text):
 
 
 class Principals(Kind):
-    """Principals as Kafka names them, ``TYPE:NAME``, with semicolons between several: a name may have commas."""
+    """Principals as Kafka names them, ``TYPE:NAME``, with semicolons between several: a name may have commas.
+
+    ``,User:`` in a name is refused, as it is the list of somebody who writes commas between several.
+    """
 
     type_name = "string"
     valid = "User:NAME, with semicolons between several"
@@ -280,8 +283,12 @@ class Principals(Kind):
         words = [word.strip() for word in text.split(";") if word.strip()]
         for word in words:
             kind, _, name = word.partition(":")
-            if kind != "User" or not name:
+            if kind != "User" or not name.strip():
                 raise ValueError(f"must be {self.valid}")
+            if re.search(r",\s*User:", name):
+                raise ValueError(f"must be {self.valid}: a semicolon, not a comma, is between {shown(word)!r}")
+            if name != name.strip():
+                raise ValueError(f"must be {self.valid}: there is a space after User:, which would be of the name")
         return tuple(dict.fromkeys(words))
 
     def text(self, value: Value) -> str:

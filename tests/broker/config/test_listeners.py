@@ -116,3 +116,52 @@ def test_plain_is_offered_where_nobody_reads_along() -> None:
 def test_what_leaves_something_open_or_somebody_out_is_warned_about(flags: list[str], warning: str) -> None:
     _, [found] = load(*flags)
     assert warning in found
+
+
+UNSECURED = ["sasl.enabled.mechanisms=SCRAM-SHA-256,OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true", ADMIN]
+
+
+@pytest.mark.parametrize("address", ["seglog.listen=SASL_SSL://0.0.0.0:9192", "listeners=SASL_SSL://0.0.0.0:9092"])
+def test_a_listener_that_takes_tokens_which_anyone_can_make_is_not_open_to_other_machines(address: str) -> None:
+    """It asks, and believes every answer."""
+    with pytest.raises(InvalidConfigError, match="could log in as any account") as caught:
+        load(address, STORE, *UNSECURED)
+    assert caught.value.key == "seglog.sasl.oauthbearer.unsecured"
+    assert "seglog.open.to.everyone=true" in caught.value.message
+    _, warnings = load(address, STORE, EVERYONE, *UNSECURED)
+    assert any("is open to everyone who reaches 0.0.0.0:" in warning for warning in warnings)
+    load(address.replace("0.0.0.0", "127.0.0.1"), STORE, *UNSECURED)
+    load(address, STORE, *UNSECURED[1:])  # without OAUTHBEARER nobody takes them
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("User:admin,User:root", "a semicolon, not a comma"),
+        ("User:admin, User:root", "a semicolon, not a comma"),
+        ("User:CN=a,OU=b;User:x,User:y", "a semicolon, not a comma"),
+        ("User: admin", "a space after User:"),
+        ("User: ", "must be User:NAME, with semicolons"),
+    ],
+)
+def test_super_users_who_would_be_nobody_are_refused(written: str, why: str) -> None:
+    """Kafka's own users write commas, and none of those two would administer."""
+    with pytest.raises(InvalidConfigError, match=why):
+        load(f"super.users={written}")
+
+
+def test_the_name_of_a_certificate_may_have_commas() -> None:
+    config, _ = load("super.users=User:CN=a,OU=b,O=c d ; User:admin")
+    assert config.super_users == ("User:CN=a,OU=b,O=c d", "User:admin")
+
+
+@pytest.mark.parametrize("ms", [1, 999, -1])
+def test_a_session_that_ends_before_a_client_could_use_it_is_refused(ms: int) -> None:
+    """At 1 ms no client did anything any more, and could not take the setting back."""
+    with pytest.raises(InvalidConfigError, match=r"connections\.max\.reauth\.ms.*from 1000 to .*, or 0"):
+        load(f"connections.max.reauth.ms={ms}")
+
+
+@pytest.mark.parametrize("ms", [0, 1000])
+def test_no_end_or_a_second_are_possible_for_a_session(ms: int) -> None:
+    assert load(f"connections.max.reauth.ms={ms}")[0].connections_max_reauth_ms == ms

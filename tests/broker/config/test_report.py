@@ -200,6 +200,9 @@ def test_it_is_told_what_is_open_to_whom() -> None:
         f"SASL_PLAINTEXT 0.0.0.0:4 SASL_PLAINTEXT every machine that reaches it {accounts}",
         "Topics, configurations and accounts are administered by: nobody, as super.users is empty",
     ]
+    tokens = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
+    shown = access_of("listeners=SASL_PLAINTEXT://127.0.0.1:9092", *tokens)
+    assert any(line.endswith("anyone, as any account") for line in shown)
     assert access_of(*flags, "super.users=User:a;User:b")[-1].endswith("are administered by: User:a, User:b")
 
 
