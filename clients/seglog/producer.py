@@ -476,6 +476,7 @@ class Producer:
         except SeglogError as error:
             with self._lock:
                 self._core.not_connected(error, time.monotonic())
+                self._changed.notify_all()  # an error may be final
             return None
         if self._is_closed:
             link.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import seglog
 import seglog.trio
@@ -21,6 +22,7 @@ from seglog_protocol import messages
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
+    DeliveryFailed,
     UnsupportedApiError,
     UnsupportedMechanismError,
 )
@@ -215,6 +217,50 @@ async def test_a_deleted_account_ends_with_its_session(connect: Connect) -> None
                     await client.topics()
 
 
+async def test_a_producer_whose_account_is_deleted_ends_with_the_refusal(connect: Connect) -> None:
+    passwords = dict(ALICE)
+    with secure_broker(passwords=passwords) as broker, trio.fail_after(60):
+        async with connect(broker.address, user="alice", password=PASSWORD) as client:
+            producer = await client.producer("t", delivery_timeout=600)
+            await (await producer.send(b"1"))
+            del passwords["alice"]
+            broker.drop_connections()
+            delivery = await producer.send(b"2")
+            with pytest.raises(AuthenticationError, match="'alice', by SCRAM-SHA-512"):
+                await delivery
+            with pytest.raises(AuthenticationError, match="'alice'"):
+                await producer.send(b"3")
+            await producer.close()
+            assert broker.values() == [b"1"]
+
+
+async def test_what_was_not_sent_when_an_account_was_deleted_is_said_by_flush(connect: Connect) -> None:
+    passwords = dict(ALICE)
+    with secure_broker(passwords=passwords) as broker, trio.fail_after(60):
+        async with connect(broker.address, user="alice", password=PASSWORD) as client:
+            producer = await client.producer("t", delivery_timeout=600, linger_ms=600_000)
+            passwords["alice"] = "another"
+            broker.drop_connections()
+            await producer.send(b"1")
+            with pytest.raises(DeliveryFailed, match="1 record to t") as caught:
+                await producer.close()
+            assert isinstance(caught.value.__cause__, AuthenticationError)
+
+
+async def test_a_consumer_whose_account_is_deleted_ends_with_the_refusal(connect: Connect) -> None:
+    passwords = dict(ALICE)
+    with secure_broker(passwords=passwords) as broker, trio.fail_after(60):
+        broker.fill(1)
+        async with (
+            connect(broker.address, user="alice", password=PASSWORD) as client,
+            client.consumer("t", start="earliest", follow=True, reconnect_timeout=600) as consumer,
+        ):
+            with pytest.raises(AuthenticationError, match="'alice'"):  # noqa: PT012 - that is a loop
+                async for _ in consumer:
+                    del passwords["alice"]
+                    broker.drop_connections()
+
+
 @pytest.mark.parametrize("kind", [messages.TopicsRequest, messages.AppendRequest])
 async def test_a_request_that_came_behind_the_end_of_a_session_is_sent_by_another_connection(
     connect: Connect, kind: type[messages.Request]
@@ -295,6 +341,14 @@ def test_settings_that_do_not_fit_together_are_refused(
     with pytest.raises(ValueError, match=said) as caught:
         connect(**{"address": "localhost:1"} | options)
     assert_hidden(shown(caught.value))
+
+
+@pytest.mark.parametrize("address", ["seglogs://{}@localhost:1", "{}@localhost:1", "https://{}@localhost:1/"])
+@pytest.mark.parametrize("connect", [seglog.connect, seglog.trio.connect])
+def test_an_account_in_the_address_is_refused_and_not_shown(connect: Callable[..., Any], address: str) -> None:
+    with pytest.raises(ValueError, match=r"user= and password_file= \(--user, --password-file\)") as caught:
+        connect(address.format(f"alice:{PASSWORD}"))
+    assert_hidden("".join(traceback.format_exception(caught.value)))
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import trio
 
 import seglog
 from seglog.cli import main
@@ -96,6 +97,27 @@ async def test_an_account_writes_and_reads_and_another_is_made_and_ends(
             await admin.set_password("alice", "another", iterations=4095)
         await admin.delete_user("alice")
         assert [user.name for user in await admin.users()] == ["admin"]
+
+
+async def test_a_deleted_account_ends_its_producer_and_its_member_of_a_group(
+    connect: Connect, broker: Daemon, login: dict[str, Any]
+) -> None:
+    as_carol = login | {"user": "carol", "password": "of carol"}
+    with trio.fail_after(60):
+        async with connect(broker.address, **login) as admin:
+            await admin.create_topic("ended", exist_ok=True)
+            await admin.create_user("carol", "of carol")
+            async with connect(broker.address, **as_carol) as carol:
+                producer = await carol.producer("ended", delivery_timeout=600)
+                await (await producer.send(b"1"))
+                async with carol.consumer("ended", group="ended", start="earliest") as consumer:
+                    with pytest.raises(AuthenticationError, match="carol"):  # noqa: PT012 - that is a loop
+                        async for _ in consumer:
+                            await admin.delete_user("carol")
+                delivery = await producer.send(b"2")
+                with pytest.raises(AuthenticationError, match="carol"):
+                    await delivery
+                await producer.close()
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])

@@ -38,6 +38,10 @@ def parse_address(text: str) -> Address:
     Raises ValueError, with a sentence for users, for anything else.
     """
     text = text.strip()
+    if "@" in text:  # what is in front may be a password, so none of it is shown
+        raise ValueError(
+            "an account does not belong in the address: user= and password_file= (--user, --password-file)"
+        )
     if "://" in text:
         raise ValueError(
             f"{text!r} is another kind of URL; write HOST:PORT, for example localhost:{NATIVE_PORT}, or with TLS "

@@ -32,6 +32,7 @@ from seglog.core.timestamps import TimestampWatch
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
+    AuthenticationError,
     ClientClosedError,
     ClientTimeoutError,
     ConnectionLostError,
@@ -353,9 +354,10 @@ class ProducerCore:
     def not_connected(self, error: SeglogError, now: float) -> None:
         """Handle a failed attempt to connect: records are kept until their deadlines.
 
-        If the server is a broker with another log, the producer ends: the records and sequences are not there.
+        If the server is a broker with another log, the producer ends: the records and sequences are not there. So it
+        does where the broker refuses whom the client claims to be, which no attempt changes.
         """
-        if isinstance(error, InconsistentClusterIdError):
+        if isinstance(error, InconsistentClusterIdError | AuthenticationError):
             self.end(error)
         self._connect_error = error
         self.connect_at = now + backoff_seconds(self._connect_attempts)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from seglog.cli.dispatch import parse
 from seglog.cli.profiles import complete_profiles
 from seglog.core.security import Secret, Tls
 from tests.clients.secure_broker import Authority, SecureBroker, secure_broker
+from tests.processes import clean_environment
 
 PASSWORD = "kept-to-itself"
 
@@ -235,6 +238,63 @@ def test_a_refused_login_ends_with_its_own_code(broker: SecureBroker, tmp_path: 
     login = ["--server", broker.address, "--user", "admin"]
     assert main([*login, "--password-file", str(wrong), "topic", "list"]) == 4
     assert main(["--server", broker.address, "topic", "list"]) == 4
+
+
+def test_an_account_that_is_deleted_ends_what_produces(tmp_path: Path, password_file: str) -> None:
+    passwords = {"alice": PASSWORD}
+    with secure_broker(passwords=passwords) as broker:
+        login = ["--server", broker.address, "--user", "alice", "--password-file", password_file]
+        with subprocess.Popen(
+            [sys.executable, "-m", "seglog.cli", *login, "produce", "t", "--delivery-timeout", "600"],
+            env=clean_environment() | {"HOME": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        ) as producing:
+            assert producing.stdin is not None
+            producing.stdin.write(b"1\n")
+            with broker.changed:
+                assert broker.changed.wait_for(lambda: broker.values() == [b"1"], 60)
+            del passwords["alice"]
+            broker.drop_connections()
+            _, said = producing.communicate(b"2\n", timeout=60)
+    assert producing.returncode == 4
+    assert b"(user 'alice', by SCRAM-SHA-512)" in said
+    assert b"acknowledged: 1 of 2 records" in said
+
+
+def test_an_account_in_the_address_is_refused_and_not_shown(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"seglogs://alice:{PASSWORD}@localhost:1"
+    assert main(["--server", address, "topic", "list"]) == 2
+    profiles(home, f'[profiles.a]\nserver = "{address}"\n')
+    assert main(["--profile", "a", "ping"]) == 2
+    monkeypatch.setenv("SEGLOG_SERVER", address)
+    assert main(["consume", "t"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.count("an account does not belong in the address") == 3
+    assert PASSWORD not in shown.err + shown.out
+
+
+@pytest.mark.parametrize("option", ["--user", "--password-file", "--ca", "--profile", "--server"])
+def test_what_is_typed_empty_is_not_what_the_environment_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    profiles(home, 'default = "a"\n[profiles.a]\nuser = "admin"\npassword_file = "p"\n')
+    monkeypatch.setenv("SEGLOG_USER", "bob")
+    assert main([option, "", "topic", "list"]) == 2
+    assert f"{option} is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("variable", ["SEGLOG_USER", "SEGLOG_PASSWORD_FILE", "SEGLOG_CA"])
+def test_an_empty_variable_is_not_what_a_profile_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str
+) -> None:
+    profiles(home, 'default = "a"\n[profiles.a]\nuser = "admin"\npassword_file = "p"\n')
+    monkeypatch.setenv(variable, "")
+    assert main(["topic", "list"]) == 2
+    assert f"{variable} is empty" in capsys.readouterr().err
 
 
 def test_without_a_terminal_no_password_is_asked_for(broker: SecureBroker, capsys: pytest.CaptureFixture[str]) -> None:
