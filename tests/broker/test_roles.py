@@ -28,6 +28,7 @@ Connect = Callable[[str], seglog.Client]
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
     """Connects to a daemon as one of its accounts."""
     folder = tmp_path_factory.mktemp("roles")
+    (folder / "data").mkdir()
     for name, password in PASSWORDS.items():
         (folder / name).write_text(password)
         seglogd("user", "add", name, "--password-file", str(folder / name), "--data", str(folder / "data"))

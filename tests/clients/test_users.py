@@ -74,6 +74,7 @@ async def test_what_is_there_and_what_is_not(connect: Connect) -> None:
         ("alice", f"{PASSWORD}\x00", "this password cannot be used"),
         ("alice", f"{PASSWORD}\u00a0", "this password cannot be used"),
         ("alice", f"e\u0301{PASSWORD}", "this password cannot be used"),
+        ("alice", PASSWORD.ljust(1025, "x"), "more than 1,024 bytes"),
     ],
 )
 async def test_what_clients_would_send_in_different_ways_is_refused_here(

@@ -10,7 +10,7 @@ from typing import Final
 from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, from_password, why_not_prepared
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.log_directory import DirectoryLock
-from seglog_broker.storage.directory.opening import prepare_directory
+from seglog_broker.storage.directory.opening import may_be_log_directory, prepare_directory
 from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.errors import LogDirectoryError
@@ -39,6 +39,15 @@ def offline_accounts(fs: FileSystem, path: str) -> Iterator[AccountStore]:
         yield read_accounts(fs, path)
     finally:
         lock.release()
+
+
+def refuse_other_directory(fs: FileSystem, path: str) -> None:
+    """Raise AccountError where ``path`` is no log directory, and none can come of it as it is empty. Raises OSError."""
+    if not may_be_log_directory(fs, path):
+        raise AccountError(
+            f"{path} is no log directory: name the broker's log.dir by --data, or its configuration by --config; "
+            "seglogd init makes a new one, with an administrator"
+        )
 
 
 def read_accounts(fs: FileSystem, path: str) -> AccountStore:

@@ -4,9 +4,17 @@ Exit codes: 0 done; 1 not done, nothing has changed; 2 usage or configuration.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from seglog_broker.accounts.offline import AccountError, ask_password, change, offline_accounts, read_accounts
+from seglog_broker.accounts.offline import (
+    AccountError,
+    ask_password,
+    change,
+    offline_accounts,
+    read_accounts,
+    refuse_other_directory,
+)
 from seglog_broker.accounts.options import Work, add_options, add_password_options, give_password, is_there, run
 from seglog_broker.storage.directory.accounts import AccountStore, Change
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -51,8 +59,17 @@ def _command(
         add_password_options(parser, else_="else the terminal is asked", can_exist=name == "add")
 
 
+@contextmanager
+def _accounts(path: str) -> Iterator[AccountStore]:
+    """As ``offline_accounts``, of a directory that is there."""
+    fs = PosixFileSystem()
+    refuse_other_directory(fs, path)
+    with offline_accounts(fs, path) as accounts:
+        yield accounts
+
+
 def _add(arguments: argparse.Namespace, path: str) -> list[str]:
-    with offline_accounts(PosixFileSystem(), path) as accounts:
+    with _accounts(path) as accounts:
         if accounts.has(arguments.name):
             return is_there(arguments, path)
         give_password(accounts, arguments, ask_password(arguments.password_file, arguments.name))
@@ -60,14 +77,14 @@ def _add(arguments: argparse.Namespace, path: str) -> list[str]:
 
 
 def _passwd(arguments: argparse.Namespace, path: str) -> list[str]:
-    with offline_accounts(PosixFileSystem(), path) as accounts:
+    with _accounts(path) as accounts:
         _refuse_unknown(accounts, arguments.name, path)
         give_password(accounts, arguments, ask_password(arguments.password_file, arguments.name))
     return [f"account {arguments.name} has another password"]
 
 
 def _delete(arguments: argparse.Namespace, path: str) -> list[str]:
-    with offline_accounts(PosixFileSystem(), path) as accounts:
+    with _accounts(path) as accounts:
         _refuse_unknown(accounts, arguments.name, path)
         change(accounts, [Change(arguments.name, each, None) for each in accounts.account(arguments.name) or ()])
     return [f"account {arguments.name} was deleted"]
@@ -81,8 +98,7 @@ def _refuse_unknown(accounts: AccountStore, name: str, path: str) -> None:
 def _list(arguments: argparse.Namespace, path: str) -> list[str]:
     del arguments
     fs = PosixFileSystem()
-    if not fs.exists(path):
-        raise AccountError(f"there is no directory {path}")
+    refuse_other_directory(fs, path)
     accounts = read_accounts(fs, path)
     shown = [(name, accounts.account(name) or {}) for name in accounts.names()]
     return [

@@ -373,6 +373,8 @@ def _known(setting: Setting) -> Setting:
     elif name in TOPIC_NAMES:
         default = next((synonym.name for synonym in TOPIC_NAMES[name].synonyms), "")
         hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
+    elif name.endswith("sasl.jaas.config"):  # Kafka's accounts of PLAIN stand in listener.name.X.plain.sasl.jaas.config
+        hint = SECURITY_KEYS["sasl.jaas.config"]
     elif prefix := next((prefix for prefix in SECURITY_KEYS if name.startswith(prefix)), ""):
         hint = SECURITY_KEYS[prefix]
     elif _is_kafkas(name):

@@ -102,11 +102,19 @@ class PrincipalRules:
         return [rule.text for rule in self._rules]
 
     def name_of(self, subject: str) -> str:
-        """The name by the first rule that matches. Raises AuthenticationError where none does."""
+        """The name by the first rule that matches.
+
+        Raises AuthenticationError where none does, and for a name that says nothing, or is that of those without one.
+        """
         for rule in self._rules:
             name = rule.applied_to(subject)
-            if name is not None:
-                return name
+            if name is None:
+                continue
+            if not name.strip() or f"User:{name}" == ANONYMOUS:
+                raise AuthenticationError(
+                    f"the subject of the certificate, {subject}, becomes {name!r} by {RULES_KEY}, which names nobody"
+                )
+            return name
         raise AuthenticationError(f"no rule of {RULES_KEY} matches the subject of the certificate, {subject}")
 
 
@@ -132,13 +140,16 @@ def _parsed(written: str, text: str) -> list[_Rule]:
         reason = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else error
         _refuse(text, f"{pattern} is no regular expression of RE2: {reason}")
     shown = f"RULE:{pattern}/{replacement}{f'/{case}' if case else ''}"
-    return [_Rule(shown, compiled, tuple(_parts(replacement, compiled, text)), case)]
+    parts = tuple(part for part in _parts(replacement, compiled, text) if part.text or part.group is not None)
+    if not parts:
+        _refuse(text, "the replacement of a rule is empty, so each name that it makes would be, too")
+    return [_Rule(shown, compiled, parts, case)]
 
 
 def _parts(replacement: str, pattern: Any, text: str) -> Iterator[_Part]:
     """The pieces of a replacement in Java's words: ``$1``, ``${name}``, and a backslash before what stands for itself.
 
-    As in Kafka a group that the pattern does not have stands for itself, where it has others.
+    A group that the pattern does not have is refused; in Kafka it stands for itself, so that names get a ``$2``.
     """
     end = 0
     for found in _REPLACEMENT.finditer(replacement):
@@ -158,10 +169,8 @@ def _parts(replacement: str, pattern: Any, text: str) -> Iterator[_Part]:
 def _numbered(digits: str, groups: int, text: str) -> Iterator[_Part]:
     """As many of the digits as name a group; the rest is text."""
     if int(digits[0]) > groups:
-        if not groups:
-            _refuse(text, f"the pattern has no groups, and its replacement names ${digits}")
-        yield _Part(f"${digits}")
-        return
+        has = f"{groups} group{'' if groups == 1 else 's'}" if groups else "no groups"
+        _refuse(text, f"the pattern has {has}, and its replacement names ${digits}")
     size = 1
     while size < len(digits) and int(digits[: size + 1]) <= groups:
         size += 1

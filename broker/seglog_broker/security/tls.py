@@ -204,13 +204,20 @@ def _private_key(config: BrokerConfig, pem: str, named: str) -> "PrivateKeyTypes
     is_encrypted = "ENCRYPTED" in pem
     password = config.ssl_key_password.encode() if is_encrypted else None
     if is_encrypted and not password:
-        _refuse("ssl.key.password", "it is not set, and the private key is encrypted", named)
+        raise InvalidConfigError(
+            f"the private key in {named or 'ssl.keystore.key'} is encrypted, and ssl.key.password is not set: set it, "
+            "best by the environment variable SEGLOG_SSL_KEY_PASSWORD.",
+            key="ssl.key.password",
+        )
     try:
         return load_pem_private_key(pem.encode(), password)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # not chained: nothing of a key may get into a log
         if is_encrypted:
-            why = "the private key cannot be opened with it: it is the password of another key, or the key is damaged"
-            _refuse("ssl.key.password", why, named)
+            raise InvalidConfigError(
+                f"the private key in {named or 'ssl.keystore.key'} cannot be opened with ssl.key.password: it is the "
+                "password of another key, or the key is damaged.",
+                key="ssl.key.password",
+            ) from None
         _refuse(_store_key(config), "the private key cannot be read: it is damaged, or no PEM of PKCS#8", named)
 
 

@@ -8,9 +8,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from seglog_broker.config.values import join_address
 from seglog_broker.standard_output import complain, print_lines, run_printing
 from seglog_protocol.errors import InvalidConfigError
 
@@ -31,6 +33,7 @@ AUTHORITY: Final = "authority.pem"
 AUTHORITY_KEY: Final = "authority-key.pem"
 SERVER: Final = "server.pem"
 
+_SCRAM_OF_JAVA: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _ORGANISATION: Final = "seglog trial"
 _NAME: Final = re.compile(r"[A-Za-z0-9_@-][A-Za-z0-9._@-]{0,63}")
 
@@ -51,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(f"{failure.filename or folder}: {failure.strerror or failure}.", EXIT_FAILED)
 
     def work() -> int:
-        print_lines(_instructions(folder.absolute(), made))
+        print_lines(_instructions(folder.absolute(), made, options.host))
         return EXIT_OK
 
     return run_printing("seglogd certificates", work, when_piped=EXIT_OK)
@@ -95,6 +98,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], clients: Sequence[str]
     """
     import trustme  # noqa: PLC0415 - for this command alone
 
+    for host in hosts:
+        _check_host(host)
     for name in clients:
         if not _NAME.fullmatch(name):
             raise InvalidConfigError(f"{name} cannot be a client: use letters, digits and . _ @ -", key="")
@@ -117,6 +122,17 @@ def make_certificates(folder: Path, hosts: Sequence[str], clients: Sequence[str]
     for file, content in contents.items():  # only when all are there
         _write(folder / file, content)
     return list(contents)
+
+
+def _check_host(host: str) -> None:
+    """Raise InvalidConfigError for what is meant as an address, and is none."""
+    if re.fullmatch(r"[0-9.]+", host) or ":" in host:
+        try:
+            ip_address(host)
+        except ValueError:
+            raise InvalidConfigError(
+                f"{host} cannot be a host: it is no address, and no name; write it without a port", key=""
+            ) from None
 
 
 def _authority(folder: Path) -> "trustme.CA":
@@ -177,18 +193,27 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _instructions(folder: Path, made: Sequence[str]) -> Iterator[str]:
+def _instructions(folder: Path, made: Sequence[str], hosts: Sequence[str]) -> Iterator[str]:
     if not made:
         yield f"{folder} has all of them already; --client NAME makes one more."
         return
     yield f"Made in {folder}: {', '.join(made)}."
     yield f"They are for a trial, and valid for {DAYS} days; whoever has {AUTHORITY_KEY} can make more."
     yield ""
-    yield "# The broker's configuration (SASL_SSL in place of SSL for accounts):"
-    yield '"seglog.listen" = "SSL://127.0.0.1:9192"'
-    yield '"listeners" = "SSL://127.0.0.1:9092"'
-    yield f'"ssl.keystore.location" = "{folder / SERVER}"'
     clients = [file for file in made if file.startswith("client-")]
+    protocol = "SASL_SSL" if hosts and not clients else "SSL"
+    if protocol == "SSL":
+        yield "# The broker's configuration (SASL_SSL in place of SSL for accounts):"
+    else:
+        yield "# The broker's configuration; seglogd init --data DIR makes the account admin:"
+    where = "0.0.0.0" if hosts else "127.0.0.1"  # noqa: S104 - to be reached by those names
+    yield f'"seglog.listen" = "{protocol}://{where}:9192"'
+    yield f'"listeners" = "{protocol}://{where}:9092"'
+    if hosts:
+        yield f'"advertised.listeners" = "{protocol}://{join_address(hosts[0], 9092)}"'
+        administrator = "admin" if protocol == "SASL_SSL" else clients[0].removeprefix("client-").removesuffix(".pem")
+        yield f'"super.users" = "User:{administrator}"'
+    yield f'"ssl.keystore.location" = "{folder / SERVER}"'
     if clients:
         yield "# Clients show a certificate, and User:NAME is who they are:"
         yield '"ssl.client.auth" = "required"'
@@ -196,12 +221,15 @@ def _instructions(folder: Path, made: Sequence[str]) -> Iterator[str]:
         yield '"ssl.principal.mapping.rules" = "RULE:^CN=([^,]+),OU=clients.*$/$1/"'
     yield ""
     yield "# Kafka's clients:"
-    yield "security.protocol=SSL"
+    yield f"security.protocol={protocol}"
     yield "ssl.truststore.type=PEM"
     yield f"ssl.truststore.location={folder / AUTHORITY}"
     if clients:
         yield "ssl.keystore.type=PEM"
         yield f"ssl.keystore.location={folder / clients[0]}"
+    if protocol == "SASL_SSL":
+        yield "sasl.mechanism=SCRAM-SHA-512"
+        yield f'sasl.jaas.config={_SCRAM_OF_JAVA} required username="admin" password="...";'
 
 
 def _refuse(sentence: str, code: int) -> int:

@@ -20,6 +20,9 @@ from seglog_protocol.messages import (
     UserUpsertion,
 )
 
+PASSWORD_BYTES_MAX: Final = 1_024
+"""A longer password the broker does not take at a login by PLAIN, nor does ``seglogd user``."""
+
 _SALT_BYTES: Final = 32
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -74,6 +77,8 @@ def _with_password(name: str, password: Secret, iterations: int) -> AlterUsersRe
         raise ValueError(f"{name!r} cannot name an account: {_RULE}")
     if password.problem:
         raise ValueError(f"password {password.problem}")
+    if len(password.reveal().encode(errors="surrogateescape")) > PASSWORD_BYTES_MAX:
+        raise ValueError(f"this password cannot be used: it has more than {PASSWORD_BYTES_MAX:,} bytes")
     if not _is_prepared(password):
         raise ValueError(f"this password cannot be used: {_RULE}")
     return AlterUsersRequest(

@@ -46,6 +46,7 @@ async def test_an_account_is_made_changed_and_deleted(
     tmp_path: Path, word: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "deep" / "data"
+    data.mkdir(parents=True)
     where = ("--data", str(data), "--password-file", str(word))
     assert main(["user", "add", "alice", *where, "--iterations", "4096"]) == 0
     assert stat.S_IMODE((data / "seglog-accounts.json").stat().st_mode) == 0o600
@@ -121,6 +122,7 @@ def test_while_a_broker_uses_the_directory_it_is_named_and_nothing_changes(
         ("alice", "pa\u0308ss".encode(), "SASLprep changes it"),
         ("", b"word", "cannot name an account: it is empty"),
         ("a" * 256, b"word", "256 characters"),
+        ("ANONYMOUS", b"word", "the name of those who come without an account"),
         ("a\u00adb", b"word", "SASLprep changes it"),
     ],
 )
@@ -128,6 +130,7 @@ def test_a_name_or_password_that_clients_would_send_in_several_ways_is_refused(
     tmp_path: Path, word: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, why: str
 ) -> None:
     word.write_bytes(content)
+    (tmp_path / "d").mkdir()
     assert main(["user", "add", name, "--data", str(tmp_path / "d"), "--password-file", str(word)]) == 1
     told = capsys.readouterr().err
     assert why in told
@@ -139,6 +142,7 @@ def test_without_a_terminal_a_password_file_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
+    (tmp_path / "d").mkdir()
     assert main(["user", "add", "a", "--data", str(tmp_path / "d")]) == 1
     assert "--password-file" in capsys.readouterr().err
     assert main(["user", "add", "a", "--data", str(tmp_path / "d"), "--password-file", str(tmp_path / "none")]) == 1
@@ -174,6 +178,25 @@ def test_accounts_that_are_not_understood_stay_as_they_are(
     (tmp_path / "seglog-format").write_text("9\n")
     assert main(["user", "add", "a", "--data", str(tmp_path), "--password-file", str(word)]) == 1
     assert "newer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["add", "passwd", "delete", "list"])
+def test_a_directory_that_is_no_log_directory_gets_no_account(
+    tmp_path: Path, word: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Neither one that is not there, as ./data of whoever names none, nor one with something else in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    arguments = ["user", command, *([] if command == "list" else ["a"])]
+    password = ["--password-file", str(word)] if command in {"add", "passwd"} else []
+    for where in ([], ["--data", str(tmp_path / "typo")], ["--data", str(tmp_path / "other")]):
+        assert main([*arguments, *where, *password]) == 1
+        told = capsys.readouterr().err
+        assert "is no log directory" in told
+        assert "seglogd init" in told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", word.name]
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["letter.txt"]
 
 
 def test_every_option_is_in_the_document() -> None:

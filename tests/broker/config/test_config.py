@@ -438,6 +438,10 @@ def test_any_other_variable_of_ours_is_a_warning_and_no_refusal() -> None:
             "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
         ),
         (
+            "listener.name.sasl_ssl.plain.sasl.jaas.config",
+            "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
+        ),
+        (
             "listener.name.external.ssl.keystore.location",
             "a key holds for all listeners here: write it without listener.name. and the name.",
         ),

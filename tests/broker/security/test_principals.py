@@ -171,10 +171,10 @@ def test_the_first_rule_that_matches_makes_the_name(subject: str, principal: str
     [
         ("", []),
         ("DEFAULT", ["DEFAULT"]),
-        ("RULE://", ["RULE:/"]),
+        ("RULE:/x/", ["RULE:/x"]),
         ("RULE:/.*/", ["RULE:/.*"]),
         ("RULE:/.*/L", ["RULE:/.*/L"]),
-        ("  RULE:// ,  DEFAULT  ", ["RULE:/", "DEFAULT"]),
+        ("  RULE:/x/ ,  DEFAULT  ", ["RULE:/x", "DEFAULT"]),
         ("  RULE:   /     / ,  DEFAULT  ", ["RULE:   /     ", "DEFAULT"]),
         ("  RULE:  /     /U   ,DEFAULT  ", ["RULE:  /     /U", "DEFAULT"]),
         (
@@ -182,7 +182,7 @@ def test_the_first_rule_that_matches_makes_the_name(subject: str, principal: str
             ["RULE:([A-Z]*)/$1/U", "RULE:([a-z]+)/$1", "DEFAULT"],
         ),
         (",   , , ,      , , ,   ", []),
-        (",,RULE://,,,DEFAULT,,", ["RULE:/", "DEFAULT"]),
+        (",,RULE:/x/,,,DEFAULT,,", ["RULE:/x", "DEFAULT"]),
         (",  , RULE: /   /    ,,,   DEFAULT, ,   ", ["RULE: /   ", "DEFAULT"]),
         ("     ,  , RULE:   /  /U    ,,  ,DEFAULT, ,", ["RULE:   /  /U", "DEFAULT"]),
         (r"RULE:\/\\\(\)\n\t/\/\//", [r"RULE:\/\\\(\)\n\t/\/\/"]),
@@ -214,7 +214,6 @@ def test_a_comma_in_a_name_stays() -> None:
 @pytest.mark.parametrize(
     ("rule", "name"),
     [
-        ("RULE:^CN=([^,]+).*$/$1@$4/", "Duke@$4"),
         ("RULE:^CN=([^,]+).*$/$12/", "Duke2"),
         ("RULE:^CN=([^,]+).*$/$01/", "Duke"),
         ("RULE:^CN=([^,]+).*$/$0/", DUKE),
@@ -282,3 +281,34 @@ LOGIN: Final = "SASL_PLAINTEXT://127.0.0.1:9092"
 )
 def test_who_administers(values: dict[str, object], principal: str, may: bool) -> None:
     assert may_administer(principal, BrokerConfig(**values)) is may  # type: ignore[arg-type] # as the table names them
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("RULE:.*//", "the replacement of a rule is empty"),
+        ("RULE:^CN=([^,]+).*$/$1/,RULE:.*//L,DEFAULT", "the replacement of a rule is empty"),
+        ("RULE:^CN=([^,]+).*$/$2/", r"the pattern has 1 group, and its replacement names \$2"),
+        ("RULE:^CN=([^,]+).*$/$1@$4/", r"the pattern has 1 group, and its replacement names \$4"),
+        ("RULE:^CN=.*$/$1/", r"the pattern has no groups, and its replacement names \$1"),
+    ],
+)
+def test_a_rule_that_makes_no_names_is_refused(rules: str, why: str) -> None:
+    """Kafka takes these, and makes ``User:`` and ``User:$2`` of every certificate."""
+    with pytest.raises(InvalidConfigError, match=why):
+        PrincipalRules.parse(rules)
+
+
+@pytest.mark.parametrize(
+    ("rules", "subject"),
+    [
+        ("RULE:^CN=Duke(x)?.*$/$1/", DUKE),
+        ("RULE:^CN=(.*)$/$1/", "CN=ANONYMOUS"),
+        ("RULE:^CN=(.*)$/$1/U", "CN=anonymous"),
+        (r"RULE:^CN=(.*)$/ /", DUKE),
+        ("DEFAULT", ""),
+    ],
+)
+def test_a_certificate_that_becomes_nobody_is_not_let_in(rules: str, subject: str) -> None:
+    with pytest.raises(AuthenticationError, match="which names nobody"):
+        PrincipalRules.parse(rules).name_of(subject)

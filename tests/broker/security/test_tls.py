@@ -184,8 +184,9 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, issued: trustme.Lea
     path = written(tmp_path / "x.pem", encrypted(issued))
     missing, wrong = refused(config_of(path)), refused(config_of(path, ssl_key_password="battery staple"))
     assert missing.key == wrong.key == "ssl.key.password"
-    assert "it is not set, and the private key is encrypted" in missing.message
-    assert "cannot be opened with it" in wrong.message
+    assert f"the private key in {path} is encrypted, and ssl.key.password is not set" in missing.message
+    assert "SEGLOG_SSL_KEY_PASSWORD" in missing.message
+    assert f"the private key in {path} cannot be opened with ssl.key.password" in wrong.message
     assert "staple" not in repr(wrong) + repr(wrong.__context__)
 
 

@@ -95,3 +95,23 @@ def test_a_directory_that_is_none_is_named(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "authority-key.pem").write_bytes(b"x")
     assert main(["--to", str(tmp_path)]) == EXIT_USAGE
     assert "are no authority" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "protocol"), [((), "SASL_SSL"), (("--client", "alice"), "SSL")])
+def test_what_is_printed_for_a_host_is_reached_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], protocol: str
+) -> None:
+    """Kafka's clients come back to the advertised name, which has to be one that the certificate is for."""
+    assert main(["--to", str(tmp_path / "certs"), "--host", "broker.example", *more]) == EXIT_OK
+    config, warnings = load_config(configuration(capsys.readouterr().out), "seglogd.toml", {}, [])
+    assert warnings == []
+    assert config.seglog_listen == f"{protocol}://0.0.0.0:9192"
+    assert config.listeners == (f"{protocol}://0.0.0.0:9092",)
+    assert config.advertised_listeners == (f"{protocol}://broker.example:9092",)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.300", "1.2.3", "broker:9092", "fe80::zz"])
+def test_a_host_that_is_no_address_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str) -> None:
+    assert main(["--to", str(tmp_path / "certs"), "--host", host]) == EXIT_USAGE
+    assert f"{host} cannot be a host" in capsys.readouterr().err
+    assert not (tmp_path / "certs").exists()

@@ -53,6 +53,11 @@ class RequestContext:
         """Who the client is."""
 
     @property
+    def listener_name(self) -> str:
+        """The name of the listener that the client has reached."""
+        return self.session.listener.name or "PLAINTEXT"
+
+    @property
     def config(self) -> BrokerConfig:
         """The configuration in force."""
         return self.broker.config

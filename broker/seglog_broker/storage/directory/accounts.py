@@ -27,6 +27,9 @@ ACCOUNTS_MAX: Final = 10_000
 """The most accounts: the file is written as a whole."""
 
 NAME_CHARACTERS_MAX: Final = 255
+NAME_OF_NOBODY: Final = "ANONYMOUS"
+"""Whoever comes without authentication is ``User:ANONYMOUS``, and no account."""
+
 SALT_BYTES_MAX: Final = 1_024
 
 _ACCOUNTS_A_STEP: Final = 50
@@ -247,6 +250,8 @@ def why_impossible_name(name: str) -> str | None:
         return f"it has {len(name):,} characters, and at most {NAME_CHARACTERS_MAX} are possible"
     if "\0" in name:
         return "it has a zero character"
+    if name == NAME_OF_NOBODY:
+        return "it is the name of those who come without an account"
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -70,6 +70,17 @@ REPLACED_FILES: Final = frozenset(
 RENAMED_TOPIC: Final = f"renamed.{RESERVED_TOPIC}"
 """The name of a topic that an earlier version made under the reserved one."""
 
+_MARKS: Final = frozenset(
+    {
+        filenames.LOCK_FILE,
+        filenames.META_PROPERTIES_FILE,
+        filenames.FORMAT_FILE,
+        filenames.REGISTRY_FILE,
+        filenames.ACCOUNTS_FILE,
+    }
+)
+"""Files that tell a log directory."""
+
 _SALT_BYTES: Final = 12
 """Fewer SCRAM does not take here."""
 
@@ -122,6 +133,14 @@ def open_log_directory(
             "and has room, or choose another with --set log.dir=DIRECTORY",
             path=path,
         ) from error
+
+
+def may_be_log_directory(fs: FileSystem, path: str) -> bool:
+    """Whether a directory has what is in every log directory, seglog's or Kafka's, or nothing yet. Raises OSError."""
+    if not fs.exists(path) or not fs.stat(path).is_directory:
+        return False
+    found = fs.list_directory(path)
+    return not found or not _MARKS.isdisjoint(found)
 
 
 def prepare_directory(fs: FileSystem, path: str) -> bool:

@@ -63,6 +63,40 @@ async def metadata(peer: KafkaPeer) -> messages.MetadataResponse:
     return await peer.receive(messages.MetadataResponse)
 
 
+@pytest.mark.trio
+async def test_the_address_that_clients_use_is_told_with_the_name_of_their_listener() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        await log_in(peer, "admin")
+        asked = messages.DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=4, resource_name="1", configuration_keys=["advertised.listeners"]
+        )
+        await peer.send(messages.DescribeConfigsRequest(resources=[asked]), 4)
+        [result] = (await peer.receive(messages.DescribeConfigsResponse)).results
+        topic = messages.DescribeQuorumRequest.TopicData(
+            topic_name="__cluster_metadata",
+            partitions=[messages.DescribeQuorumRequest.PartitionData(partition_index=0)],
+        )
+        await peer.send(messages.DescribeQuorumRequest(topics=[topic]), 2)
+        [node] = (await peer.receive(messages.DescribeQuorumResponse)).nodes
+    assert str(result.configs[0].value).startswith("CLIENT://127.0.0.1:")
+    assert [listener.name for listener in node.listeners] == ["CLIENT"]
+
+
+@pytest.mark.trio
+async def test_no_account_is_called_as_those_without_one() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        await log_in(peer, "admin")
+        asked = messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name="ANONYMOUS", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32
+        )
+        await peer.send(messages.AlterUserScramCredentialsRequest(upsertions=[asked]), 0)
+        [result] = (await peer.receive(messages.AlterUserScramCredentialsResponse)).results
+    assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert not served.broker.directory.accounts.has("ANONYMOUS")
+
+
 async def create(peer: KafkaPeer, topic: str) -> int:
     asked = messages.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
     await peer.send(messages.CreateTopicsRequest(topics=[asked], timeout_ms=1000), 7)

@@ -196,7 +196,7 @@ async def describe_quorum(
                     node_id=context.node_id,
                     listeners=[
                         messages.DescribeQuorumResponse.Listener(
-                            name="PLAINTEXT", host=context.advertised.host, port=context.advertised.port
+                            name=context.listener_name, host=context.advertised.host, port=context.advertised.port
                         )
                     ],
                 )

@@ -123,7 +123,7 @@ def _places(context: RequestContext) -> dict[str, str]:
     """Values that the configuration does not have: the advertised listener of this client, where none is set."""
     if context.config.advertised_listeners:
         return {}
-    return {"advertised.listeners": f"PLAINTEXT://{join_address(*context.advertised)}"}
+    return {"advertised.listeners": f"{context.listener_name}://{join_address(*context.advertised)}"}
 
 
 async def list_config_resources(
