@@ -1,6 +1,8 @@
 """Both faces and the command line at a daemon with TLS and accounts, as an operator makes one."""
 
 import json
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +20,11 @@ from seglog_protocol.errors import (
     NotReachableError,
     TlsError,
     UnacceptableCredentialError,
+    WrongPortError,
 )
+from seglog_protocol.kafka import read_response, write_request
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.messages import ApiVersionsRequest, ApiVersionsResponse
 from tests.clients.faces import Connect
 from tests.processes import Daemon, clean_environment
 
@@ -56,8 +62,8 @@ def secured(folder: Path, files: Path, protocol: str, *settings: str) -> Daemon:
 
 @pytest.fixture(scope="module")
 def broker(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon on SASL_SSL."""
-    running = secured(tmp_path_factory.mktemp("sasl_ssl"), files, "SASL_SSL")
+    """A daemon on SASL_SSL, for Kafka's clients, too."""
+    running = secured(tmp_path_factory.mktemp("sasl_ssl"), files, "SASL_SSL", "listeners=SASL_SSL://127.0.0.1:0")
     running.start()
     yield running
     running.kill()
@@ -146,6 +152,31 @@ async def test_what_is_missing_is_named(connect: Connect, broker: Daemon, login:
     with pytest.raises(AuthenticationError, match="does not take OAUTHBEARER"):
         async with connect(broker.address, tls=login["tls"], token="t"):
             pass
+
+
+@pytest.mark.parametrize("left_out", [set(), {"user", "password"}, {"user", "password", "tls"}, {"tls"}])
+async def test_the_port_of_kafkas_clients_is_named_as_that_at_once(
+    connect: Connect, broker: Daemon, login: dict[str, Any], left_out: set[str]
+) -> None:
+    options = {name: value for name, value in login.items() if name not in left_out}
+    with pytest.raises(WrongPortError, match="for Kafka's clients") as caught:
+        async with connect(f"127.0.0.1:{broker.kafka_port}", connect_timeout=600, **options):
+            pass
+    assert caught.value.port == int(broker.address.rpartition(":")[2])
+
+
+def test_a_kafka_client_on_the_native_port_is_told_so_within_tls(broker: Daemon, files: Path) -> None:
+    context = ssl.create_default_context(cafile=str(files / "tls" / "authority.pem"))
+    host, _, port = broker.address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), 60) as plain,
+        context.wrap_socket(plain, server_hostname=host) as within,
+    ):
+        within.sendall(b"".join(write_request(7, "librdkafka", ApiVersionsRequest(), 3)))
+        answer = b"".join(iter(lambda: within.recv(65536), b""))
+    _, response = read_response(18, 3, memoryview(answer)[4:])
+    assert isinstance(response, ApiVersionsResponse)
+    assert response.error_code == ErrorCode.LISTENER_NOT_FOUND
 
 
 async def test_a_listener_without_either_says_so(connect: Connect, shared: Daemon, login: dict[str, Any]) -> None:

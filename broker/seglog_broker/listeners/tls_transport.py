@@ -37,6 +37,9 @@ HANDSHAKE_SECONDS: Final = 10
 _HELLO: Final = b"\x16\x03"
 """How the first record of a client begins: a handshake, in any version."""
 
+_FIRST_BYTES: Final = 512
+"""Enough for the first frame of a seglog client without TLS."""
+
 
 class TlsTransport(Transport):
     """A TCP stream with TLS. ``begin`` has to come first."""
@@ -62,8 +65,9 @@ class TlsTransport(Transport):
 
     async def _shake_hands(self) -> None:
         await trio.lowlevel.wait_readable(self._sock)
-        first = self._sock.recv(len(_HELLO), socket.MSG_PEEK)
-        if not _HELLO.startswith(first):
+        first = self._sock.recv(_FIRST_BYTES, socket.MSG_PEEK)
+        if not _HELLO.startswith(first[: len(_HELLO)]):
+            self.first_bytes = first
             self.stop_receiving()
             self.is_encrypted = False  # the last words are plain
             raise TlsRequiredError(

@@ -42,6 +42,8 @@ class Transport:
         self.has_pending = False
         """Whether bytes have been received, though the socket does not say so."""
         self.is_encrypted = False
+        self.first_bytes = b""
+        """What has come in place of TLS, where TLS is to begin."""
 
     @classmethod
     def of_stream(cls, stream: trio.SocketStream, send_buffer_bytes: int = -1) -> "Transport":

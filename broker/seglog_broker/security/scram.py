@@ -7,7 +7,7 @@ have it, and takes the broker for one that has not, is right.
 import re
 from typing import Final
 
-from scramp.core import Gs2Header, ScramException, ScramMechanism
+from scramp.core import Gs2Header, ScramException, ScramMechanism, ServerError
 
 from seglog_broker.security.credentials import prepared
 from seglog_broker.security.decoys import Decoys
@@ -17,6 +17,7 @@ from seglog_broker.storage.directory.accounts import AccountStore, Credential, w
 TOKEN_BYTES_MAX: Final = 4_096
 """Most bytes of a message: a name, a nonce and a proof are far fewer, and preparing a name takes time for each."""
 
+_WRONG_PROOF: Final = "the password is wrong"
 _ANY_NAME: Final = "name"
 _WRONG_ESCAPE: Final = re.compile("=(?!2C|3D)")
 
@@ -46,7 +47,8 @@ class ScramExchange(Exchange):
             reason = "the exchange has ended"
         except ScramException as error:
             # its text is scramp's own; that of the error before it may have a part of the token
-            reason = str(error) if self._credential is None or not self._is_decoy else "the user does not exist"
+            reason = _WRONG_PROOF if error.server_error is ServerError.INVALID_PROOF else str(error)
+            reason = "the user does not exist" if self._credential is not None and self._is_decoy else reason
         except UnicodeDecodeError:
             reason = "it is not UTF-8"
         self._steps = 2

@@ -9,16 +9,18 @@ from trio.testing import MockClock
 from seglog_broker.listeners.kafka.first_bytes import native_client
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.session import Listener
 from seglog_protocol.errors import WrongPortError, error_from_wire
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.kafka import read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
-from seglog_protocol.messages import PROTOCOL_NAME, HelloRequest, request_header
+from seglog_protocol.messages import PROTOCOL_NAME, AuthenticateRequest, HelloRequest, request_header
 from tests.broker.listeners.fake_broker import OFFSETS, FakeBroker, serving
 from tests.broker.listeners.wires import WIRES, serving_wire
 
 KAFKA = WIRES[1]
+AUTHENTICATE = encode_frame(request_header(1, AuthenticateRequest("", b"")))
 HELLO = encode_frame(request_header(1, HelloRequest(PROTOCOL_NAME, "seglog-python")))
 
 # --- Kafka's clients on the native port -------------------------------------------------------------------------------
@@ -83,14 +85,19 @@ async def test_a_hello_that_never_becomes_good_is_logged_as_that(
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("pieces", [1, 7, len(HELLO)])
-async def test_a_seglog_client_gets_an_error_of_its_own_protocol_with_the_native_port(pieces: int) -> None:
-    kit = KAFKA._replace(serve=partial(serve_kafka, native_port=9192))
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("first", [HELLO, AUTHENTICATE], ids=["hello", "authenticate"])
+@pytest.mark.parametrize("pieces", [1, 7, 1000])
+async def test_a_seglog_client_gets_an_error_of_its_own_protocol_with_the_native_port(
+    pieces: int, first: bytes, protocol: str
+) -> None:
+    kinds = [Listener("CLIENT", protocol)]
+    kit = KAFKA._replace(serve=partial(serve_kafka, native_port=9192, kinds=kinds))
     async with serving_wire(kit) as served:
         with capture_logs() as logged:
             peer = await served.connect()
-            for at in range(0, len(HELLO), pieces):
-                await peer.stream.send_all(HELLO[at : at + pieces])
+            for at in range(0, len(first), pieces):
+                await peer.stream.send_all(first[at : at + pieces])
             reader = FrameReader()
             while data := await peer.stream.receive_some():
                 reader.receive_data(data)
@@ -106,8 +113,9 @@ async def test_a_seglog_client_gets_an_error_of_its_own_protocol_with_the_native
     assert [entry["reason"] for entry in logged if entry["event"] == "connection_refused"] == [error.message]
 
 
-def test_only_a_hello_is_taken_for_that_of_a_seglog_client() -> None:
+def test_only_what_comes_first_is_taken_for_that_of_a_seglog_client() -> None:
     assert native_client(memoryview(HELLO)[4:], 9192) is not None
+    assert native_client(memoryview(AUTHENTICATE)[4:], 9192) is not None
     unknown_version = encode_frame({"id": 1, "api": "hello", "v": 99, "protocol": "seglog", "more": 1})
     assert native_client(memoryview(unknown_version)[4:], 9192) is not None
     for other in (b"", b"\0", b"\0\0\0\x0d", HELLO[4:20], encode_frame(request_header(1, OFFSETS))[4:], bytes(40)):

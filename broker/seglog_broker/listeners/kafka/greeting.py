@@ -17,6 +17,7 @@ from seglog_broker.listeners.connection_task import receive_first
 from seglog_broker.listeners.hangup import wait_until_left
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
+from seglog_broker.listeners.kafka.first_bytes import native_client
 from seglog_broker.listeners.kafka.handlers.sasl import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -26,7 +27,7 @@ from seglog_broker.listeners.kafka.handlers.sasl import (
 )
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.session import EXCHANGE_SECONDS
-from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError
+from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError, WrongPortError
 from seglog_protocol.frame_receiver import LENGTH_SIZE
 from seglog_protocol.kafka import (
     RequestHeader,
@@ -49,18 +50,23 @@ READ_SECONDS: Final = 0.1
 
 
 class Greeting:
-    """The exchange before the first request of a connection; ``context_of`` makes the context of a request."""
+    """The exchange before the first request of a connection; ``context_of`` makes the context of a request.
+
+    ``native_port`` is for seglog's own clients, which may have come here.
+    """
 
     def __init__(
         self,
         broker: Broker,
         connection: Connection,
         frames: KafkaFrameReader,
+        native_port: int,
         context_of: Callable[[RequestHeader], RequestContext],
     ) -> None:
         self._broker = broker
         self._connection = connection
         self._frames = frames
+        self._native_port = native_port
         self._context_of = context_of
         self._has_versions = False
         self._is_raw = False  # whether frames are tokens and nothing else
@@ -86,6 +92,9 @@ class Greeting:
                     if connection.session.is_open:
                         return True
                 reason = f"it was not authenticated after {FRAMES_MAX} requests"
+        except WrongPortError as error:
+            connection.end_by(error)
+            return False
         except (SeglogError, WireError) as error:
             reason = str(error)
         finally:
@@ -114,12 +123,15 @@ class Greeting:
         return frame
 
     async def _answer(self, frame: memoryview) -> None:
-        """Answer a request. Raises RemoteProtocolError, or WireError, for one that has no place here."""
+        """Answer a request. Raises RemoteProtocolError, or WireError, for one that has no place here.
+
+        Of that, WrongPortError is for a seglog client.
+        """
         try:
             header = RequestHeaderReader().read(frame)
         except UnsupportedVersion as error:
             if error.api_key != apis.API_VERSIONS or self._has_versions:
-                raise RemoteProtocolError(str(error)) from None
+                raise native_client(frame, self._native_port) or RemoteProtocolError(str(error)) from None
             self._send(
                 RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0), apis.unsupported_api_versions()
             )

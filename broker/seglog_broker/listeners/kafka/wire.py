@@ -35,8 +35,8 @@ from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import RemoteProtocolError, SeglogError, WrongPortError
-from seglog_protocol.frame_receiver import Buffer, has_own_buffer
+from seglog_protocol.errors import RemoteProtocolError, SeglogError, TlsRequiredError, WrongPortError
+from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
     RequestHeaderReader,
@@ -104,7 +104,7 @@ class KafkaWire(Wire):
         """The authentication of the client, where its listener wants one."""
         if self._session.is_open:
             return None
-        return Greeting(self._broker, self._connection, self._frames, self._context).greet()
+        return Greeting(self._broker, self._connection, self._frames, self._native_port, self._context).greet()
 
     def detach(self) -> None:
         """Forget the connection, and give back the place of its response."""
@@ -113,6 +113,9 @@ class KafkaWire(Wire):
 
     def last_frame(self, error: SeglogError) -> bytes:
         """None, but for a seglog client: in Kafka's protocol there is no answer to what cannot be understood."""
+        if isinstance(error, TlsRequiredError):
+            first = memoryview(self._connection.transport.first_bytes)
+            error = native_client(first[LENGTH_SIZE:], self._native_port) or error
         return encode_last_error(error) if isinstance(error, WrongPortError) else b""
 
     def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome]) -> Buffer:
