@@ -3,7 +3,7 @@
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from seglog.core.security import Secret
 
@@ -21,11 +21,35 @@ def secret_in(path: str | PathLike[str], *, instead_of: Secret | None = None) ->
     return Secret(partial(_read, fspath(path)))
 
 
+def secret_typed_into(source: BinaryIO, place: str) -> Secret:
+    """As ``secret_in``, of what can be read once, which ``place`` names in errors. Raises ValueError."""
+    return Secret(_checked(Secret(_text(source)), place))
+
+
 def _read(path: str) -> str:
     """Raises OSError, and ValueError for a file that is no such text; neither shows what it holds."""
     with Path(path).open("rb") as file:
-        text = file.read(_BYTES_MAX + 1).decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
-    if not text or len(text) > _BYTES_MAX or "\n" in text or "\ufffd" in text:
-        del text  # which a traceback would show with its variables
-        raise ValueError(f"{path} must hold a password in UTF-8, in one line")
-    return text
+        text = Secret(_text(file))
+    return _checked(text, path)
+
+
+def _text(source: BinaryIO) -> str:
+    """What it holds, without the line break at its end; what is not UTF-8 is replaced."""
+    return source.read(_BYTES_MAX + 1).decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+
+
+def _checked(text: Secret, place: str) -> str:
+    """Raises ValueError, in a frame that does not have the text itself."""
+    problem = "is empty" if text.problem else _problem_of(text)
+    if problem:
+        raise ValueError(f"{place} {problem}: it must hold a password, as text in UTF-8, in one line")
+    return text.reveal()
+
+
+def _problem_of(secret: Secret) -> str:
+    text = secret.reveal()
+    if len(text) > _BYTES_MAX:
+        return f"has more than {_BYTES_MAX:,} bytes"
+    if "\ufffd" in text:
+        return "is not UTF-8"
+    return "has several lines" if "\n" in text else ""

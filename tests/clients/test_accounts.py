@@ -121,6 +121,21 @@ async def test_a_refusal_is_final_and_says_who_and_how(connect: Connect, user: s
         assert sum(request == messages.AuthenticateRequest("", b"") for request in broker.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("user", "password", "what"),
+    [("alice", f"{PASSWORD}\u0378", "password"), ("al\u0378", PASSWORD, "name of the user")],
+)
+async def test_what_saslprep_forbids_is_said_in_a_sentence(
+    connect: Connect, user: str, password: str, what: str
+) -> None:
+    with secure_broker(passwords=ALICE) as broker:
+        with pytest.raises(AuthenticationError, match=f"the {what} has characters that SASLprep") as caught:
+            async with connect(broker.address, user=user, password=password):
+                pass
+        assert "\u0378" not in caught.value.message
+        assert_hidden(shown(caught.value))
+
+
 async def test_without_an_account_the_listener_is_heard(connect: Connect) -> None:
     with secure_broker(passwords=ALICE) as broker, pytest.raises(AuthenticationRequiredError) as caught:
         async with connect(broker.address):
@@ -438,13 +453,18 @@ def test_a_file_of_a_password_is_one_line_of_text_and_shown_in_no_error(tmp_path
         assert secret_in(file).reveal() == PASSWORD
     secret = pickle.loads(pickle.dumps(secret_in(file)))
     assert secret.reveal() == PASSWORD
-    for wrong in (f"{PASSWORD}\n{PASSWORD}\n", "", "\n", PASSWORD * 10_000):
+    for wrong, why in (
+        (f"{PASSWORD}\n{PASSWORD}\n", "has several lines"),
+        ("", "is empty"),
+        ("\n", "is empty"),
+        (PASSWORD * 10_000, "has more than 65,536 bytes"),
+    ):
         file.write_text(wrong)
-        with pytest.raises(ValueError, match="password") as caught:
+        with pytest.raises(ValueError, match=f"password {why}: it must hold a password") as caught:
             secret_in(file).reveal()
         assert_hidden(shown(caught.value))
     file.write_bytes(PASSWORD.encode() + b"\xff")
-    with pytest.raises(ValueError, match="UTF-8") as caught:
+    with pytest.raises(ValueError, match="is not UTF-8") as caught:
         secret_in(file).reveal()
     assert_hidden(shown(caught.value))
 
@@ -467,7 +487,7 @@ async def test_no_error_and_no_line_of_the_log_shows_a_password(
 async def test_a_password_that_no_account_can_have_is_refused_and_not_shown(connect: Connect) -> None:
     with (
         secure_broker(passwords=ALICE) as broker,
-        pytest.raises(AuthenticationError, match="control characters") as caught,
+        pytest.raises(AuthenticationError, match="SASLprep") as caught,
     ):
         async with connect(broker.address, user="alice", password=f"{PASSWORD}\x07"):
             pass

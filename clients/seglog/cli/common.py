@@ -42,6 +42,11 @@ def ask_for_password(options: Options) -> None:
     if "user" not in security or "password" in security or "password_file" in security:
         return
     if not can_ask():
+        if options.values.get("new_password_file") is not None:
+            raise UsageError(
+                f"--password-file behind the command is the new password's; that of user {security['user']!r} belongs "
+                "in front: seglog --password-file FILE user ..., or in SEGLOG_PASSWORD_FILE"
+            )
         raise UsageError(
             f"there is no password for user {security['user']!r}: give --password-file, or SEGLOG_PASSWORD_FILE"
         )

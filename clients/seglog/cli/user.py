@@ -1,5 +1,6 @@
 """``seglog user add | passwd | list | delete``."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -14,17 +15,25 @@ from seglog.cli.option_types import POSITIVE
 from seglog.cli.parameters import client_command, yes
 from seglog.cli.tables import print_table
 from seglog.cli.terminal import print_line
+from seglog_protocol.errors import UserExistsError
 from seglog_protocol.texts import printable
 
 if TYPE_CHECKING:
     from seglog.client import Client
     from seglog.core.security import Secret
 
+_STDIN: Final = "-"
+
 
 def _add(options: Options) -> int:
     password = _new_password(options)
-    with open_client(options) as client, _as_usage():
-        client.create_user(options.name, password, iterations=options.iterations)
+    try:
+        with open_client(options) as client, _as_usage():
+            client.create_user(options.name, password, iterations=options.iterations)
+    except UserExistsError:
+        if not options.if_absent:
+            raise
+        return _done(options, "was there already, and is not changed")
     return _done(options, "added")
 
 
@@ -65,12 +74,14 @@ def _done(options: Options, what: str) -> int:
 
 
 def _new_password(options: Options) -> "Secret":
-    """That of a file, or one that is typed twice. Raises UsageError, and OSError for the file."""
+    """That of a file, of standard input, or one that is typed twice. Raises UsageError, and OSError for the file."""
     if options.new_password_file is not None:
         from seglog.core.security import Secret
-        from seglog.secret_files import secret_in
+        from seglog.secret_files import secret_in, secret_typed_into
 
         try:
+            if options.new_password_file == _STDIN:
+                return secret_typed_into(sys.stdin.buffer, "standard input")
             return Secret(secret_in(options.new_password_file).reveal())
         except ValueError as error:
             raise UsageError(str(error)) from error
@@ -111,8 +122,8 @@ def _password() -> list[click.Parameter]:
             type=FILE,
             metavar="FILE",
             show_default="it is asked for",
-            help="File with the new password, in one line. The file with that of your own account is given in front: "
-            "seglog --password-file FILE user ..., or by SEGLOG_PASSWORD_FILE.",
+            help="File with the new password, in one line; - is standard input. The file with that of your own account "
+            "is given in front: seglog --password-file FILE user ..., or by SEGLOG_PASSWORD_FILE.",
         ),
         Option(
             ["--iterations"],
@@ -132,7 +143,15 @@ COMMAND: Final = Group(
             runs=_add,
             help="Make an account.\n\nIt logs in by SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN, on the listeners that take "
             "them. The password does not leave this machine, only what is derived from it.",
-            params=[click.Argument(["name"], help="Name of the new account."), *_password()],
+            params=[
+                click.Argument(["name"], help="Name of the new account."),
+                *_password(),
+                Option(
+                    ["--if-absent"],
+                    is_flag=True,
+                    help="Succeed, and change nothing, where there is such an account.",
+                ),
+            ],
             example="seglog --user admin user add alice --password-file alice.password",
         ),
         Command(

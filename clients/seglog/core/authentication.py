@@ -167,6 +167,11 @@ def _bearer(identity: Bearer) -> Conversation[AuthenticateReply]:
 
 def _scram(mechanism: Mechanism, account: Account) -> Conversation[AuthenticateReply]:
     """RFC 5802, RFC 7677."""
+    for what, text in (("name of the user", Secret(account.user)), ("password", account.password)):
+        if _is_forbidden(text):
+            raise AuthenticationError(
+                f"the {what} has characters that SASLprep (RFC 4013) forbids: by SCRAM this client cannot log in"
+            )
     client = _checked(lambda: _client(mechanism, account))
     reply = yield from _step(mechanism, client.get_client_first().encode())
     _checked(lambda: client.set_server_first(reply.token.decode()))
@@ -179,6 +184,16 @@ def _client(mechanism: Mechanism, account: Account) -> "ScramClient":
     from scramp import ScramClient  # noqa: PLC0415 - takes some milliseconds, which only accounts need
 
     return ScramClient([mechanism], account.user, _revealed(account.password))
+
+
+def _is_forbidden(text: Secret) -> bool:
+    from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - as above
+
+    revealed = _revealed(text)
+    try:
+        return not saslprep(revealed)
+    except ScramException:
+        return True
 
 
 def _checked(step: Callable[[], ResultT]) -> ResultT:

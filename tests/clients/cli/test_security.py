@@ -1,5 +1,6 @@
 """Who types, and to which broker: options before environment before profile; accounts by `seglog user`."""
 
+import io
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from seglog import connect as seglog_connect
 from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.dispatch import parse
@@ -323,6 +325,34 @@ def test_accounts_are_added_changed_listed_and_deleted(
     assert json.loads(capsys.readouterr().out) == {"user": "alice"}
     assert main([*seglog, "passwd", "alice", "--password-file", str(new)]) == 4
     assert main([*seglog, "delete", "alice"]) == 4
+
+
+def test_an_account_is_added_unless_it_is_there_with_a_password_of_standard_input(
+    broker: SecureBroker, password_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seglog = ["--server", broker.address, "--user", "admin", "--password-file", password_file, "user"]
+    add = [*seglog, "add", "alice", "--password-file", "-"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"of alice\n")))
+    assert main([*add, "--if-absent"]) == 0
+    assert capsys.readouterr().out == "alice: added\n"
+    before = dict(broker.credentials)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"another\n")))
+    assert main([*add, "--if-absent"]) == 0
+    assert capsys.readouterr().out == "alice: was there already, and is not changed\n"
+    assert broker.credentials == before
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    assert main([*seglog, "passwd", "alice", "--password-file", "-"]) == 2
+    assert "standard input has several lines" in capsys.readouterr().err
+    with seglog_connect(broker.address, user="alice", password="of alice"):
+        pass
+
+
+def test_a_password_of_ones_own_that_is_given_behind_the_command_belongs_in_front(
+    broker: SecureBroker, password_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--server", broker.address, "user", "add", "i", "--user", "admin", "--password-file", password_file]
+    assert main(command) == 2
+    assert "that of user 'admin' belongs in front: seglog --password-file FILE user" in capsys.readouterr().err
 
 
 def test_a_password_that_cannot_be_is_a_mistake_of_usage_and_not_shown(
