@@ -110,10 +110,34 @@ def _check_config(sources: "ConfigSources") -> int:
         unusable = report.why_unusable(examined.config)
         if unusable is not None:
             examined = examined._replace(mistakes=[InvalidConfigError(unusable, key="log.dir")])
+        examined = _with_access_warnings(examined)
         warnings = [*report.machine_warnings(examined.config), *raise_limit(examined.config)]
     for line in report.verdict_lines(examined, warnings):
         complain("seglogd", line)
     return EXIT_USAGE if examined.mistakes else code
+
+
+def _with_access_warnings(examined: "Examined") -> "Examined":
+    """With what is to be said of accounts and of private files; of accounts where this user can read the directory."""
+    from pathlib import Path  # noqa: PLC0415
+
+    from seglog_broker.accounts.offline import read_accounts  # noqa: PLC0415
+    from seglog_broker.security.access_warnings import access_warnings  # noqa: PLC0415
+    from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
+    from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415
+
+    names: list[str] | None = []
+    directory = examined.config.log_dir
+    try:
+        if any(True for _ in Path(directory).iterdir()):
+            names = read_accounts(PosixFileSystem(), directory).names()
+    except FileNotFoundError:
+        pass  # a start makes it, without accounts
+    except OSError:
+        names = None
+    except LogDirectoryError as error:
+        return examined._replace(mistakes=[InvalidConfigError(error.message, key="log.dir")])
+    return examined._replace(warnings=[*examined.warnings, *access_warnings(examined.config, names)])
 
 
 def _with_certificate(examined: "Examined") -> "Examined":

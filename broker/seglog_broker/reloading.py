@@ -14,6 +14,7 @@ from seglog_broker.config import ConfigSources
 from seglog_broker.config.changes import differences, taken_over
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.service_manager import ServiceManager
+from seglog_broker.security.access_warnings import access_warnings
 from seglog_broker.security.tls import LoadedTls, ServerTls, load_tls
 from seglog_protocol.errors import InvalidConfigError
 
@@ -72,7 +73,7 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
             return
     if broker.tls is not None and loaded is not None:
         _use(broker.tls, loaded)
-    for warning in warnings:
+    for warning in [*warnings, *await _access_warnings(broker)]:
         log.warning("config_warning", reason=warning)
     changed = differences(old, live.current)
     for key, before, after, origin, _ in changed:
@@ -92,6 +93,13 @@ async def _reload_certificate(broker: Broker, tls: ServerTls) -> None:
         log.error("certificate_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
         return
     _use(tls, loaded)
+    for warning in await _access_warnings(broker):
+        log.warning("config_warning", reason=warning)
+
+
+async def _access_warnings(broker: Broker) -> list[str]:
+    names = frozenset(broker.directory.accounts.names())
+    return await broker.offload.configuration(access_warnings, broker.config, names)
 
 
 def _use(tls: ServerTls, loaded: LoadedTls) -> None:

@@ -29,6 +29,7 @@ from seglog_broker.runtime.interpreter import build_of, describe_interpreter, ru
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.runtime.stall_watch import watch_stalls
+from seglog_broker.security.access_warnings import access_warnings
 from seglog_broker.security.tls import server_tls
 from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
@@ -199,6 +200,8 @@ async def serve(
         log.info("broker_stopped")
         return
     logs.reconfigure(broker.config.seglog_log_format, broker.config.seglog_log_level)  # perhaps set at run time
+    for warning in access_warnings(broker.config, broker.directory.accounts.names()):
+        log.warning("config_warning", reason=warning)
     reserve = StopReserve()
     try:
         if faults is not None:

@@ -1,0 +1,69 @@
+"""Warnings about who gets in: super users without an account, listeners that nobody can use, files others can read."""
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from seglog_broker.config import BrokerConfig, all_listeners
+from seglog_broker.config.listeners import offered_mechanisms
+from seglog_broker.security.principals import ANONYMOUS
+from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
+
+
+def access_warnings(config: BrokerConfig, names: Collection[str] | None) -> list[str]:
+    """Sentences about accounts and files of a configuration that can be used; looks at files, so it blocks.
+
+    ``names`` are those of all accounts; None where they are not known.
+    """
+    return [*_file_warnings(config), *([] if names is None else _account_warnings(config, names))]
+
+
+def _account_warnings(config: BrokerConfig, names: Collection[str]) -> Iterator[str]:
+    listeners = all_listeners(config)
+    with_accounts = [listener for listener in listeners if listener.has_sasl]
+    if not with_accounts or any("OAUTHBEARER" in offered_mechanisms(each, config) for each in with_accounts):
+        return  # who has a token needs no account
+    if not names:
+        titles = " and ".join(listener.title for listener in with_accounts)
+        yield (
+            f"there are no accounts in {config.log_dir}, so nobody can log in to {titles}: stop the broker, and make "
+            f"one by seglogd init --data {config.log_dir}, as the broker's user"
+        )
+        return
+    if config.ssl_client_auth != "none" and any(each.has_tls and not each.has_sasl for each in listeners):
+        return  # the names of certificates are no accounts
+    for principal in config.super_users:
+        name = principal.removeprefix("User:")
+        if principal != ANONYMOUS and name not in names:
+            yield (
+                f"super.users has {principal}, and there is no account {name}: names are compared exactly, and seglogd "
+                f"user list --data {config.log_dir} shows them"
+            )
+
+
+def _file_warnings(config: BrokerConfig) -> Iterator[str]:
+    store = config.ssl_keystore_location
+    if store and (mode := _open_mode(store)) is not None:
+        yield (
+            f"ssl.keystore.location = {store} can be read by other users of this machine (mode {mode:04o}), who could "
+            "pose as the broker: chmod 600 it"
+        )
+    accounts = f"{config.log_dir}/{ACCOUNTS_FILE}"
+    if (mode := _open_mode(accounts)) is not None:
+        yield (
+            f"{accounts} can be read by other users of this machine (mode {mode:04o}), who could try passwords against "
+            "it, and pose as the broker: chmod 600 it"
+        )
+
+
+def _open_mode(path: str) -> int | None:
+    """The mode of a file that others can use; None for a private one, and for one that cannot be looked at.
+
+    What another user owns, such as a Secret in a pod, this one reads as a member of its group: that is no opening.
+    """
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    others = 0o077 if found.st_uid == os.geteuid() else 0o007
+    return found.st_mode & 0o7777 if found.st_mode & others else None
