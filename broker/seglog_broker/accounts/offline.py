@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from getpass import getpass
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, from_password, why_not_prepared
+from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, from_password, why_no_password, why_not_prepared
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory, prepare_directory
@@ -22,12 +22,8 @@ class AccountError(Exception):
     """Nothing was changed; the message says why, and what to do."""
 
 
-@contextmanager
-def offline_accounts(fs: FileSystem, path: str) -> Iterator[AccountStore]:
-    """The accounts of the log directory ``path``, which is made if there is none, and locked for the block.
-
-    Raises AccountError while a broker uses it, LogDirectoryError when it cannot be used, OSError.
-    """
+def offline_accounts(fs: FileSystem, path: str) -> AbstractContextManager[AccountStore]:
+    """As ``locked_accounts``, for commands. Raises AccountError while a broker uses the directory."""
     prepare_directory(fs, path)
     try:
         lock = DirectoryLock(fs, path)
@@ -35,6 +31,20 @@ def offline_accounts(fs: FileSystem, path: str) -> Iterator[AccountStore]:
         raise AccountError(
             f"a broker is using {path}: change its accounts by `seglog user`, as one of its super.users, or stop it"
         ) from error
+    return _accounts_under(lock, fs, path)
+
+
+def locked_accounts(fs: FileSystem, path: str) -> AbstractContextManager[AccountStore]:
+    """The accounts of the log directory ``path``, which is made if there is none, and locked until the block ends.
+
+    Raises LogDirectoryError while a broker uses it, and when it cannot be used, OSError.
+    """
+    prepare_directory(fs, path)
+    return _accounts_under(DirectoryLock(fs, path), fs, path)
+
+
+@contextmanager
+def _accounts_under(lock: DirectoryLock, fs: FileSystem, path: str) -> Iterator[AccountStore]:
     try:
         yield read_accounts(fs, path)
     finally:
@@ -62,7 +72,7 @@ def set_password(accounts: AccountStore, name: str, password: str, mechanisms: S
     problem = why_impossible_name(name) or why_not_prepared(name)
     if problem is not None:
         raise AccountError(f"{name[:100]!r} cannot name an account: {problem}")
-    problem = _why_no_password(password)
+    problem = why_no_password(password)
     if problem is not None:
         raise AccountError(f"this cannot be a password: {problem}")
     former = accounts.account(name) or {}
@@ -78,12 +88,6 @@ def change(accounts: AccountStore, changes: Sequence[Change]) -> None:
     plan = accounts.plan(changes)
     accounts.write(plan)
     accounts.adopt(plan)
-
-
-def _why_no_password(password: str) -> str | None:
-    if len(password.encode(errors="surrogateescape")) > PASSWORD_BYTES_MAX:
-        return f"it has more than {PASSWORD_BYTES_MAX:,} bytes"
-    return why_not_prepared(password)
 
 
 def ask_password(file: str | None, name: str) -> str:

@@ -85,3 +85,10 @@ def why_not_prepared(text: str) -> str | None:
     if prepared != text:
         return "SASLprep changes it: use its composed form, without characters that are not seen"
     return None
+
+
+def why_no_password(password: str) -> str | None:
+    """Why a new account cannot have this password, as the end of a sentence that does not show it; None if it can."""
+    if len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
+        return f"it has more than {PASSWORD_BYTES_MAX:,} bytes"
+    return why_not_prepared(password)

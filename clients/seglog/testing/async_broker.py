@@ -12,12 +12,14 @@ import trio
 
 from seglog.core.delivery import Receipt
 from seglog.core.records import Record
+from seglog.core.security import SCRAM_MECHANISMS, Mechanism, Secret
 from seglog.groups import GroupDescription
 from seglog.testing.reading import WAIT_SECONDS
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
 if TYPE_CHECKING:
     from seglog.client import Client
+    from seglog.testing.accounts import Password
     from seglog.testing.blocking import BlockingBroker, Headers
     from seglog_broker.testing.request_faults import Fault
     from seglog_protocol.errors import SeglogError
@@ -129,6 +131,24 @@ class AsyncBroker:
         return self.sync.client
 
     @property
+    def server(self) -> str:
+        """See Broker."""
+        return self.sync.server
+
+    @property
+    def ca(self) -> str | None:
+        """See Broker."""
+        return self.sync.ca
+
+    def client_config(self, user: str | None = None) -> dict[str, Any]:
+        """See Broker. It takes no time."""
+        return self.sync.client_config(user)
+
+    def kafka_config(self, user: str | None = None, mechanism: Mechanism = SCRAM_MECHANISMS[0]) -> dict[str, str]:
+        """See Broker. It takes no time."""
+        return self.sync.kafka_config(user, mechanism)
+
+    @property
     def directory(self) -> str:
         """See Broker."""
         return self.sync.directory
@@ -215,6 +235,24 @@ class AsyncBroker:
     ) -> GroupDescription:
         """See Broker."""
         return await self._call(lambda: self.sync.wait_for_group(group, members, timeout, after=after))
+
+    # --- Accounts -----------------------------------------------------------------------------------------------------
+
+    async def create_user(self, name: str, password: "Password") -> None:
+        """See Broker."""
+        hidden = Secret(password)
+        del password
+        await self._call(lambda: self.sync.create_user(name, hidden))
+
+    async def set_password(self, name: str, password: "Password") -> None:
+        """See Broker."""
+        hidden = Secret(password)
+        del password
+        await self._call(lambda: self.sync.set_password(name, hidden))
+
+    async def delete_user(self, name: str) -> None:
+        """See Broker."""
+        await self._call(lambda: self.sync.delete_user(name))
 
     # --- Faults -------------------------------------------------------------------------------------------------------
 

@@ -7,21 +7,24 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from seglog.client import Client
 from seglog.core.delivery import Receipt
 from seglog.core.records import Record
+from seglog.core.security import SCRAM_MECHANISMS, Mechanism, Secret
 from seglog.groups import GroupDescription
 from seglog.testing import reading
-from seglog.testing.configuration import config_of, flags_of
+from seglog.testing.accounts import ITERATIONS, Password, check_is_not_own, checked, hide
+from seglog.testing.configuration import config_of, flags_of, reworded
 from seglog.testing.daemon import Daemon
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog.testing.exempt import connect_exempt
 from seglog.testing.in_thread import InThread
 from seglog.testing.reading import WAIT_SECONDS
+from seglog.testing.security import security_of
 from seglog_broker.testing.in_process import NOT_RUNNING
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
@@ -53,9 +56,13 @@ class BlockingBroker:
         seed: int = 0,
         listen: str = ANY_PORT,
         kafka: str = ANY_PORT,
+        users: Mapping[str, Password] | None = None,
+        admins: Iterable[str] = (),
+        tls: bool = False,
         config: Mapping[str, object] | None = None,
         **keys: object,
     ) -> None:
+        users = hide(users)
         if memory and (process or directory is not None):
             raise TypeError("memory=True goes with neither process=True nor a directory")
         if not isinstance(seed, int):
@@ -63,9 +70,11 @@ class BlockingBroker:
         given = None if directory is None else os.fspath(directory)
         if given == "":
             raise ValueError("directory is empty: name one, or leave it out for a temporary one")
-        self._flags = flags_of(config or {}, keys)
-        config_of(self._flags, MEMORY_DIRECTORY, listen, kafka)  # raises here for what cannot be used, not at the start
+        flags = flags_of(config or {}, keys)
+        self._security = security_of(users, admins, tls, listen, kafka)
+        self._flags = self._security.added_to(flags)
         self._listen, self._kafka = listen, kafka
+        config_of(self._flags, MEMORY_DIRECTORY, *self._listeners())  # raises here for what cannot be used
         self._lock = threading.RLock()  # around start and stop
         self._owner = os.getpid()
         self._clients: list[Client] = []  # none or one, see ``client``
@@ -99,6 +108,16 @@ class BlockingBroker:
         return self._kafka
 
     @property
+    def server(self) -> str:
+        """The address for seglog's clients as a URL: ``seglogs://HOST:PORT`` with TLS, else ``seglog://HOST:PORT``."""
+        return self._security.url(self._listen)
+
+    @property
+    def ca(self) -> str | None:
+        """The file of the authority that has signed the broker's certificate, in PEM; None without TLS."""
+        return self._security.ca
+
+    @property
     def log(self) -> list[dict[str, Any]]:
         """What it has logged: each line an event and its facts. The newest 10,000 lines are kept."""
         return self._run.lines()
@@ -118,7 +137,8 @@ class BlockingBroker:
         with self._lock:
             self._check_open()
             if not self.is_running:
-                self._listen, self._kafka = self._run.start(self._flags, self.directory, self._listen, self._kafka)
+                self._write_accounts()
+                self._listen, self._kafka = self._run.start(self._flags, self.directory, *self._listeners())
 
     def stop(self) -> None:
         """Stop it in order. The data stays, ``start`` goes on with it. Does nothing where it does not run."""
@@ -171,6 +191,17 @@ class BlockingBroker:
     ) -> None:
         self.close()
 
+    def _listeners(self) -> tuple[str, str]:
+        return self._security.listener(self._listen), self._security.listener(self._kafka)
+
+    def _write_accounts(self) -> None:
+        if self._security.accounts is None:
+            return
+        try:
+            self._security.accounts.write(self._run.fs, self.directory)
+        except SeglogError as error:
+            raise reworded(error) from None
+
     def _end(self, end: Callable[[], None]) -> None:
         with self._lock:
             try:
@@ -208,7 +239,7 @@ class BlockingBroker:
             self._check_running()
             if not self._clients:
                 faults = self._run.faults if isinstance(self._run, InThread) else None
-                self._clients.append(connect_exempt(self._listen, faults))
+                self._clients.append(connect_exempt(self._security.access(self._listen), faults))
             return self._clients[0]
 
     def create_topic(self, name: str, partitions: int = 1, **config: ConfigValue) -> CreateTopicReply:
@@ -270,6 +301,44 @@ class BlockingBroker:
         """
         __tracebackhide__ = True
         return reading.wait_for_group(lambda: self.client, group, members, timeout, after, self._check_open)
+
+    # --- Accounts -----------------------------------------------------------------------------------------------------
+
+    def client_config(self, user: str | None = None) -> dict[str, Any]:
+        """The arguments of ``seglog.connect`` and ``seglog.trio.connect`` for this broker, as the account ``user``.
+
+        None is the account of ``client``, which administers, or nobody where there are no accounts. Raises
+        UnknownUserError, NotPossibleError.
+        """
+        return self._security.client_config(self._listen, user)
+
+    def kafka_config(self, user: str | None = None, mechanism: Mechanism = SCRAM_MECHANISMS[0]) -> dict[str, str]:
+        """The arguments of kafka-python's clients for this broker, as ``client_config``.
+
+        The password is among them as text, which its ``repr`` does not show.
+        """
+        return self._security.kafka_config(self._kafka, user, mechanism)
+
+    def create_user(self, name: str, password: Password) -> None:
+        """Make an account. Raises UserExistsError, NotPossibleError, and ValueError for what it cannot have."""
+        password = Secret(password)
+        accounts, known = self._security.needed_accounts(), checked(name, password)
+        self.client.create_user(name, known, iterations=ITERATIONS)
+        accounts.remember(name, known)
+
+    def set_password(self, name: str, password: Password) -> None:
+        """Give an account another password. Raises UnknownUserError, NotPossibleError, ValueError."""
+        password = Secret(password)
+        accounts, known = self._security.needed_accounts(), checked(name, password)
+        self.client.set_password(name, known, iterations=ITERATIONS)
+        accounts.remember(name, known)
+
+    def delete_user(self, name: str) -> None:
+        """Delete an account. Raises UnknownUserError, NotPossibleError, ValueError for that of ``client``."""
+        accounts = self._security.needed_accounts()
+        check_is_not_own(name)
+        self.client.delete_user(name)
+        accounts.forget(name)
 
     # --- Faults -------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ class Broker(BlockingBroker):
     ``kafka`` are where it listens, by default on free ports. Keys of the configuration are keyword arguments
     (``log_retention_ms=1000`` is ``log.retention.ms``) or in ``config``. ``seed`` makes what is random the same again.
 
+    With ``users``, passwords by name, whoever connects has to log in, on both wires; those in ``admins`` administer.
+    With ``tls`` both wires are encrypted, with a certificate of the authority ``ca``.
+
     Use it by ``with``, or by ``start`` and ``close``; by ``async with`` from trio and asyncio, where it is an
     ``AsyncBroker``. Any thread may use it, but no process that was forked.
     """

@@ -8,7 +8,11 @@ from seglog_broker.config.broker_config import BROKER_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.keys import nearest_name
 from seglog_protocol.errors import SeglogError
 
+SUPER_USERS: Final = "super.users"
+"""Of several principals with semicolons between them, unlike other lists."""
+
 FOR_TESTS: Final[Mapping[str, str]] = {
+    "connection.failed.authentication.delay.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1",
     "offsets.topic.num.partitions": "1",
@@ -16,8 +20,8 @@ FOR_TESTS: Final[Mapping[str, str]] = {
 }
 """Where the default of a broker would only make tests slow.
 
-A new group does not wait for further members, members may have short sessions and with them frequent heartbeats, and
-offsets are committed to one partition.
+A failed login is answered at once, a new group does not wait for further members, members may have short sessions and
+with them frequent heartbeats, and offsets are committed to one partition.
 """
 
 
@@ -41,17 +45,17 @@ def flags_of(config: Mapping[str, object], keywords: Mapping[str, object]) -> di
             if known[name] in chosen:
                 raise TypeError(f"the key {known[name]!r} is given twice")
             chosen.add(known[name])
-            flags[known[name]] = _text(value)
+            flags[known[name]] = _text(value, ";" if known[name] == SUPER_USERS else ",")
     return flags
 
 
 def config_of(flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> BrokerConfig:
-    """The checked configuration of a broker at these addresses. Raises InvalidConfigError."""
+    """The checked configuration of a broker with listeners ``PROTOCOL://HOST:PORT``. Raises InvalidConfigError."""
     named = {f"Broker({name.replace('.', '_')}=…)": (name, value) for name, value in flags.items()}
     places = {
         "Broker(directory=…)": ("log.dir", log_dir),
         "Broker(listen=…)": ("seglog.listen", listen),
-        "Broker(kafka=…)": ("listeners", f"PLAINTEXT://{kafka}"),
+        "Broker(kafka=…)": ("listeners", kafka),
     }
     config, _ = load_config(None, "", {}, [], places | named)
     return config
@@ -79,9 +83,9 @@ def in_words_of_a_test(text: str) -> str:
     return text
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, separator: str = ",") -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return ",".join(map(_text, value))
+        return separator.join(map(_text, value))
     return str(value)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from seglog.testing.configuration import in_words_of_a_test
 from seglog.testing.errors import BrokerStoppedError
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.testing.in_process import NOT_RUNNING
 from seglog_broker.testing.logs import LINES_MAX
 
@@ -39,6 +40,11 @@ class Daemon:
             raise BrokerStoppedError(NOT_RUNNING)
         return self._process.pid
 
+    @property
+    def fs(self) -> FileSystem:
+        """Where it keeps its data."""
+        return PosixFileSystem()
+
     def now_ms(self) -> None:
         """Its time is the machine's."""
 
@@ -47,7 +53,7 @@ class Daemon:
         return list(self._lines)
 
     def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
-        """Start it, and return its addresses for seglog's and for Kafka's clients when it is ready.
+        """Start it with these listeners, ``PROTOCOL://HOST:PORT``, and return their addresses when it is ready.
 
         Raises BrokerStoppedError with what it said when it did not start.
         """

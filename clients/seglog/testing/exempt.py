@@ -3,8 +3,9 @@
 import socket
 from typing import Final
 
+from seglog.access import Access
 from seglog.client import Client
-from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, Address, parse_address
+from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.link import Dialer, Link
 from seglog_broker.testing.request_faults import RequestFaults
 
@@ -14,8 +15,8 @@ CLIENT_ID: Final = "seglog-testing"
 class _ExemptDialer(Dialer):
     """Names the port of each of its connections to the faults before it connects."""
 
-    def __init__(self, address: Address, faults: RequestFaults | None) -> None:
-        super().__init__(address, CLIENT_ID)
+    def __init__(self, access: Access, faults: RequestFaults | None) -> None:
+        super().__init__(access.address, CLIENT_ID, access=access)
         self._faults = faults
 
     def bound_to(self, link: Link) -> Dialer:
@@ -38,7 +39,7 @@ class _ExemptDialer(Dialer):
         return connected
 
 
-def connect_exempt(address: str, faults: RequestFaults | None) -> Client:
-    """A client of the broker at ``address``, which ``faults`` do not concern."""
-    dialer = _ExemptDialer(parse_address(address), faults)
+def connect_exempt(access: Access, faults: RequestFaults | None) -> Client:
+    """A client of the broker to which there is ``access``, which ``faults`` do not concern."""
+    dialer = _ExemptDialer(access, faults)
     return Client(dialer, dialer.dial(CONNECT_TIMEOUT_SECONDS), CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS)

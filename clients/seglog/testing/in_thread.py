@@ -31,6 +31,11 @@ class InThread:
         """Whether it serves."""
         return self._thread is not None and self._thread.is_serving
 
+    @property
+    def fs(self) -> TestDisk:
+        """Where it keeps its data."""
+        return self._disk
+
     def now_ms(self) -> int:
         """The broker's time, which a jump has moved."""
         return self._clock.now_ms()
@@ -47,7 +52,7 @@ class InThread:
         return self._thread
 
     def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
-        """Start it, and return its addresses for seglog's and for Kafka's clients when it is ready."""
+        """Start it with these listeners, ``PROTOCOL://HOST:PORT``, and return their addresses when it is ready."""
         config = config_of(flags, log_dir, listen, kafka)
         self._thread = BrokerThread(config, self._disk, self._clock, self._log)
         try:

@@ -131,6 +131,7 @@ def seglog_broker(seglog_broker_config: Mapping[str, Any], pytestconfig: pytest.
     Topics stay, but for those of seglog_topic. Its clock cannot be moved: see seglog_own_broker.
     """
     _require(OF_SESSION)
+    seglog_broker_config = _hidden(seglog_broker_config)
     from seglog.testing.watched import SessionBroker  # noqa: PLC0415
 
     with _running(OF_SESSION, SessionBroker, SessionBroker.close_for_good, seglog_broker_config) as watched:
@@ -149,6 +150,7 @@ def seglog_own_broker(request: pytest.FixtureRequest, seglog_broker_config: Mapp
     seglog_topic and seglog_client are then those of this broker.
     """
     _require(OF_TEST)
+    seglog_broker_config = _hidden(seglog_broker_config)
     from seglog.testing import Broker  # noqa: PLC0415
 
     places = ("directory", "listen", "kafka")  # those of the session's broker
@@ -176,12 +178,22 @@ def seglog_topic(request: pytest.FixtureRequest, pytestconfig: pytest.Config) ->
 
 @pytest.fixture
 def seglog_client(request: pytest.FixtureRequest) -> "Iterator[Client]":
-    """A ``seglog.Client`` that is connected to the broker of this test, and closed after it."""
+    """A ``seglog.Client`` that is connected to the broker of this test, and closed after it.
+
+    Where the broker has accounts, it is one that administers.
+    """
     broker = _broker_of(request)
     import seglog  # noqa: PLC0415
 
-    with seglog.connect(broker.address) as client:
+    with seglog.connect(**broker.client_config()) as client:
         yield client
+
+
+def _hidden(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """With passwords that no report of a failure shows, which has the arguments of calls."""
+    from seglog.testing.accounts import hide  # noqa: PLC0415
+
+    return {**arguments, "users": hide(arguments["users"])} if "users" in arguments else {**arguments}
 
 
 @contextmanager
@@ -194,7 +206,7 @@ def _running(
     try:
         broker = make(**arguments)
         broker.start()
-    except (TypeError, SeglogError) as error:
+    except (TypeError, ValueError, SeglogError) as error:
         _fail(f"{fixture} cannot start: {error}")
     try:
         yield Watched(fixture, broker)

@@ -671,3 +671,74 @@ def test_it_works_beside_the_plugins_for_async_tests(
     suite.makepyfile(ASYNC_TESTS.format(mark=mark, fixture=fixture))
     printed = outcome(suite.runpytest_subprocess(), passed=3 * runs, failed=2 * runs)
     assert printed.count(": value b'shown'") == runs
+
+
+# --- Accounts and TLS -------------------------------------------------------------------------------------------------
+
+SECRET: Final = "of alice, and nobody else's"
+ACCOUNTS: Final = """
+import pathlib, pytest
+@pytest.fixture(scope="session")
+def seglog_broker_config(seglog_broker_config):
+    users = {"alice": pathlib.Path("password").read_text()}
+    return {**seglog_broker_config, "users": users, "tls": True, MORE}
+"""
+
+
+def test_the_fixtures_have_accounts_and_tls(suite: pytest.Pytester) -> None:
+    (suite.path / "password").write_text(SECRET)
+    suite.makeconftest(ACCOUNTS.replace("MORE", ""))
+    suite.makepyfile(
+        READS_AND_WRITES,
+        test_more="""
+        import seglog
+        def use(broker, topic, client):
+            assert client.principal == "User:seglog-testing"
+            assert client.tls_version
+            with seglog.connect(**broker.client_config("alice")) as alice:
+                alice.producer(topic).send("one").result()
+            assert len(broker.records(topic)) == 1
+            broker.crash()
+        def test_it(seglog_broker, seglog_topic, seglog_client):
+            use(seglog_broker, seglog_topic, seglog_client)
+        def test_own(seglog_own_broker, seglog_topic, seglog_client):
+            use(seglog_own_broker, seglog_topic, seglog_client)
+        """,
+    )
+    outcome(suite.runpytest_subprocess(), passed=3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "errors"),
+    [
+        ("", 0),
+        ("'log_retention': 1", 3),
+        ("'users': [users]", 3),
+        ("'users': {**users, 'bob': lambda: 1 / 0}", 3),
+        ("'memory': False, 'directory': 'password'", 1),
+    ],
+)
+def test_no_report_shows_a_password(suite: pytest.Pytester, wrong: str, errors: int) -> None:
+    """Neither of a test that fails, nor of a broker that does not start, with the variables of all calls."""
+    (suite.path / "password").write_text(SECRET)
+    suite.makeconftest(ACCOUNTS.replace("MORE", wrong))
+    suite.makepyfile(
+        """
+        import seglog
+        def test_it(seglog_broker, seglog_topic):
+            seglog_broker.create_user("bob", "b")
+            with seglog.connect(**seglog_broker.client_config("alice")) as client:
+                client.producer(seglog_topic).send("one").result()
+                config, kafka = seglog_broker.client_config("alice"), seglog_broker.kafka_config("alice")
+                assert (config, kafka, client) == 0
+        def test_own(seglog_own_broker, seglog_client):
+            seglog.connect(**seglog_own_broker.client_config("alice") | {"user": "nobody"})
+        def test_unknown(seglog_own_broker):
+            seglog_own_broker.client_config("nobody")
+        """
+    )
+    result = suite.runpytest_subprocess("--showlocals", "--tb=long", "-vv")
+    printed = outcome(result, errors=errors, failed=3 - errors)
+    assert SECRET not in printed
+    assert ("cannot start" in printed or "ZeroDivisionError" in printed) == bool(errors)
+    assert ("client_authenticated" in printed) == (errors < 3)
