@@ -53,6 +53,11 @@ class InlineOffload(Offload):
         await trio.lowlevel.checkpoint()
         return fn(*args)
 
+    async def handshake(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
     async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """See Offload."""
         await trio.lowlevel.checkpoint()

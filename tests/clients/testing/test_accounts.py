@@ -1,10 +1,12 @@
 """``seglog.testing.Broker`` with accounts and TLS: who gets in, what stays, and that no password is ever shown."""
 
+import gc
 import os
 import pickle
 import secrets
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -366,6 +368,21 @@ def test_settings_for_a_client_of_kafka_go_to_another_process(broker: Broker) ->
 
 
 # --- Nothing stays ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+def test_it_has_no_threads_but_its_own_and_leaves_nothing_open() -> None:
+    """Of logins and handshakes, which a daemon computes in threads."""
+    before, descriptors = set(threading.enumerate()), 0
+    for _ in range(3):
+        with Broker(memory=True, users={"alice": SECRET}, tls=True) as broker:
+            for mechanism in ("SCRAM-SHA-512", "PLAIN"):
+                assert principal(broker, "alice", mechanism=mechanism) == "User:alice"
+            assert [thread.name for thread in set(threading.enumerate()) - before] == ["seglog broker"]
+        gc.collect()
+        descriptors = descriptors or len(list(Path("/dev/fd").iterdir()))
+    assert set(threading.enumerate()) == before
+    assert len(list(Path("/dev/fd").iterdir())) == descriptors
 
 
 def test_certificates_are_made_once_and_gone_at_the_end_of_the_process(tmp_path: Path) -> None:
