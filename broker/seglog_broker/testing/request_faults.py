@@ -28,7 +28,7 @@ from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_broker.testing.client_requests import ClientRequest, open_frame
 from seglog_protocol.errors import BY_CODE, SeglogError, UnknownMemberError
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.messages import REQUESTS
+from seglog_protocol.messages import REQUESTS, AuthenticateRequest
 from seglog_protocol.texts import first_of
 
 FaultT = TypeVar("FaultT", bound="Fault")
@@ -139,7 +139,7 @@ class _Connected:
     def __init__(self, scope: trio.CancelScope) -> None:
         self.scope = scope
         self.client_id: str | None = None
-        """None before its first request."""
+        """None before its first request, but for logins on the native wire."""
         self.came = 0.0
         """When the latest request came, and what has been received with it."""
         self._held = 0
@@ -333,7 +333,7 @@ class RequestFaults(Faults):
         request = open_frame(frame)
         if request is None:
             return None
-        if connected.client_id is None:
+        if connected.client_id is None and not isinstance(request.request, AuthenticateRequest):  # hello says it
             connected.client_id = request.client_id
         delay = self._take_first(_Delay, request)
         fault = self._take_first((_Failure, _LostAck), request)

@@ -36,7 +36,10 @@ from seglog_protocol.errors import (
     UserExistsError,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, that were refused
+pytestmark = [  # kafka-python's, that were refused
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
 
 KINDS = pytest.mark.parametrize(
     "kind",

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import product
 from typing import Any, Final, Protocol
 
 import kafka
@@ -20,7 +21,10 @@ from seglog_protocol.errors import ClientClosedError, DiskFullError
 LATER_SECONDS: Final = 0.2
 CLIENT_ID: Final = "under-test"
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, that were reset
+pytestmark = [  # kafka-python's, that were reset
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
 
 
 class Program(Protocol):
@@ -36,7 +40,7 @@ class Program(Protocol):
 class Native:
     def __init__(self, broker: Broker) -> None:
         self.received: list[bytes] = []
-        self._client = seglog.connect(broker.address, client_id=CLIENT_ID)
+        self._client = seglog.connect(**broker.client_config(), client_id=CLIENT_ID)
         self._producer = self._client.producer("t", linger_ms=0, delivery_timeout=120)
         self._consumer = self._client.consumer("t", group="g", session_timeout=1)
         self._thread = threading.Thread(target=self._receive)
@@ -57,8 +61,8 @@ class Native:
 class KafkaPython:
     def __init__(self, broker: Broker) -> None:
         self.received: list[bytes] = []
-        common = {
-            "bootstrap_servers": broker.kafka_address,
+        common: dict[str, Any] = {
+            **broker.kafka_config(),
             "client_id": CLIENT_ID,
             "retry_backoff_ms": 10,
             "reconnect_backoff_ms": 10,
@@ -82,7 +86,7 @@ class KafkaPython:
 
     def _receive(self) -> None:
         while not self._is_closed:
-            with suppress(KafkaConnectionError):  # which poll raises now and then
+            with suppress(KafkaConnectionError, OSError):  # which poll raises now and then, as they come in TLS
                 # Not for less than a minute: it loses a join that takes longer than the poll.
                 for records in self._consumer.poll(timeout_ms=60_000).values():
                     self.received += [record.value for record in records]
@@ -176,8 +180,9 @@ FAULTS: Final[Mapping[str, Callable[[Broker], None]]] = {
 
 NO_FAULTS: Final = frozenset(
     {
-        "address", "client", "close", "create_topic", "heal", "is_running", "kafka_address", "log", "pending_faults",
-        "pid", "produce", "records", "restart", "start", "stop", "wait_for", "wait_for_group",
+        "address", "ca", "client", "client_config", "close", "create_topic", "create_user", "delete_user", "heal",
+        "is_running", "kafka_address", "kafka_config", "log", "pending_faults", "pid", "produce", "records", "restart",
+        "server", "set_password", "start", "stop", "wait_for", "wait_for_group",
     }
 )  # fmt: skip
 
@@ -195,10 +200,18 @@ def _without_leftovers(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     gc.collect()
 
 
-@pytest.mark.parametrize("kind", [Native, KafkaPython])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_program_survives(fault: str, kind: Any) -> None:
-    with Broker(memory=True, log_retention_ms=-1) as broker:
+@pytest.mark.parametrize(
+    ("fault", "kind", "is_secure"),
+    [
+        pytest.param(fault, kind, is_secure, id=f"{fault}-{kind.__name__}-{'SASL_SSL' if is_secure else 'PLAINTEXT'}")
+        for fault, kind, is_secure in product(FAULTS, (Native, KafkaPython), (False, True))
+        # a handshake that is reset makes a poll of kafka-python wait to its end, a minute here
+        if (fault, kind, is_secure) != ("refuse", KafkaPython, True)
+    ],
+)
+def test_a_program_survives(fault: str, kind: Any, is_secure: bool) -> None:
+    users: dict[str, str] | None = {} if is_secure else None
+    with Broker(memory=True, log_retention_ms=-1, users=users, tls=is_secure) as broker:
         broker.create_topic("t")
         program = kind(broker)
         try:
