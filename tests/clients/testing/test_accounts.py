@@ -241,6 +241,17 @@ def test_a_login_fails_when_a_test_asks_for_it(broker: Broker) -> None:
     assert principal(broker, "bob") == "User:bob"
 
 
+def test_logins_of_kafkas_clients_meet_faults_as_well(broker: Broker) -> None:
+    faults = [
+        broker.fail_next("SaslHandshake", "UNSUPPORTED_SASL_MECHANISM"),
+        broker.fail_next("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED"),
+    ]
+    broker.delay(0.01, "SaslAuthenticate", 1)
+    KafkaProducer(**broker.kafka_config("bob"), reconnect_backoff_ms=10).close()
+    assert [fault.met for fault in faults] == [1, 1]
+    assert broker.pending_faults == []
+
+
 # --- Mistakes ---------------------------------------------------------------------------------------------------------
 
 
