@@ -371,7 +371,7 @@ class TopicAuthorizationError(AuthorizationError):
 
 
 class GroupAuthorizationError(AuthorizationError):
-    """The ``principal`` may not change groups of others."""
+    """The ``principal`` may not delete groups, nor their offsets."""
 
     code = "GROUP_AUTHORIZATION_FAILED"
     kafka_code = 30

@@ -124,9 +124,9 @@ class BrokerConfig:
         tuple[str, ...],
         Key(
             Principals(),
-            "Who administers: topics, configurations, accounts and the groups of others; User:NAME, with semicolons "
-            "between several. All others produce, consume and commit. Where no listener authenticates and it is empty, "
-            "everyone administers.",
+            "Who administers: topics, configurations and accounts, and deletes groups; User:NAME, with semicolons "
+            "between several. All others produce, consume and commit, in every topic and group. Where no listener "
+            "authenticates and it is empty, everyone administers.",
             "As soon as there are accounts: User:admin. User:ANONYMOUS is whoever comes without authentication.",
             change=Change.RELOAD,
         ),
@@ -163,7 +163,7 @@ class BrokerConfig:
             Long(1000, also=0),
             "Milliseconds after which a client has to authenticate again, a second or more; 0 for never, or at the end "
             "of its token.",
-            "Set it so that a deleted account is shut out after that time also where it keeps its connection.",
+            "Set it so that a changed password counts after that time also where a connection stays open.",
             change=Change.RELOAD,
         ),
     ] = 0

@@ -243,7 +243,7 @@ class Session:
         else:
             error = AuthorizationError(message, principal=self.principal)
         self._broker.metrics.request_errors[error.code] += 1
-        self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name)
+        self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name[:_SHOWN_MAX])
         return error
 
     async def _note_failure(self, exchange: Exchange, error: SeglogError) -> None:

@@ -42,7 +42,7 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def may_administer(principal: str, config: BrokerConfig) -> bool:
-    """Whether a principal may change topics, configurations, accounts and the groups of others.
+    """Whether a principal may change topics, configurations and accounts, and delete groups.
 
     Those in super.users may; everyone where that is empty and no listener authenticates.
     """
