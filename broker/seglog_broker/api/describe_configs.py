@@ -301,6 +301,8 @@ def _entry(
         assert key is not None
         kind = ConfigType[key.kind.type_name.upper()]
         return ConfigEntry(name, value, kind, source, is_read_only, False, tuple(synonyms), key.doc)
+    if kafka.default is None and not value:
+        value, synonyms = None, [synonym for synonym in synonyms if synonym.value]  # as a key that is not set
     if kafka.is_sensitive:
         value, synonyms = None, [synonym._replace(value=None) for synonym in synonyms]
     kind = ConfigType[kafka.type]

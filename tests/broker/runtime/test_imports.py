@@ -15,6 +15,8 @@ ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
     "seglog_broker/runtime/signals.py": "before it serves",
     "seglog_broker/security/authenticator.py": "before it serves, but for scram, which is imported after the start",
+    "seglog_broker/security/principals.py": "with the certificate, before it serves, and in a thread at a reload",
+    "seglog_broker/security/tls.py": "as above",
     "seglog_broker/workers/jobs.py": "in the process, and in tests, where there is none",
 }
 """Modules whose imports inside functions are no matter of a broker that serves."""
