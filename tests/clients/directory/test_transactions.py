@@ -64,7 +64,7 @@ def test_a_log_that_grows_is_looked_at_from_where_the_last_look_ended(
                 aborted, limit = files.aborted(at)
                 found += [tuple(each) for each in aborted if tuple(each) not in found]
                 at = limit
-            assert found == expected
+            assert sorted(found) == sorted(expected)  # a look at a part may name a later marker first
 
 
 def test_compaction_after_a_look_at_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
