@@ -75,7 +75,7 @@ def test_reading_takes_no_longer_than_a_few_thousand_comparisons(pattern: str) -
     for _ in range(3):
         reference.append(spent(lambda: matched("(a|b)*c", ["ab" * 120] * 2_500)))
         took.append(spent(lambda: answer(pattern)))
-    assert min(took) < 5 * min(reference)
+    assert min(took) < 20 * min(reference)  # six times as long on a busy machine; unbounded, a thousand times
 
 
 def spent(call: Callable[[], object]) -> float:
