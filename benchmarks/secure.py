@@ -30,7 +30,9 @@ from seglog_protocol.kafka import messages, write_request
 from seglog_protocol.messages import AlterUsersRequest, UserUpsertion
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_SSL")
-_CASES: Final = tuple(case for case in APPENDS if case.group != "disk" or "16 connections" in case.name)
+_CASES: Final = tuple(case for case in APPENDS if case.group != "disk")
+"""Of acks ``disk`` TLS is a small part; and this Kafka does not sync."""
+
 _BATCH_BYTES: Final = 16 * 1024
 _USER: Final = "bench"
 _PASSWORD: Final = "correct horse battery staple"
