@@ -4,7 +4,6 @@ Its Kafka is measured where ``--beside-kafka`` says how to run one. Both keep a 
 handshake are rows of their own.
 """
 
-import hashlib
 import os
 import time
 from base64 import b64decode, b64encode
@@ -28,6 +27,7 @@ from benchmarks.raw_client import connect, encode
 from seglog_broker.security.trial_certificates import make_certificates
 from seglog_protocol.kafka import messages, write_request
 from seglog_protocol.messages import AlterUsersRequest, UserUpsertion
+from seglog_protocol.scram import salted
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_SSL")
 _CASES: Final = tuple(case for case in APPENDS if case.group != "disk")
@@ -73,9 +73,9 @@ def _access(protocol: str, port: int, certificates: Certificates) -> dict[str, A
 def _add_account(port: int) -> None:
     """By the native listener, whose clients administer."""
     salt = os.urandom(16)
-    salted = hashlib.pbkdf2_hmac("sha256", _PASSWORD.encode(), salt, _ITERATIONS)
+    derived = salted("SCRAM-SHA-256", _PASSWORD.encode(), salt, _ITERATIONS)
     with connect(port) as connection:
-        upsertion = UserUpsertion(_USER, "SCRAM-SHA-256", _ITERATIONS, salt, salted)
+        upsertion = UserUpsertion(_USER, "SCRAM-SHA-256", _ITERATIONS, salt, derived)
         reply, _ = connection.ask_frame(encode(AlterUsersRequest(upsertions=[upsertion])))
     if "error" in reply["results"][0]:
         raise BenchmarkError(f"the account was refused: {reply}")

@@ -11,12 +11,13 @@ from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import USER_ITERATIONS, Secret, hidden, target_of
+from seglog.core.security import Secret, hidden, target_of
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.secret_files import secret_in
 from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
+from seglog_protocol.scram import ITERATIONS_DEFAULT
 
 if TYPE_CHECKING:
     import ssl
@@ -493,7 +494,7 @@ class Client:
         return self.converse(list_users(names))
 
     def create_user(
-        self, name: str, password: "str | Callable[[], str] | Secret", *, iterations: int = USER_ITERATIONS
+        self, name: str, password: "str | Callable[[], str] | Secret", *, iterations: int = ITERATIONS_DEFAULT
     ) -> None:
         """Make an account for SCRAM and PLAIN. The password does not leave this process, only what is derived from it.
 
@@ -506,7 +507,7 @@ class Client:
         self.converse(create_user(name, password, iterations))
 
     def set_password(
-        self, name: str, password: "str | Callable[[], str] | Secret", *, iterations: int = USER_ITERATIONS
+        self, name: str, password: "str | Callable[[], str] | Secret", *, iterations: int = ITERATIONS_DEFAULT
     ) -> None:
         """Give an account another password, as ``create_user``. Raises UnknownUserError, AuthorizationError."""
         password = Secret(password)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import seglog
 from seglog_broker.accounts.offline import offline_accounts, set_password
-from seglog_broker.storage.directory.accounts import HASHES
 from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_protocol.scram import HASHES
 from tests.certificates import HOSTS, Certificates, Files, certificates
 from tests.processes import Daemon, daemon
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.security.credentials import salted
+from seglog_protocol.scram import salted
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import Kafka, kafka_script
 

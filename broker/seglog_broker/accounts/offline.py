@@ -7,13 +7,14 @@ from getpass import getpass
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, from_password, why_no_password, why_not_prepared
+from seglog_broker.security.credentials import from_password, why_no_password, why_not_prepared
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory, prepare_directory
 from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.scram import PASSWORD_BYTES_MAX
 
 STANDARD_INPUT: Final = "-"
 

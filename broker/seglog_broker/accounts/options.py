@@ -7,11 +7,12 @@ from typing import Final
 
 from seglog_broker.accounts.offline import AccountError, set_password
 from seglog_broker.config import ConfigSources
-from seglog_broker.security.credentials import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN
+from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN
 from seglog_broker.standard_output import complain, print_lines, run_printing
-from seglog_broker.storage.directory.accounts import HASHES, AccountStore
+from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import InvalidConfigError, SeglogError
+from seglog_protocol.scram import HASHES, ITERATIONS_DEFAULT
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1

@@ -11,16 +11,10 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.security.credentials import (
-    ITERATIONS_MAX,
-    ITERATIONS_MIN,
-    SALT_BYTES_MIN,
-    from_salted,
-    why_not_prepared,
-)
+from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, from_salted, why_not_prepared
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,
-    HASHES,
+    SALT_BYTES_MIN,
     AccountStore,
     Change,
     Credential,
@@ -49,6 +43,7 @@ from seglog_protocol.messages import (
     UsersRequest,
     UserUpsertion,
 )
+from seglog_protocol.scram import HASHES
 
 log = get_logger()
 

@@ -7,24 +7,12 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
-from seglog_broker.storage.directory.accounts import HASHES, Credential
+from seglog_broker.storage.directory.accounts import Credential
+from seglog_protocol.scram import HASHES, ITERATIONS_DEFAULT, PASSWORD_BYTES_MAX, SALT_BYTES, salted
 
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
 """Kafka's limits: few iterations help who guesses passwords, many let logins cost the broker much."""
-
-ITERATIONS_DEFAULT: Final = 8_192
-
-SALT_BYTES: Final = 32
-SALT_BYTES_MIN: Final = 12
-"""Shorter ones scramp does not take, and other accounts could have by chance."""
-
-PASSWORD_BYTES_MAX: Final = 1_024
-
-
-def salted(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Hi of RFC 5802, which takes milliseconds of a processor, without the interpreter lock."""
-    return hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
 
 
 def from_salted(mechanism: str, iterations: int, salt: bytes, salted_password: bytes) -> Credential:

@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from typing import Final
 
-from seglog_broker.security.credentials import ITERATIONS_DEFAULT, SALT_BYTES
-from seglog_broker.storage.directory.accounts import HASHES, AccountStore, Credential, Shape
+from seglog_broker.storage.directory.accounts import AccountStore, Credential, Shape
+from seglog_protocol.scram import HASHES, ITERATIONS_DEFAULT, SALT_BYTES
 
 _SHAPES_MAX: Final = 16
 """The most frequent shapes are imitated, so that a login costs the same however many others there are."""

@@ -3,10 +3,11 @@
 from typing import Final
 
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.security.credentials import PASSWORD_BYTES_MAX, is_one_of, prepared
+from seglog_broker.security.credentials import is_one_of, prepared
 from seglog_broker.security.decoys import Decoys
 from seglog_broker.security.sasl import OTHER_NAME, Exchange, Identity, refused
 from seglog_broker.storage.directory.accounts import NAME_CHARACTERS_MAX, AccountStore, for_password
+from seglog_protocol.scram import PASSWORD_BYTES_MAX
 
 _INVALID: Final = "Authentication failed: Invalid username or password"
 _MALFORMED: Final = "Invalid SASL/PLAIN response: expected 3 tokens"

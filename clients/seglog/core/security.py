@@ -18,9 +18,6 @@ Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
 SCRAM_MECHANISMS: Final[tuple[Mechanism, ...]] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
-USER_ITERATIONS: Final = 8192
-"""Of what is derived from the password of a new account: twice the least that Kafka and RFC 7677 allow."""
-
 _SCHEMES: Final = {"seglog": False, "seglogs": True}
 
 

@@ -3,7 +3,6 @@
 A password never leaves this process: the broker gets what is derived from it, by RFC 5802, for each mechanism of SCRAM.
 """
 
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,12 +18,7 @@ from seglog_protocol.messages import (
     UsersRequest,
     UserUpsertion,
 )
-
-PASSWORD_BYTES_MAX: Final = 1_024
-"""A longer password the broker does not take at a login by PLAIN, nor does ``seglogd user``."""
-
-_SALT_BYTES: Final = 32
-_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+from seglog_protocol.scram import PASSWORD_BYTES_MAX, SALT_BYTES, salted
 
 
 def list_users(names: Sequence[str] | None = None) -> Conversation[list[UserDescription]]:
@@ -106,6 +100,6 @@ def _is_prepared(text: Secret) -> bool:
 def _credential(name: str, mechanism: str, password: Secret, iterations: int) -> UserUpsertion:
     import secrets  # noqa: PLC0415 - only accounts need it
 
-    salt = secrets.token_bytes(_SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.reveal().encode(), salt, iterations)
-    return UserUpsertion(name, mechanism, iterations, salt, salted)
+    salt = secrets.token_bytes(SALT_BYTES)
+    derived = salted(mechanism, password.reveal().encode(), salt, iterations)
+    return UserUpsertion(name, mechanism, iterations, salt, derived)

@@ -8,9 +8,10 @@ from typing import Any, Final
 from seglog.core.security import Account, Secret
 from seglog_broker.accounts.offline import change, locked_accounts
 from seglog_broker.security.credentials import ITERATIONS_MIN, from_password, why_no_password, why_not_prepared
-from seglog_broker.storage.directory.accounts import HASHES, Change, Credential, why_impossible_name
+from seglog_broker.storage.directory.accounts import Change, Credential, why_impossible_name
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.errors import UnknownUserError
+from seglog_protocol.scram import HASHES
 
 Password = str | Callable[[], str] | Secret
 

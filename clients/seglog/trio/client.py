@@ -21,7 +21,7 @@ from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_l
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
 from seglog.core.records import ConsumerGap
-from seglog.core.security import USER_ITERATIONS, Mechanism, Secret, Tls, hidden, target_of
+from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.groups import (
@@ -49,6 +49,7 @@ from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
+from seglog_protocol.scram import ITERATIONS_DEFAULT
 
 if TYPE_CHECKING:
     import ssl
@@ -505,14 +506,14 @@ class Client:
         return await self.converse(list_users(names))
 
     async def create_user(
-        self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = USER_ITERATIONS
+        self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = ITERATIONS_DEFAULT
     ) -> None:
         """Make an account, as ``seglog.Client.create_user``: that blocks for some hundredths of a second."""
         password = Secret(password)
         await self.converse(create_user(name, password, iterations))
 
     async def set_password(
-        self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = USER_ITERATIONS
+        self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = ITERATIONS_DEFAULT
     ) -> None:
         """Give an account another password, as ``create_user``. Raises UnknownUserError, AuthorizationError."""
         password = Secret(password)

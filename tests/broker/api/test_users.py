@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.security.credentials import salted
-from seglog_broker.storage.directory.accounts import ACCOUNTS_MAX, HASHES, Change, Credential
+from seglog_broker.storage.directory.accounts import ACCOUNTS_MAX, Change, Credential
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
@@ -25,6 +24,7 @@ from seglog_protocol.messages import (
     UserUpsertion,
 )
 from seglog_protocol.messages.headers import reply_header
+from seglog_protocol.scram import HASHES, salted
 from tests.broker.security.exchanges import log_in_scram
 from tests.logs import ManualClock
 

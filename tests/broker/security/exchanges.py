@@ -13,9 +13,10 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.security.credentials import from_password
 from seglog_broker.security.sasl import Exchange
-from seglog_broker.storage.directory.accounts import HASHES, AccountStore, Change, Credential
+from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.scram import HASHES
 from tests.logs import ManualClock
 
 PATH: Final = "/data/seglog-accounts.json"

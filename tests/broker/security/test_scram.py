@@ -7,10 +7,11 @@ from contextlib import suppress
 import pytest
 from scramp.core import Nonce
 
-from seglog_broker.security.credentials import from_salted, salted
+from seglog_broker.security.credentials import from_salted
 from seglog_broker.security.sasl import Exchange, Identity
-from seglog_broker.storage.directory.accounts import HASHES, Change
+from seglog_broker.storage.directory.accounts import Change
 from seglog_protocol.errors import AuthenticationError
+from seglog_protocol.scram import HASHES, salted
 from tests.broker.security.exchanges import (
     authenticator,
     changes_for,

@@ -12,16 +12,13 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import seal_members, unseal
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
+from seglog_protocol.scram import HASHES
 from seglog_protocol.steps import Steps, finished
-
-HASHES: Final[Mapping[str, str]] = MappingProxyType({"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"})
-"""The mechanisms that credentials are for, and their hash functions as ``hashlib`` names them."""
 
 ACCOUNTS_MAX: Final = 10_000
 """The most accounts: the file is written as a whole."""
@@ -29,6 +26,9 @@ ACCOUNTS_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 255
 NAME_OF_NOBODY: Final = "ANONYMOUS"
 """Whoever comes without authentication is ``User:ANONYMOUS``, and no account."""
+
+SALT_BYTES_MIN: Final = 12
+"""Shorter ones scramp does not take, and other accounts could have by chance."""
 
 SALT_BYTES_MAX: Final = 1_024
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from seglog_broker.security.credentials import salted
 from seglog_protocol.kafka import messages
+from seglog_protocol.scram import salted
 from tests.broker.listeners.kafka.kafka_peer import KafkaPeer
 
 _Alter = messages.AlterUserScramCredentialsRequest

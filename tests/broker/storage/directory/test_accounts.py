@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import load_config
-from seglog_broker.security.credentials import from_salted, salted
+from seglog_broker.security.credentials import from_salted
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,
-    HASHES,
     NAME_CHARACTERS_MAX,
     AccountStore,
     Change,
@@ -27,6 +26,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
+from seglog_protocol.scram import HASHES, salted
 from tests.logs import ManualClock
 from tests.support import REPOSITORY, examples
 
