@@ -77,18 +77,10 @@ def set_password(accounts: AccountStore, name: str, password: str, mechanisms: S
     if problem is not None:
         raise AccountError(f"this cannot be a password: {problem}")
     former = accounts.account(name) or {}
-    change(
-        accounts,
+    accounts.change(
         [Change(name, mechanism, None) for mechanism in former]
-        + [Change(name, mechanism, from_password(mechanism, password, iterations)) for mechanism in mechanisms],
+        + [Change(name, mechanism, from_password(mechanism, password, iterations)) for mechanism in mechanisms]
     )
-
-
-def change(accounts: AccountStore, changes: Sequence[Change]) -> None:
-    """Make changes; on return they survive a power cut. Raises OSError, PolicyViolationError for too many accounts."""
-    plan = accounts.plan(changes)
-    accounts.write(plan)
-    accounts.adopt(plan)
 
 
 def ask_password(file: str | None, name: str) -> str:

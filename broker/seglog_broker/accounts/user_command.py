@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from seglog_broker.accounts.offline import (
     AccountError,
     ask_password,
-    change,
     offline_accounts,
     read_accounts,
     refuse_other_directory,
@@ -86,7 +85,7 @@ def _passwd(arguments: argparse.Namespace, path: str) -> list[str]:
 def _delete(arguments: argparse.Namespace, path: str) -> list[str]:
     with _accounts(path) as accounts:
         _refuse_unknown(accounts, arguments.name, path)
-        change(accounts, [Change(arguments.name, each, None) for each in accounts.account(arguments.name) or ()])
+        accounts.change([Change(arguments.name, each, None) for each in accounts.account(arguments.name) or ()])
     return [f"account {arguments.name} was deleted"]
 
 

@@ -37,7 +37,7 @@ from seglog_broker.listeners.intake import Intake
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Sender
-from seglog_broker.listeners.session import Listener, Session
+from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener, Session
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.logger import get_logger
@@ -99,13 +99,12 @@ class Connection(Producing):
         ready: ReadySockets,
         run: AppendRun,
         faults: Faults | None = None,
-        accepted_by: Listener | None = None,
+        accepted_by: Listener = WITHOUT_AUTHENTICATION,
         **logged: str,
     ) -> None:
         """``ready`` gives it its turns, with those that share ``run``. ``logged`` is added to its events.
 
-        None for ``accepted_by`` is a listener that asks for nothing. ``faults`` are asked about each
-        request, in tests.
+        ``faults`` are asked about each request, in tests.
         """
         self.broker = broker
         self.transport = transport
@@ -114,7 +113,7 @@ class Connection(Producing):
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self.sender = Sender(transport, broker.offload, broker.transfers, stall_seconds)
         self.log = log.bind(peer=transport.peer, **logged)
-        self.session = Session(broker, Listener() if accepted_by is None else accepted_by, transport)
+        self.session = Session(broker, accepted_by, transport)
         self.state = State.OPEN
         self.job: Job | None = None
         self.is_held = False

@@ -84,6 +84,10 @@ class Listener(NamedTuple):
         return plain if self.tls is None else TlsTransport(plain, self.tls.context, broker.offload)
 
 
+WITHOUT_AUTHENTICATION: Final = Listener()
+"""One that asks for nothing."""
+
+
 class Step(NamedTuple):
     """The broker's part of one step of an exchange."""
 
@@ -152,14 +156,12 @@ class Session:
     def begin(self, mechanism: str, *, is_alone: bool) -> None:
         """Begin an exchange; with ``is_alone`` all that is not a part of it is barred until it is complete.
 
-        Raises UnsupportedMechanismError, which is a failure, and AuthenticationRequiredError where no exchange is
-        wanted: the listener has no accounts, or the session has no end.
+        Raises UnsupportedMechanismError, of which the wire says whether it ends the connection, and
+        AuthenticationRequiredError where no exchange is wanted: there are no accounts, or the session has no end.
         """
         if self.is_open and self._ends_after == math.inf:
             raise AuthenticationRequiredError(_IS_OPEN)
-        self.has_failed = True
         self._exchange = self._broker.authenticator.begin(mechanism, is_private=self._is_private)
-        self.has_failed = False
         if is_alone:
             self.ends_at = -math.inf
         self._steps = 0

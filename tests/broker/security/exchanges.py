@@ -33,9 +33,7 @@ def empty_store(fs: ForgetfulFileSystem | None = None) -> AccountStore:
 
 
 def put(accounts: AccountStore, *changes: Change) -> None:
-    plan = accounts.plan(changes)
-    accounts.write(plan)
-    accounts.adopt(plan)
+    accounts.change(changes)
 
 
 def changes_for(name: str, password: str, iterations: int = ITERATIONS, *mechanisms: str) -> list[Change]:

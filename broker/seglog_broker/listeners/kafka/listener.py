@@ -14,7 +14,7 @@ from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.context import Endpoint
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
-from seglog_broker.listeners.session import Listener
+from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener
 from seglog_broker.listeners.transport import Transport
 
 
@@ -36,7 +36,7 @@ async def serve_kafka(
     ready: ReadySockets,
     *,
     places: Sequence[int] = (),
-    kinds: Sequence[Listener] = (),
+    kinds: Sequence[Listener] = (WITHOUT_AUTHENTICATION,),
     native_port: int = -1,
     faults: Faults | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
@@ -51,7 +51,6 @@ async def serve_kafka(
         task_status.started([])
         return
     run = AppendRun(broker, ready)
-    kinds = kinds or [Listener()]
     bound = {listener.socket.getsockname()[:2]: place for listener, place in zip(listeners, places, strict=False)}
     by_port = {port: place for (_, port), place in bound.items()}  # a socket for all addresses has clients at any
 

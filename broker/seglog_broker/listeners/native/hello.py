@@ -19,7 +19,6 @@ from seglog_protocol.errors import (
     InvalidRequestError,
     RemoteProtocolError,
     SeglogError,
-    UnsupportedMechanismError,
 )
 from seglog_protocol.frames import Frame, FrameReader
 from seglog_protocol.messages import (
@@ -123,11 +122,7 @@ async def authenticate(connection: Connection, request: AuthenticateRequest) -> 
     """One step of an exchange, which the first one begins. Raises AuthenticationError."""
     session = connection.session
     if not session.is_in_exchange:
-        try:
-            session.begin(request.mechanism, is_alone=False)
-        except UnsupportedMechanismError:
-            session.has_failed = False  # the client learns from this what it may choose
-            raise
+        session.begin(request.mechanism, is_alone=False)  # if it is not offered, the client learns what it may choose
     step = await session.respond(request.token)
     return AuthenticateReply(
         step.token,

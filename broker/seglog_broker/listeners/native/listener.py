@@ -13,7 +13,7 @@ from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.native.wire import NativeWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
-from seglog_broker.listeners.session import Listener
+from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener
 from seglog_broker.listeners.transport import Transport
 
 
@@ -24,7 +24,7 @@ async def serve_native(
     *,
     kafka: Sequence[str] = (),
     faults: Faults | None = None,
-    kind: Listener | None = None,
+    kind: Listener = WITHOUT_AUTHENTICATION,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
@@ -35,12 +35,11 @@ async def serve_native(
     accepting fails for good.
     """
     run = AppendRun(broker, ready)
-    asks = Listener() if kind is None else kind
 
     def connect(transport: Transport) -> Connection:
         wire = partial(NativeWire, broker, kafka)
-        return Connection(broker, asks.transport(transport, broker), wire, ready, run, faults, asks)
+        return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind)
 
-    refusal = encode_last_error if asks.tls is None else no_refusal
+    refusal = encode_last_error if kind.tls is None else no_refusal
     acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refusal, faults)
     await acceptor.run(listeners, broker.directory.accounts, task_status)

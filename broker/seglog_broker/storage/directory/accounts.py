@@ -208,6 +208,13 @@ class AccountStore:
         """
         write_file_atomically(self._fs, self._path, self.content(plan))
 
+    def change(self, changes: Iterable[Change]) -> Plan:
+        """Plan, write and adopt ``changes`` at once, where nothing else runs. Raises what these raise."""
+        plan = self.plan(changes)
+        self.write(plan)
+        self.adopt(plan)
+        return plan
+
     def adopt(self, plan: Plan) -> None:
         """As ``adopted``, without a pause."""
         finished(self.adopted(plan))

@@ -443,13 +443,11 @@ class _Opening:
         if not usable:
             return
         try:
-            plan = accounts.plan(usable)
+            plan = accounts.change(usable)
         except PolicyViolationError as error:
             raise LogDirectoryError(
                 f"the accounts of the Kafka that wrote {self._path} cannot be adopted: {error.message}", path=self._path
             ) from error
-        accounts.write(plan)
-        accounts.adopt(plan)
         self._report.adopted_accounts = sorted(plan.altered)
 
     def _refuse_unless_partition(self, name: str) -> None:

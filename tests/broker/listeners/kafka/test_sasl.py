@@ -33,10 +33,7 @@ async def accounts(*flags: str) -> AsyncIterator[KafkaServed]:
     serve = partial(serve_kafka, kinds=[ACCOUNTS])
     async with kafka("super.users=User:admin", *flags, serve=serve) as served:
         store = served.broker.directory.accounts
-        changes = [Change(name, "SCRAM-SHA-256", credential(password)) for name, password in PASSWORDS.items()]
-        plan = store.plan(changes)
-        store.write(plan)
-        store.adopt(plan)
+        store.change(Change(name, "SCRAM-SHA-256", credential(password)) for name, password in PASSWORDS.items())
         yield served
 
 

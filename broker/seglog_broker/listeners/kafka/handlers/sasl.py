@@ -46,6 +46,7 @@ def handshake(context: RequestContext, request: messages.SaslHandshakeRequest) -
     try:
         session.begin(request.mechanism, is_alone=True)
     except UnsupportedMechanismError:
+        session.has_failed = True
         response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
     except AuthenticationRequiredError:
         return messages.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
