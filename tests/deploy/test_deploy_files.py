@@ -80,6 +80,17 @@ def systemd_analyze() -> str:
 # --- Their own tools --------------------------------------------------------------------------------------------------
 
 
+def logged_until_ready(daemon: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """The events of a start, ``broker_ready`` the last of them, or all there are."""
+    assert daemon.stderr is not None
+    logged = []
+    for line in daemon.stderr:
+        logged.append(json.loads(line))
+        if logged[-1]["event"] == "broker_ready":
+            break
+    return logged
+
+
 def test_the_dockerfile_passes_its_linter() -> None:
     linted = subprocess.run(
         [TOOLS / "hadolint", REPOSITORY / "Dockerfile"], capture_output=True, text=True, check=False
@@ -185,12 +196,7 @@ def test_clients_of_each_listener_are_told_an_address_that_they_can_reach(file: 
     command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data"), "--log-format", "json"]
     daemon = subprocess.Popen(command, env=clean_environment(**here), stderr=subprocess.PIPE, text=True)
     try:
-        assert daemon.stderr is not None
-        logged = []
-        for line in daemon.stderr:
-            logged.append(json.loads(line))
-            if logged[-1]["event"] == "broker_ready":
-                break
+        logged = logged_until_ready(daemon)
         told = [brokers_at(address) for address in logged[-1]["kafka"].split(", ")]
     finally:
         daemon.kill()
@@ -375,12 +381,7 @@ def test_the_pod_makes_its_accounts_and_its_probes_log_in(tmp_path: Path) -> Non
     file.write_text(moved(manifests()["ConfigMap"]["data"]["seglogd.toml"]))
     daemon = subprocess.Popen(["seglogd", "--config", str(file)], env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        assert daemon.stderr is not None
-        logged = []
-        for line in daemon.stderr:
-            logged.append(json.loads(line))
-            if logged[-1]["event"] == "broker_ready":
-                break
+        logged = logged_until_ready(daemon)
         assert "config_warning" not in {entry["event"] for entry in logged}
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             subprocess.run(only[probe]["exec"]["command"], env=environment, check=True)

@@ -8,7 +8,8 @@ import random
 import socket
 import ssl
 from collections.abc import Generator
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.kafka import messages, read_response, write_request
@@ -175,24 +176,36 @@ def log_in(sock: socket.socket, talk: Talk, mechanism: str, tokens: Tokens) -> t
 # --- Peers that have logged in ----------------------------------------------------------------------------------------
 
 
+class Login(NamedTuple):
+    """How to come in: what is trusted, and an account."""
+
+    context: ssl.SSLContext
+    user: str
+    password: str
+
+    def into(self, sock: socket.socket, talk: Talk, mechanism: str) -> socket.socket:
+        """The same connection within TLS, logged in."""
+        secured = self.context.wrap_socket(sock, server_hostname="localhost")
+        exchange = plain if mechanism == "PLAIN" else partial(scram, mechanism)
+        error, _ = log_in(secured, talk, mechanism, exchange(self.user, self.password))
+        assert not error, error
+        return secured
+
+
 class SecureKafkaPeer(KafkaPeer):
     """It speaks Kafka's protocol within TLS, and has logged in by PLAIN."""
 
     def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
         super().__init__(port)
-        self._secrets = (context, user, password)
+        self._login = Login(context, user, password)
 
     def open(self) -> socket.socket:
         """See RawPeer."""
-        context, user, password = self._secrets
-        sock = context.wrap_socket(super().open(), server_hostname="localhost")
-        error, _ = log_in(sock, KAFKA, "PLAIN", plain(user, password))
-        assert not error, error
-        return sock
+        return self._login.into(super().open(), KAFKA, "PLAIN")
 
     def another(self) -> "SecureKafkaPeer":
         """See RawPeer."""
-        return SecureKafkaPeer(self.port, *self._secrets)
+        return SecureKafkaPeer(self.port, *self._login)
 
 
 class SecureNativePeer(NativePeer):
@@ -200,32 +213,24 @@ class SecureNativePeer(NativePeer):
 
     def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
         super().__init__(port)
-        self._secrets = (context, user, password)
+        self._login = Login(context, user, password)
 
     def open(self) -> socket.socket:
         """See RawPeer."""
-        context, user, password = self._secrets
-        sock = context.wrap_socket(super().open(), server_hostname="localhost")
-        error, _ = log_in(sock, NATIVE, "SCRAM-SHA-256", scram("SCRAM-SHA-256", user, password))
-        assert not error, error
-        return sock
+        return self._login.into(super().open(), NATIVE, "SCRAM-SHA-256")
 
     def another(self) -> "SecureNativePeer":
         """See RawPeer."""
-        return SecureNativePeer(self.port, *self._secrets)
+        return SecureNativePeer(self.port, *self._login)
 
 
 class SecureAsking(Asking):
     """It asks within TLS, and has logged in by SCRAM."""
 
     def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
-        self._secrets = (context, user, password)
+        self._login = Login(context, user, password)
         super().__init__(port)
 
     def open(self, port: int) -> socket.socket:
         """See Asking."""
-        context, user, password = self._secrets
-        sock = context.wrap_socket(super().open(port), server_hostname="localhost")
-        error, _ = log_in(sock, NATIVE, "SCRAM-SHA-512", scram("SCRAM-SHA-512", user, password))
-        assert not error, error
-        return sock
+        return self._login.into(super().open(port), NATIVE, "SCRAM-SHA-512")

@@ -42,8 +42,8 @@ class Wire:
         """The response to the request that was sent before, as ``ask`` has it."""
         request, version, asked = self._waiting.pop()
         try:
-            [size] = struct.unpack(">i", self._read(4))
-            frame = self._read(size)
+            [size] = struct.unpack(">i", read_exactly(self._socket, 4))
+            frame = read_exactly(self._socket, size)
         except ConnectionError:
             self._socket.close()
             self._socket = self._connected()
@@ -55,14 +55,16 @@ class Wire:
     def _connected(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._port), timeout=10)
 
-    def _read(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._socket.recv(size - len(found))
-            if not piece:
-                raise ConnectionResetError("closed")
-            found += piece
-        return bytes(found)
+
+def read_exactly(sock: socket.socket, size: int) -> bytes:
+    """The next ``size`` bytes. Raises ConnectionResetError where the other side closes before."""
+    found = bytearray()
+    while len(found) < size:
+        piece = sock.recv(size - len(found))
+        if not piece:
+            raise ConnectionResetError("closed")
+        found += piece
+    return bytes(found)
 
 
 def plain(value: object) -> Plain:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from seglog_protocol.kafka import Request, messages, read_response, write_request
-from tests.interop.kafka_wire import Plain, plain, request
+from tests.interop.kafka_wire import Plain, plain, read_exactly, request
 from tests.interop.sasl_client import NONCE, client_final, client_first_bare
 
 USERS: Final[Mapping[str, str]] = {
@@ -138,21 +138,12 @@ class Conversation:
     def _frame(self, says: str) -> bytes:
         self._socket.settimeout(_SILENCE_SECONDS)
         try:
-            [size] = struct.unpack(">i", self._read(4))
-            return self._read(size)
+            [size] = struct.unpack(">i", read_exactly(self._socket, 4))
+            return read_exactly(self._socket, size)
         except ConnectionError:
             self._over(says, "closed")
         except TimeoutError:
             self._over(says, "silence")
-
-    def _read(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._socket.recv(size - len(found))
-            if not piece:
-                raise ConnectionResetError("closed")
-            found += piece
-        return bytes(found)
 
     # --- What most stories do
 

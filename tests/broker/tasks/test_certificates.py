@@ -72,6 +72,14 @@ async def test_an_end_that_is_near_is_told_once_a_day(
     assert told == ["warning"] * 30 + ["error"]
 
 
+def sources_of(pem: Path, content: str | None) -> ConfigSources:
+    """Those of a broker with this certificate, and with a configuration file unless ``content`` is None."""
+    file = pem.parent / "seglogd.toml"
+    file.write_text(content or "", encoding="utf-8")
+    flags = ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags_of(pem)]
+    return ConfigSources("" if content is None else str(file), {}, flags)
+
+
 async def reloaded(broker: Any, sources: ConfigSources) -> list[Any]:
     with capture_logs() as logged:
         await reload(broker, sources)
@@ -89,10 +97,7 @@ async def test_a_reload_takes_the_certificate_that_is_there_now(
 ) -> None:
     """Also where the broker has no configuration file."""
     issue(authority, pem, days=40)
-    file = pem.parent / "seglogd.toml"
-    file.write_text("", encoding="utf-8")
-    flags = ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags_of(pem)]
-    sources = ConfigSources(str(file) if with_file else "", {}, flags)
+    sources = sources_of(pem, "" if with_file else None)
     async with living(fs, clock, *flags_of(pem), tasks=()) as broker:
         tls = broker.tls = loaded(pem)
         before = tls.context
@@ -115,10 +120,7 @@ async def test_a_certificate_that_cannot_be_used_changes_nothing(
     with_file: bool,
 ) -> None:
     issue(authority, pem, days=40)
-    file = pem.parent / "seglogd.toml"
-    file.write_text('"num.partitions" = 7\n', encoding="utf-8")
-    flags = ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags_of(pem)]
-    sources = ConfigSources(str(file) if with_file else "", {}, flags)
+    sources = sources_of(pem, '"num.partitions" = 7\n' if with_file else None)
     async with living(fs, clock, *flags_of(pem), tasks=()) as broker:
         tls = broker.tls = loaded(pem)
         before = tls.context
