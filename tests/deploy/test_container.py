@@ -84,7 +84,12 @@ def root() -> Iterator[Path]:
 @pytest.mark.skipif(not _engine_answers(), reason="docker: no engine answers")
 def test_the_image_is_built_and_serves() -> None:
     subprocess.run(["docker", "build", "--tag", "seglog-test", str(REPOSITORY)], check=True)
-    started = subprocess.run(["docker", "run", "--detach", "seglog-test"], check=True, capture_output=True, text=True)
+    started = subprocess.run(
+        ["docker", "run", "--detach", "--env", "SEGLOG_OPEN_TO_EVERYONE=true", "seglog-test"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     container = started.stdout.strip()
     try:
         ping = ["docker", "exec", container, "seglog", "ping"]
@@ -144,6 +149,7 @@ def test_its_steps_make_a_daemon_that_serves_unprivileged(root: Path) -> None:
     assert "0.0.0.0" in dockerfile.environment["SEGLOG_LISTEN"]
     environment["SEGLOG_LISTEN"] = f"0.0.0.0:{free_port()}"
     environment["SEGLOG_LISTENERS"] = f"PLAINTEXT://0.0.0.0:{free_port()}"
+    environment["SEGLOG_OPEN_TO_EVERYONE"] = "true"
     daemon = subprocess.Popen(
         [f"{root}/opt/seglog/bin/{dockerfile.entry[0]}"],
         env=environment,

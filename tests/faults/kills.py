@@ -140,11 +140,16 @@ class Load:
         )
 
 
+def has_a_compaction_begun(partition: Path) -> bool:
+    """Whether a partition has files that a compaction has begun and not ended."""
+    return any(path.name.endswith((".cleaned", ".swap")) for path in partition.iterdir())
+
+
 def kill_and_look(running: Daemon, load: Load, copy: Path, aside: ThreadPoolExecutor) -> bool:
     """Kill the daemon, start it again, and meanwhile check the files. Returns whether a compaction was running."""
     running.kill()
     load.take_everything()
-    is_amid = any(path.name.endswith((".cleaned", ".swap")) for path in running.directory.glob("*/*"))
+    is_amid = any(map(has_a_compaction_begun, filter(Path.is_dir, running.directory.iterdir())))
     shutil.copytree(running.directory, copy)
     starting = aside.submit(running.start)
     try:

@@ -402,7 +402,7 @@ def test_an_account_that_cannot_be_kept_is_refused_and_the_others_stay(
     mount_point, under = small_disk
     password = tmp_path / "password"
     password.write_text("a password of some length")
-    made = [*under, sys.executable, "-m", "seglog_broker", "user", "add", "admin", "--data", str(mount_point / "data")]
+    made = [*under, sys.executable, "-m", "seglog_broker", "init", "--data", str(mount_point / "data")]
     subprocess.run([*made, "--password-file", str(password)], env=clean_environment(), check=True)
     asks = ("--listen", "SASL_PLAINTEXT://127.0.0.1:0", "--set", "super.users=User:admin")
     with daemon(mount_point / "data", *asks, *_SHORT, under=under) as running:

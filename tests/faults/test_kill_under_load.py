@@ -15,13 +15,12 @@ from typing import Final
 import pytest
 
 import seglog
-from tests.faults.kills import Load, kill_and_look, look
+from tests.faults.kills import Load, has_a_compaction_begun, kill_and_look, look
 from tests.faults.living_clients import Ledger, Ledgers, Policy, Reader, Writer
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
 KILLS: Final = max(30, soak_scaled(200))
-"""Among fewer, none may be amid a compaction."""
 _DAEMON: Final = tuple(
     part
     for key, value in {
@@ -108,6 +107,11 @@ def _is_compacted(running: Daemon, topic: str) -> bool:
     return any('"partition_compacted"' in line and f'"topic": "{topic}"' in line for line in whole_lines)
 
 
+def _is_being_compacted(partition: Path) -> bool:
+    """Whether a compaction of it is seen in many looks one after the other: it lasts some milliseconds."""
+    return any(has_a_compaction_begun(partition) for _ in range(100))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
@@ -125,7 +129,9 @@ def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
             for number in range(KILLS):
                 load.wait_for_acks(dice.randrange(1, 400))
                 if number % 5 == 0:  # a machine that is busy may not get so far by itself between two kills
-                    load.wait_until(partial(_is_compacted, running, ("compacted", "both")[number % 2]))
+                    topic = ("compacted", "both")[number % 2]
+                    load.wait_until(partial(_is_compacted, running, topic))
+                    load.wait_until(partial(_is_being_compacted, running.directory / f"{topic}-0"))
                 with seglog.connect(running.address) as client:
                     recognised += client.metrics()["duplicates_total"]
                 try:

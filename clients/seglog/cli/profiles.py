@@ -45,7 +45,7 @@ class Profile(NamedTuple):
 def profile_of(name: str | None, environ: Mapping[str, str]) -> Profile:
     """The profile called ``name``; without a name the default one, or none. Raises UsageError, and OSError."""
     path = _file(environ)
-    if not path.exists():
+    if not _is_there(path):
         if name is not None:
             raise UsageError(f"there is no profile {name}: {path} does not exist")
         return Profile()
@@ -75,8 +75,23 @@ def complete_profiles(_context: click.Context, _param: click.Parameter, incomple
 def _file(environ: Mapping[str, str]) -> Path:
     folder = Path(environ.get("XDG_CONFIG_HOME") or "")
     if not folder.is_absolute():  # which its standard has one ignore
-        folder = Path(environ.get("HOME") or Path.home()) / ".config"
+        folder = _home(environ) / ".config"
     return folder / "seglog" / "config.toml"
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    try:
+        return Path(environ.get("HOME") or Path.home())
+    except RuntimeError:  # a uid without an account, as in a container
+        return Path("/nonexistent")  # where such users live, by Debian's convention
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the file exists; in a home that this user may not enter there is none for it."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from seglog import connect as seglog_connect
 from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.dispatch import parse
+from seglog.cli.exits import UsageError
 from seglog.cli.profiles import complete_profiles
 from seglog.core.security import Secret, Tls
 from tests.clients.secure_broker import Authority, SecureBroker, secure_broker
@@ -116,6 +117,23 @@ def test_a_server_that_is_named_is_not_shown_the_account_of_the_default_profile(
     assert parsed().security == {}
     monkeypatch.setenv("SEGLOG_PROFILE", "prod")
     assert parsed().security["tls"] is True
+
+
+def test_a_user_without_a_home_has_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is for a uid without an account
+    assert parsed().security == {}
+    with pytest.raises(UsageError, match="there is no profile prod: /nonexistent/"):
+        parsed("--profile", "prod")
+
+
+def test_a_user_who_has_the_home_of_another_has_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert parsed().security == {}
 
 
 def test_another_user_is_not_given_the_password_of_a_profile(home: Path) -> None:
