@@ -278,7 +278,7 @@ async def _end_waits(broker: Broker) -> None:
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
     """Run the background tasks until ``scope`` is cancelled; it is shielded, as they must outlive the connections."""
-    with scope, watch_stalls(broker.metrics):
+    with scope, watch_stalls(broker.metrics.loop):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
             await nursery.start(run_purgatory, broker.purgatory)
             for name, task in TASKS.items():

@@ -27,7 +27,7 @@ def _note_collection(phase: str, _info: dict[str, int]) -> None:
 def _snapshot_anew(self: Metrics, **more: float) -> dict[str, float]:
     global _longest_collection
     found = _snapshot(self, **more) | {"collection_seconds": _longest_collection}
-    self.loop_busy_seconds_max = self.loop_stall_seconds_max = _longest_collection = 0.0
+    self.loop.busy_seconds_max = self.loop.stall_seconds_max = _longest_collection = 0.0
     return found
 
 

@@ -500,7 +500,7 @@ class PendingAppends(Acknowledged):
         config, ack, now = gathered.config, self.ack, gathered.now
         append_time = now if gathered.is_stamped else NO_TIMESTAMP
         expired = expired_before(config, now)
-        written = written_bytes = waiting = 0
+        written = written_bytes = waiting = too_old = 0
         try:
             outcomes = partition.log.append(gathered.batches, headers)
         except Exception as error:
@@ -515,6 +515,8 @@ class PendingAppends(Acknowledged):
                 written += 1
                 written_bytes += header.batch_length + LOG_OVERHEAD
                 partition.append_failure = None
+                if NO_TIMESTAMP < header.max_timestamp < expired:
+                    too_old += header.record_count
                 if outcome.rolled is not None:
                     partition.note_rolled(str(outcome.rolled), outcome.base_offset)
             else:
@@ -536,6 +538,9 @@ class PendingAppends(Acknowledged):
         if written:
             metrics.appends[ack] += written
             metrics.append_bytes += written_bytes
+            partition.not_durable.add(written_bytes)
+            if too_old:
+                partition.expired_on_arrival += too_old
             if partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
                 self._context.flush_wanted.set()
             if partition.waiters:

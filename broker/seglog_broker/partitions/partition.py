@@ -16,6 +16,7 @@ from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
 from seglog_broker.partitions.group_commit import GroupCommit
 from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.not_durable import NotDurablePart
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import record_rules
@@ -56,6 +57,9 @@ class Partition(Flushable):
         self.may_be_cleaned = True
         self.cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
         self.is_deleted = False
+        self.not_durable = NotDurablePart(metrics.not_durable)
+        self.expired_on_arrival = 0
+        """Records appended whose timestamps were past retention.ms already."""
         self.commits = commits
         self._judged_config: TopicConfig | None = None
         self._looks_at_records = False  # by that configuration
@@ -84,6 +88,7 @@ class Partition(Flushable):
     def note_deleted(self) -> None:
         """Wake all waiting fetches and requests, because the topic is deleted."""
         self.is_deleted = True
+        self.not_durable.clear()
         self.wake_all()
 
     def wake_all(self) -> None:
@@ -148,8 +153,11 @@ class Partition(Flushable):
         if self._under_way is not None or self.is_deleted or self.log.state.read_only is not None:
             return None  # waiting requests join a round again when the checkpoint ends
         if self.log.durable_end_offset == self.log.log_end_offset:
+            self.not_durable.clear()
             return None
         flush = self._under_way = self.log.prepare_flush()
+        if flush.end_offset == self.log.log_end_offset:
+            self.not_durable.begin_flush()
         self._flushed = trio.Event()
         return flush
 
@@ -174,6 +182,10 @@ class Partition(Flushable):
             flush.release()
         else:
             self.log.finish_flush(flush, error)
+            if self.log.durable_end_offset == self.log.log_end_offset:
+                self.not_durable.clear()
+            else:
+                self.not_durable.end_flush(is_durable=self.log.durable_end_offset >= flush.end_offset)
             self.note_read_only()
         self._under_way = None
         self._is_checkpointing = False

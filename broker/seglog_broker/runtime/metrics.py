@@ -6,12 +6,20 @@ Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and 
 from collections import Counter
 
 from seglog_broker.runtime import logs
+from seglog_broker.runtime.histogram import Histogram
+from seglog_broker.runtime.loop_metrics import LoopMetrics
+from seglog_broker.runtime.not_durable import NotDurable
+from seglog_broker.runtime.request_metrics import ListenerMetrics
 
 
 class Metrics:
     """Counts since the start. Everything runs on the loop, so there are no locks."""
 
     def __init__(self) -> None:
+        self.listeners: dict[str, ListenerMetrics] = {}
+        """By name."""
+        self.loop = LoopMetrics()
+        self.not_durable = NotDurable()
         self.requests: Counter[str] = Counter()  # by api
         self.request_errors: Counter[str] = Counter()  # by wire code
         self.appends: Counter[str] = Counter()  # batches, by ack level
@@ -22,11 +30,15 @@ class Metrics:
         self.cold_reads = 0  # reads that a seek had to wait for
         self.fsyncs = 0
         self.fsync_seconds_max = 0.0
+        self.fsync_seconds = Histogram()  # of each round of fsyncs, which run side by side
         self.segments_rolled = 0
         self.segments_expired = 0
         self.expired_bytes = 0  # of their .log files
         self.partitions_recovered = 0
         self.recovery_bytes = 0  # read by recovery workers
+        self.compactions: Counter[str] = Counter()  # rounds that ended, by outcome: done, failed
+        self.compaction_read_bytes = 0
+        self.compaction_written_bytes = 0
         self.scrubbed_segments = 0
         self.scrubbed_bytes = 0
         self.scrub_findings = 0
@@ -37,14 +49,22 @@ class Metrics:
         self.connections_open = 0
         self.connections_idle = 0  # closed because they were idle for too long
         self.connections_cut = 0  # closed because they blocked something
+        self.connections_ended: Counter[str] = Counter()  # by the broker, by reason
+        self.authorization_refusals = 0
         self.tls_handshakes_failed = 0
-        self.loop_stall_seconds_max = 0.0
-        self.loop_busy_seconds_max = 0.0  # processor time of one turn
+
+    def listener(self, name: str) -> ListenerMetrics:
+        """The counts of a listener, by the name that is its label."""
+        found = self.listeners.get(name)
+        if found is None:
+            found = self.listeners[name] = ListenerMetrics(name)
+        return found
 
     def note_flushes(self, count: int, seconds: float) -> None:
-        """Count flushes that together took ``seconds``."""
+        """Count flushes that ran side by side, and together took ``seconds``."""
         self.fsyncs += count
         self.fsync_seconds_max = max(self.fsync_seconds_max, seconds)
+        self.fsync_seconds.add(seconds)
 
     def snapshot(self, **more: float) -> dict[str, float]:
         """All metrics by name; a counter with labels has one name for each label, as in ``appends_disk_total``."""
@@ -73,8 +93,8 @@ class Metrics:
             "connections_idle_total": self.connections_idle,
             "connections_cut_total": self.connections_cut,
             "tls_handshakes_failed_total": self.tls_handshakes_failed,
-            "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
-            "loop_busy_seconds": round(self.loop_busy_seconds_max, 6),
+            "loop_stall_seconds": round(self.loop.stall_seconds_max, 6),
+            "loop_busy_seconds": round(self.loop.busy_seconds_max, 6),
         }
         for name, counter in (("requests", self.requests), ("appends", self.appends), ("errors", self.request_errors)):
             numbers |= {f"{name}_{label.lower()}_total": count for label, count in sorted(counter.items())}

@@ -6,7 +6,7 @@ from time import perf_counter, thread_time
 
 import trio
 
-from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.loop_metrics import LoopMetrics
 
 
 class StallWatch(trio.abc.Instrument):
@@ -16,8 +16,8 @@ class StallWatch(trio.abc.Instrument):
     the machine. It costs two calls per turn of the loop, whatever the number of tasks, so it is always on.
     """
 
-    def __init__(self, metrics: Metrics, wall_seconds: Callable[[], float] = perf_counter) -> None:
-        self._metrics = metrics
+    def __init__(self, loop: LoopMetrics, wall_seconds: Callable[[], float] = perf_counter) -> None:
+        self._loop = loop
         self._wall_seconds = wall_seconds
         self._awake_since: float | None = None
         self._busy_since = 0.0
@@ -30,16 +30,14 @@ class StallWatch(trio.abc.Instrument):
     def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
         """The turn is over."""
         if self._awake_since is not None:
-            metrics = self._metrics
-            stall_seconds = self._wall_seconds() - self._awake_since
-            metrics.loop_stall_seconds_max = max(metrics.loop_stall_seconds_max, stall_seconds)
-            metrics.loop_busy_seconds_max = max(metrics.loop_busy_seconds_max, thread_time() - self._busy_since)
+            now = self._wall_seconds()
+            self._loop.add_turn(thread_time() - self._busy_since, now - self._awake_since, now)
 
 
 @contextmanager
-def watch_stalls(metrics: Metrics, wall_seconds: Callable[[], float] = perf_counter) -> Iterator[None]:
+def watch_stalls(loop: LoopMetrics, wall_seconds: Callable[[], float] = perf_counter) -> Iterator[None]:
     """Measure the loop's stalls within this block."""
-    watch = StallWatch(metrics, wall_seconds)
+    watch = StallWatch(loop, wall_seconds)
     trio.lowlevel.add_instrument(watch)
     try:
         yield

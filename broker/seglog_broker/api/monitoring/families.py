@@ -82,7 +82,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     # --- Durability ---------------------------------------------------------------------------------------------------
     Family("seglog_not_durable_bytes", _G, "Bytes appended that a power cut would take: not on the disk yet."),
     Family("seglog_not_durable_seconds", _G, "The age of the oldest of them; 0 where there are none."),
-    Family("seglog_fsync_duration_seconds", _H, "Time that an fsync took."),
+    Family("seglog_fsync_duration_seconds", _H, "Time that each round of fsyncs took, which run side by side."),
     Family("seglog_fsyncs_total", _C, "Fsyncs done."),
     # --- The loop -----------------------------------------------------------------------------------------------------
     Family("seglog_loop_busy_seconds_total", _C, "Processor time of the event loop; its rate is its busy share."),
