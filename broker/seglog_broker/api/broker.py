@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from seglog_broker.api import pending_appends
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
@@ -22,6 +23,9 @@ from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.long_offsets import LongOffsets
+from seglog_broker.api.monitoring.broker_sources import BrokerSources
+from seglog_broker.api.monitoring.problems import Problems
+from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
@@ -45,6 +49,7 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
+from seglog_broker.runtime.interpreter import build_of
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -214,6 +219,28 @@ class Broker:
         self._native_groups = NativeGroups(self.groups, clock, self.turn)
         topics.note_changes(self.groups.note_topic)
 
+        self.problems = Problems(self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls)
+        self.monitoring = Monitoring(
+            BrokerSources(
+                self.live_config,
+                clock,
+                self.clock_trust,
+                directory,
+                self.partitions,
+                self.recoveries,
+                self.views,
+                self.metrics,
+                self.request_memory,
+                self.response_memory,
+                self.transfers,
+                self._fetches,
+                self.problems,
+                tls,
+                build_of(pending_appends.__file__),
+                self._started_ms,
+            ).sources()
+        )
+
         self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())
         self.partitions.serve(itertools.starmap(self.partitions.partition_of, directory.logs.items()))
 
@@ -311,19 +338,6 @@ class Broker:
     def hello(self) -> messages.HelloReply:
         """The broker's identity, its api versions, and its problems."""
         offline = self.directory.report.offline
-        problems = [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
-        problems += self.directory.report.problems
-        problems += [] if self.clock_trust.problem is None else [self.clock_trust.problem]
-        certificate = None if self.tls is None else self.tls.certificate.problem(self.clock.now_ms())
-        problems += [] if certificate is None else [certificate]
-        full = self.directory.space.problem()
-        problems += [] if full is None else [full]
-        problems += [
-            f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its recovery "
-            f"needs ({recovery.lacked_room})"
-            for recovery in self.recoveries.without_room
-        ]
-        problems += [problem for partition in self.partitions.values() for problem in partition.what_is_wrong()]
         return messages.HelloReply(
             protocol=messages.PROTOCOL_NAME,
             broker=f"seglogd/{VERSION}",
@@ -338,7 +352,7 @@ class Broker:
             uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
             partitions=len(self.partitions) + len(offline) + len(self.recoveries),
             auto_create_topics=self.config.auto_create_topics_enable,
-            problems=_limited(problems),
+            problems=_limited(list(self.problems)),
             recovery=self.recoveries.progress(self.views),
             log_dir=str(Path(self.directory.path).absolute()),
             offline=len(offline),

@@ -54,6 +54,11 @@ class ResponseMemory:
         """The number of responses that wait for a place."""
         return len(self._waiting)
 
+    @property
+    def used(self) -> int:
+        """Bytes of the large responses that hold a place, as estimated when they were made."""
+        return sum(room.used for room in self._holding)
+
     def room(self, address: str = "") -> "Room":
         """Room for another response, to a peer at ``address``. Whoever makes it ends with ``close``."""
         return Room(self, address)

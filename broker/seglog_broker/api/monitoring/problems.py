@@ -1,0 +1,43 @@
+"""What is wrong with the broker, in sentences for its operator: `seglog ping`, /healthz and seglog_problems tell it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.security.tls import ServerTls
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import Clock
+
+
+@dataclass(eq=False)
+class Problems:
+    """The problems of a broker, looked up whenever they are asked for."""
+
+    _directory: LogDirectory
+    _partitions: PartitionTable
+    _recoveries: Recoveries
+    _clock: Clock
+    _clock_trust: ClockTrust
+    _tls: ServerTls | None
+
+    def __iter__(self) -> Iterator[str]:
+        """Each problem, a sentence."""
+        return (problem for problem in self.found() if problem is not None)
+
+    def found(self) -> Iterator[str | None]:
+        """As iterating over it, with None for what was looked at and is well, so that others may run in between."""
+        offline = self._directory.report.offline
+        yield from [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
+        yield from self._directory.report.problems
+        yield self._clock_trust.problem
+        yield None if self._tls is None else self._tls.certificate.problem(self._clock.now_ms())
+        yield self._directory.space.problem()
+        for recovery in self._recoveries.without_room:
+            yield (
+                f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its "
+                f"recovery needs ({recovery.lacked_room})"
+            )
+        for partition in list(self._partitions.values()):
+            yield from partition.what_is_wrong() or (None,)
