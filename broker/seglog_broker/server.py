@@ -5,13 +5,14 @@ stop accepting -> drain connections -> stop background tasks -> checkpoints, cle
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.describe_broker import OpenedListener
 from seglog_broker.config import BrokerConfig, all_listeners, native_listener
 from seglog_broker.listeners import connection, socket_loop
 from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
@@ -213,6 +214,7 @@ async def serve(
         listeners, *others = await open_all_listeners([place, *kafka_places(config)])
         kafka_listeners = [listener for opened in others for listener in opened]
         places = [place for place, opened in enumerate(others) for _ in opened]
+        broker.describer.listening = _opened(config, [listeners, *others])
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
         ready = ReadySockets(lambda: broker.offload.is_awaited or broker.transfers.waiting > 0)
@@ -260,6 +262,15 @@ async def serve(
         if problems is not None:
             problems += unclean
         log.info("broker_stopped")
+
+
+def _opened(config: BrokerConfig, listeners: Sequence[Sequence[trio.SocketListener]]) -> list[OpenedListener]:
+    """The sockets of seglog's own listener, which is the first, and of those in ``listeners``."""
+    return [
+        OpenedListener(served, address, place - 1 if place else None)
+        for place, (served, sockets) in enumerate(zip(all_listeners(config), listeners, strict=True))
+        for address in addresses_of(sockets)
+    ]
 
 
 async def _run_ready(ready: ReadySockets, scope: trio.CancelScope) -> None:

@@ -220,6 +220,10 @@ class Client:
         """The broker's counters since its start, by name."""
         return self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True)[0].metrics
 
+    def describe_broker(self) -> messages.DescribeBrokerReply:
+        """The broker's configuration with origins, its warnings, listeners, versions and limits; without secrets."""
+        return self.call(messages.DescribeBrokerRequest(), messages.DescribeBrokerReply, is_repeatable=True)[0]
+
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
     def producer(

@@ -16,6 +16,7 @@ from seglog_broker.api.append import AppendService
 from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
+from seglog_broker.api.describe_broker import BrokerDescriber
 from seglog_broker.api.dynamic_configs import DynamicConfigs
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
@@ -198,6 +199,7 @@ class Broker:
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
         dynamic = DynamicConfigs(self.live_config, directory, fs, offload, self.scheduler, self.reconfigured)
         self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
+        self.describer = BrokerDescriber(self.live_config, clock, offload)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
         self.truncate = TruncateService(
@@ -395,6 +397,8 @@ class Broker:
                 return await measure_lag(self._explain, self.partitions, request), b""
             case messages.MetricsRequest():
                 return self.read_metrics(), b""
+            case messages.DescribeBrokerRequest():
+                return await self.describer.describe(), b""
             case messages.InitProducerRequest():
                 return await self.init_producer(), b""
             case messages.UsersRequest():

@@ -130,7 +130,7 @@ def machine_warnings(config: BrokerConfig) -> list[str]:
     """Warnings about values beyond the machine's memory and disk, and about ports that are used twice."""
     values = {described.key: described.value for described in config.describe()}
     written = {described.key for described in config.describe() if described.origin.kind is not OriginKind.DEFAULT}
-    memory = _memory_bytes()
+    memory = memory_bytes()
     warnings = [
         f"{key} = {_gib(int(values[key]))} is more than the {_gib(memory)} of memory that this machine has"
         for key in _MEMORY_KEYS
@@ -170,8 +170,8 @@ def _nearest(path: Path) -> Path:
     return path
 
 
-def _memory_bytes() -> int:
-    """0 where it is not known."""
+def memory_bytes() -> int:
+    """Of this machine; 0 where it is not known."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

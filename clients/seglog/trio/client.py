@@ -241,6 +241,11 @@ class Client:
         """The broker's counters since its start, by name."""
         return (await self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True))[0].metrics
 
+    async def describe_broker(self) -> messages.DescribeBrokerReply:
+        """As ``seglog.Client.describe_broker``."""
+        request = messages.DescribeBrokerRequest()
+        return (await self.call(request, messages.DescribeBrokerReply, is_repeatable=True))[0]
+
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
     def producer(

@@ -30,6 +30,11 @@ from seglog_protocol.messages.base import (
     Message as Message,
     Request as Request,
 )
+from seglog_protocol.messages.describe_broker import (
+    DescribeBrokerReply as DescribeBrokerReply,
+    DescribeBrokerRequest as DescribeBrokerRequest,
+    DescribedListener as DescribedListener,
+)
 from seglog_protocol.messages.explain import (
     ExplainedLookup as ExplainedLookup,
     ExplainedProbe as ExplainedProbe,

@@ -5,6 +5,7 @@ from typing import ClassVar, Final
 
 from seglog_protocol.messages.append import AppendRequest, FlushRequest, InitProducerRequest
 from seglog_protocol.messages.base import Int64, Message, Request, default
+from seglog_protocol.messages.describe_broker import DescribeBrokerRequest
 from seglog_protocol.messages.explain import ExplainRequest, ExplainSegmentsRequest
 from seglog_protocol.messages.fetch import CancelRequest, FetchRequest
 from seglog_protocol.messages.groups import (
@@ -103,6 +104,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         AuthenticateRequest,
         UsersRequest,
         AlterUsersRequest,
+        DescribeBrokerRequest,
     )
 }
 

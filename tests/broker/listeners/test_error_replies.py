@@ -46,6 +46,7 @@ WHOLE: Final[list[Request]] = [
     messages.ExplainRequest("a", 0, 1),
     messages.ExplainSegmentsRequest("a", 0),
     messages.MetricsRequest(),
+    messages.DescribeBrokerRequest(),
     messages.InitProducerRequest(),
     messages.JoinGroupRequest("g", 1, 1, []),
     messages.SyncGroupRequest("g", "m", 1),
