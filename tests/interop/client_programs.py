@@ -5,7 +5,6 @@ reached, the test is skipped by name.
 """
 
 import functools
-import hashlib
 import json
 import os
 import queue
@@ -20,21 +19,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog_spark.java import make_shim
+from tests.foreign_programs import AbsentError, debian_package, installed, run, skipped_where_absent, tools
 from tests.interop.clients.conversation import (
     Consumed,
     Record,
     pack_record,
     unpack_consumed,
 )
-from tests.support import REPOSITORY, missing
+from tests.support import REPOSITORY
 
 CLIENTS: Final = Path(__file__).with_name("clients")
-INSTALLED: Final = REPOSITORY / "build" / "interop"
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_INSTALL_SECONDS: Final = 180
-_TRIES: Final = 2
 _ANSWER_SECONDS: Final = 150
 """For the first answer, a JVM and Spark in it start."""
 
@@ -198,66 +195,6 @@ def _environment() -> dict[str, str]:
 # --- How each is installed --------------------------------------------------------------------------------------------
 
 
-class AbsentError(Exception):
-    """What cannot be had here, and why."""
-
-
-@contextmanager
-def skipped_where_absent(what: str) -> Iterator[None]:
-    """Skips the test where something that it needs raises AbsentError."""
-    try:
-        yield
-    except AbsentError as error:
-        missing(f"{what}: {error}")
-        raise
-
-
-def tools(*names: str) -> None:
-    """Raises AbsentError unless these programs are on the machine."""
-    absent = [name for name in names if shutil.which(name) is None]
-    if absent:
-        raise AbsentError(f"no {', '.join(absent)}")
-
-
-def installed(name: str, pins: Sequence[Path], make: Callable[[Path], None]) -> Path:
-    """The folder that ``make`` fills, once for the same ``pins``. Raises AbsentError when it failed twice."""
-    folder = INSTALLED / name
-    wanted = hashlib.sha256(b"\0".join(path.read_bytes() for path in (Path(__file__), *pins))).hexdigest()
-    stamp = folder / ".installed"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return folder
-    why = ""
-    for _ in range(_TRIES):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        try:
-            make(folder)
-        except subprocess.CalledProcessError as error:
-            why = f"{error.cmd[0]} ended with {error.returncode}: {(error.stderr or error.stdout)[-500:]}"
-        except subprocess.TimeoutExpired as error:
-            why = f"{error.cmd[0]} took more than {error.timeout} s"
-            break
-        else:
-            stamp.write_text(wanted)
-            return folder
-    raise AbsentError(f"could not be installed: {why}")
-
-
-def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """What a command of an installation prints. Raises CalledProcessError and TimeoutExpired."""
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=os.environ | variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_INSTALL_SECONDS,
-        check=True,
-    )
-    return done.stdout
-
-
 @functools.cache
 def _tried(name: str) -> Path | AbsentError:
     try:
@@ -286,7 +223,7 @@ def _python() -> Path:
         run(sys.executable, "-m", "venv", folder)
         run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", pins)
 
-    return installed("python", [pins], make)
+    return installed("python", [Path(__file__), pins], make)
 
 
 def _in_python(module: str) -> Sequence[str]:
@@ -294,23 +231,8 @@ def _in_python(module: str) -> Sequence[str]:
 
 
 def _kcat() -> Path:
-    """Debian's kcat, in a folder of its own where it is not on the machine: only its libraries come with it."""
-
-    def make(folder: Path) -> None:
-        debs = folder / "archives"
-        (debs / "partial").mkdir(parents=True)
-        options = ["-o", "Debug::NoLocking=1", "-o", f"Dir::Cache::archives={debs}"]
-        command = ["apt-get", "install", "--download-only", "--yes", "--no-install-recommends", *options, "kcat"]
-        try:
-            run(*command)
-        except subprocess.CalledProcessError:
-            run("apt-get", "update")  # without lists there is no package of that name
-            run(*command)
-        for deb in debs.glob("*.deb"):
-            run("dpkg", "-x", deb, folder)
-
-    tools("apt-get", "dpkg")
-    return installed("kcat", [], make)
+    """Debian's kcat, where it is not on the machine: only its libraries come with it."""
+    return debian_package("kcat")
 
 
 def kcat_command() -> list[str]:
@@ -333,7 +255,7 @@ def _kcat_client() -> Sequence[str]:
 def _java() -> Path:
     pom, sources = CLIENTS / "pom.xml", sorted(CLIENTS.glob("*.java"))
     tools("mvn", "javac", "java")
-    return installed("java", [pom, *sources], lambda folder: _make_java(folder, pom, sources))
+    return installed("java", [Path(__file__), pom, *sources], lambda folder: _make_java(folder, pom, sources))
 
 
 def _make_java(folder: Path, pom: Path, sources: Sequence[Path]) -> None:
@@ -366,7 +288,7 @@ def _frameworks() -> Path:
             shutil.move(jar, folder / "plugins")
 
     tools("mvn", "javac", "java")
-    return installed("frameworks", [pom, program], make)
+    return installed("frameworks", [Path(__file__), pom, program], make)
 
 
 def framework_program(name: str) -> list[str]:
@@ -386,7 +308,8 @@ def _go() -> Path:
         run("go", "build", "-o", f"{folder}/", "./franz", "./member", "./sarama", cwd=modules, GOTOOLCHAIN="local")
 
     tools("go")
-    return installed("go", sorted(path for path in modules.rglob("*") if path.is_file()), make)
+    sources = sorted(path for path in modules.rglob("*") if path.is_file())
+    return installed("go", [Path(__file__), *sources], make)
 
 
 def go_program(name: str) -> list[str]:
@@ -406,7 +329,7 @@ def _npm() -> Path:
         run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
 
     tools("npm", "node")
-    return installed("npm", [pins], make)
+    return installed("npm", [Path(__file__), pins], make)
 
 
 def _kafkajs() -> Sequence[str]:
@@ -420,7 +343,7 @@ def _spark() -> Path:
         run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
 
     tools("mvn")
-    return installed("spark", [pom], make)
+    return installed("spark", [Path(__file__), pom], make)
 
 
 def _spark_client() -> Sequence[str]:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.interop.client_programs import CLIENTS, go_program, java_program, python_environment, skipped_where_absent
+from tests.foreign_programs import skipped_where_absent
+from tests.interop.client_programs import CLIENTS, go_program, java_program, python_environment
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import started_into_files
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 
 import seglog
-from tests.interop.client_programs import connect_plugins, framework_program, skipped_where_absent
+from tests.foreign_programs import skipped_where_absent
+from tests.interop.client_programs import connect_plugins, framework_program
 from tests.interop.group_members import Member, ended, wait_until
 from tests.processes import free_port, kafka_daemon
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.client_programs import java_program, python_environment, skipped_where_absent
+from tests.foreign_programs import skipped_where_absent
+from tests.interop.client_programs import java_program, python_environment
 from tests.members.running import run_through_faults
 from tests.members.workers import Program, python_program
 from tests.support import soak_seed

@@ -18,7 +18,8 @@ import pytest
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.kafka.apis import APIS
-from tests.interop.client_programs import CLIENTS, installed, python_environment, run, skipped_where_absent
+from tests.foreign_programs import installed, run, skipped_where_absent
+from tests.interop.client_programs import CLIENTS, python_environment
 from tests.processes import daemon
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
