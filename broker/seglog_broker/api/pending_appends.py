@@ -514,7 +514,9 @@ class PendingAppends(Acknowledged):
             if repeated is None:
                 written += 1
                 written_bytes += header.batch_length + LOG_OVERHEAD
-                partition.append_failure = None
+                if partition.append_failure is not None:
+                    partition.append_failure = None
+                    log.info("append_succeeded", topic=partition.topic, partition=partition.number)
                 if NO_TIMESTAMP < header.max_timestamp < expired:
                     too_old += header.record_count
                 if outcome.rolled is not None:

@@ -23,6 +23,7 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.topic_names import TopicNames
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -70,6 +71,7 @@ class TopicService:
 
     def __post_init__(self) -> None:
         self._lock = trio.Lock()
+        self._problems = Lasting()
         self._note_change: Callable[[str, bool], None] = lambda _topic, _is_deleted: None
 
     def note_changes(self, listener: Callable[[str, bool], None]) -> None:
@@ -500,8 +502,12 @@ class TopicService:
             try:
                 await self._offload.maintenance(self._directory.space.with_ballast, write)
             except OSError as error:
-                log.warning("deletions_not_recorded", reason=why(error), consequence="empty directories stay meanwhile")
+                if self._problems.begins("deletions", why(error)):
+                    consequence = "empty directories stay meanwhile"
+                    log.warning("deletions_not_recorded", reason=why(error), consequence=consequence)
                 return
+        if self._problems.ends("deletions"):
+            log.info("deletions_recorded")
         for path in self._directory.topics.note_recorded():
             self._deletions.add(PendingDeletion(path, partial(self._fs.remove_tree, path), None, is_logged=False), 0)
 

@@ -16,6 +16,7 @@ from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.descriptors import connections_max
+from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_protocol.errors import PolicyViolationError, SeglogError
@@ -180,15 +181,19 @@ class Acceptor:
     async def _accept(self, listener: trio.SocketListener) -> None:
         assert self._handlers is not None
         limit = connections_max(self._config())
+        problem = Lasting()
         while True:
             try:
                 stream = await listener.accept()
             except OSError as error:
                 if error.errno not in ACCEPT_CAPACITY_ERRNOS:
                     raise
-                log.warning("accept_failed", error=os.strerror(error.errno), retry_seconds=ACCEPT_RETRY_SECONDS)
+                if problem.begins("accept", reason := os.strerror(error.errno)):
+                    log.warning("accept_failed", reason=reason, retry_seconds=ACCEPT_RETRY_SECONDS)
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
+            if problem.ends("accept"):
+                log.info("accept_resumed")
             transport = Transport.of_stream(stream, self._config().socket_send_buffer_bytes)
             if not self._faults.accepts(transport):
                 transport.reset_at_close()

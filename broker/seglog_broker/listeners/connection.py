@@ -170,7 +170,7 @@ class Connection(Producing):
         elif self.intake.quiet_seconds >= idle_seconds and not (self.wire.is_waiting or len(self.acks)):
             self.broker.metrics.connections_idle += 1
             seconds = round(self.intake.quiet_seconds)
-            self.log.info("connection_idle", seconds=seconds)
+            self.log.debug("connection_idle", seconds=seconds)
             self.stop(f"this connection is closed: it was idle for {seconds} s")
 
     def settle(self) -> None:

@@ -13,6 +13,7 @@ import trio
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -40,6 +41,7 @@ class CheckpointWriter:
         self._is_outdated = False  # one of the files is older than it should be
         self._lacked_room = False  # a partition found no room in the last round of checkpoints
         self._pause = trio.CancelScope()
+        self._problems = Lasting()  # of each file; those of states are in ``_unsaved_starts``
 
     @property
     def has_unwritten(self) -> bool:
@@ -103,8 +105,12 @@ class CheckpointWriter:
                     try:
                         await self._offload.maintenance(self._directory.space.with_ballast, write)
                     except OSError as error:
-                        log.warning("checkpoint_not_written", path=path, reason=why(error))
+                        if self._problems.begins(path, why(error)):
+                            log.warning("checkpoint_not_written", path=path, reason=why(error))
                         failure = failure or error
+                    else:
+                        if self._problems.ends(path):
+                            log.info("checkpoint_written", path=path)
             self._is_outdated = failure is not None
         return failure
 
@@ -127,8 +133,11 @@ class CheckpointWriter:
         try:
             await _save_state(partition, self._offload, self._directory.space.with_ballast)
         except OSError as error:
-            log.warning("state_not_written", topic=partition.topic, partition=partition.number, reason=why(error))
+            if self._problems.begins((partition.topic, partition.number), why(error)):
+                log.warning("state_not_written", topic=partition.topic, partition=partition.number, reason=why(error))
             return error
+        if self._problems.ends((partition.topic, partition.number)):
+            log.info("state_written", topic=partition.topic, partition=partition.number)
         self._unsaved_starts.discard(partition)
         return None
 

@@ -29,6 +29,7 @@ class PendingDeletion:
     partition: Partition | None  # the partition of the files; None for a whole directory of a deleted topic
     segments: tuple[ExpiredSegment, ...] = ()
     is_logged: bool = True  # False: an empty directory whose content was logged before
+    failure: str | None = None  # why the last try failed
 
 
 class PendingDeletions:

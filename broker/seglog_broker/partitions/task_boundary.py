@@ -41,7 +41,8 @@ class TaskBoundary:
             partition.problems[self.task] = _GIVEN_UP
             self._given_up.add(partition)
         else:
-            partition.problems.pop(self.task, None)
+            if partition.problems.pop(self.task, None) is not None:
+                log.info("task_resumed", task=self.task, topic=partition.topic, partition=partition.number)
             return True
         return False
 

@@ -106,6 +106,7 @@ class Jwks:
         self._read_at_ms: int | None = None
         self._tried_at = -float("inf")  # in the loop's time
         self._reading = trio.Lock()
+        self._failure: str | None = ""  # of the last reading; empty before the first
 
     async def keys(self, kid: object) -> list[SigningKey]:
         """The keys called ``kid``, all without one; read anew where they are old or none has the name."""
@@ -133,7 +134,11 @@ class Jwks:
                 content = await self._offload.configuration(self._read, self._url)
                 self._keys = parse_keys(content)
             except (OSError, ValueError, RecursionError) as error:
-                log.warning("oauth_keys_not_read", url=self._url, reason=str(error), keys=len(self._keys))
+                if self._failure != str(error):
+                    log.warning("oauth_keys_not_read", url=self._url, reason=str(error), keys=len(self._keys))
+                self._failure = str(error)
             else:
                 self._read_at_ms = self._clock.now_ms()
-                log.info("oauth_keys_read", url=self._url, keys=len(self._keys))
+                tell = log.debug if self._failure is None else log.info  # reading them again and again is no news
+                tell("oauth_keys_read", url=self._url, keys=len(self._keys))
+                self._failure = None

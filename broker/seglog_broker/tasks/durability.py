@@ -19,6 +19,7 @@ from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -81,6 +82,7 @@ async def run_checkpoints(
     """
     boundary = TaskBoundary("checkpoint")
     lacked_room = False
+    clock_problem = Lasting()
 
     async def work(partition: Partition) -> None:
         nonlocal lacked_room
@@ -104,6 +106,10 @@ async def run_checkpoints(
             try:
                 await offload.maintenance(save_clock)
             except OSError as error:
-                log.warning("clock_not_saved", reason=why(error))
+                if clock_problem.begins("clock", why(error)):
+                    log.warning("clock_not_saved", reason=why(error))
+            else:
+                if clock_problem.ends("clock"):
+                    log.info("clock_saved")
         with checkpoints.end_round(lacked_room=lacked_room):
             await config.sleep(lambda: max(1, config.current.log_flush_offset_checkpoint_interval_ms) / 1000)

@@ -6,6 +6,7 @@ broker stops are removed by the next start.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -100,7 +101,7 @@ async def run_deletions(
 
     async def remove(deletion: PendingDeletion) -> None:
         freed = await offload.maintenance(directory.space.with_ballast, deletion.remove)
-        if deletion.is_logged:
+        if deletion.is_logged or deletion.failure is not None:
             log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))
 
     while True:
@@ -113,8 +114,9 @@ async def run_deletions(
                     if not deletion.partition.is_deleted:
                         await remove(deletion)
         except OSError as error:
-            log.warning("deletion_postponed", what=deletion.what, reason=why(error), seconds=RETRY_SECONDS)
-            deletions.add(deletion, RETRY_SECONDS, has_failed=True)
+            if deletion.failure != why(error):
+                log.warning("deletion_postponed", what=deletion.what, reason=why(error), retry_seconds=RETRY_SECONDS)
+            deletions.add(replace(deletion, failure=why(error)), RETRY_SECONDS, has_failed=True)
         except Exception:
             log.exception("deletion_failed", what=deletion.what, until="the next start")
 
@@ -129,7 +131,7 @@ async def run_producer_expiry(partitions: PartitionTable, clock_trust: ClockTrus
     async def expire(partition: Partition) -> None:
         expired = partition.log.producers.expire(clock_trust.now_ms())
         if expired:
-            log.info("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)
+            log.debug("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)
 
     clock_trust.now_ms()  # a jump after this moment is noticed
     while True:

@@ -13,6 +13,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.pending_deletions import PendingDeletions
+from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
@@ -58,6 +59,9 @@ class FreeSpaceWatch:
     offload: Offload
     config: LiveConfig
 
+    def __post_init__(self) -> None:
+        self._problems = Lasting()  # by what is made or measured
+
     async def run(self) -> None:
         """Measure the free space every few seconds, and act on it."""
         space = self.directory.space
@@ -70,7 +74,11 @@ class FreeSpaceWatch:
             try:
                 space.update(*await self.offload.maintenance(space.measure))
             except OSError as error:
-                log.warning("free_space_unknown", path=space.path, reason=why(error))
+                if self._problems.begins("space", why(error)):
+                    log.warning("free_space_unknown", path=space.path, reason=why(error))
+            else:
+                if self._problems.ends("space"):
+                    log.info("free_space_known", path=space.path)
             if space.level is not logged:
                 logged = space.level
                 _log_level(space)
@@ -110,9 +118,11 @@ class FreeSpaceWatch:
         if space.ballast:
             try:
                 await self.offload.maintenance(space.give_up_ballast)
+                self._problems.ends("removal")
                 log.warning("ballast_removed", bytes=space.marks.ballast)
             except OSError as error:
-                log.warning("ballast_not_removed", reason=why(error))
+                if self._problems.begins("removal", why(error)):
+                    log.warning("ballast_not_removed", reason=why(error))
         cut = self.transfers.cut_removed()
         if cut:
             log.warning("readers_cut", connections=cut, reason="they kept removed files open while the disk was full")
@@ -122,8 +132,10 @@ class FreeSpaceWatch:
         try:
             await self.offload.maintenance(space.make_ballast)
         except OSError as error:
-            log.warning("ballast_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)
+            if self._problems.begins("ballast", why(error)):
+                log.warning("ballast_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)
             return False
+        self._problems.ends("ballast")
         log.info("ballast_made", bytes=space.ballast)
         return True
 
@@ -131,7 +143,11 @@ class FreeSpaceWatch:
         try:
             await self.offload.maintenance(self.directory.space.make_spares)
         except OSError as error:
-            log.warning("spare_files_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)
+            if self._problems.begins("spares", why(error)):
+                log.warning("spare_files_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)
+        else:
+            if self._problems.ends("spares"):
+                log.info("spare_files_made")
 
 
 def _log_level(space: FreeSpace) -> None:

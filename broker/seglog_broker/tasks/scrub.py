@@ -81,11 +81,13 @@ class Scrub:
         metrics.scrub_pass_ratio = 1.0
         metrics.scrub_passes += 1
         metrics.scrub_last_pass_ms = self.clock.now_ms()
-        log.info(
+        findings = metrics.scrub_findings - before[2]
+        tell = log.info if findings else log.debug  # a pass without any is no news
+        tell(
             "scrub_pass_finished",
             segments=metrics.scrubbed_segments - before[0],
             bytes=metrics.scrubbed_bytes - before[1],
-            findings=metrics.scrub_findings - before[2],
+            findings=findings,
             seconds=round(trio.current_time() - began, 3),
         )
 

@@ -54,7 +54,9 @@ class Budget:
         """
         limit = self._limit()
         if size <= 0 or self.used + size <= limit * (FOR_NEW_PART if is_new else 1):
-            self._is_full = self._is_full and self.used > limit * FOR_NEW_PART / 2
+            if self._is_full and self.used <= limit * FOR_NEW_PART / 2:
+                self._is_full = False
+                log.info("groups_taken_again", key=self._key, limit=limit, used=self.used)
             return
         if not self._is_full:
             self._is_full = True
