@@ -232,7 +232,7 @@ class Views:
 
 def log_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
     """Log what the recovery of a partition found."""
-    facts = dict(zip(("topic", "partition"), key, strict=True))
+    facts = {"topic": key[0], "partition": key[1]}
     if outcome.rebuilt_indexes:
         log.info("indexes_rebuilt", **facts, segments=outcome.rebuilt_indexes)
     loss = outcome.cut_bytes or outcome.damaged

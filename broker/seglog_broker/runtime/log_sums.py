@@ -33,7 +33,6 @@ SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "coordinator_key_not_swept": (),
     "committed_offsets_not_corrected": (),
     "topic_not_created": (),
-    "group_too_large": (),
     "request_failed": ("api",),
     "request_crashed": ("api",),
     "connection_refused": (),

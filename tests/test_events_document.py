@@ -1,0 +1,80 @@
+"""docs/EVENTS.md: every event that the broker can log, with its levels and facts, and what it means."""
+
+import ast
+import re
+
+from scripts import event_tables
+from seglog_broker.runtime.log_sums import SUMMED
+from seglog_broker.runtime.logs import LOST_EVENT
+
+PAGE = event_tables.PAGE.read_text(encoding="utf-8")
+EVENTS = event_tables.events_of_code()
+MEANINGS = event_tables.meanings(PAGE)
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert event_tables.rewritten(PAGE) == PAGE, "run scripts/event_tables.py"
+    assert list(MEANINGS) == [line.split("`")[1] for line in PAGE.splitlines() if line.startswith("| `")], "once"
+    assert MEANINGS.keys() == EVENTS.keys()
+
+
+def test_every_event_has_a_meaning() -> None:
+    assert [name for name, meaning in MEANINGS.items() if not meaning.endswith((".", ")", "no"))] == []
+
+
+def test_events_that_end_others_exist_and_are_no_louder_than_a_warning() -> None:
+    ends = {name: re.findall(r"`(\w+)`", told) for name, told in _ends()}
+    assert len(ends) > 15
+    for name, followers in ends.items():
+        for follower in followers:
+            assert {"info", "warning"} & set(EVENTS[follower].levels), f"{name} ends with {follower}"
+        assert "info" not in EVENTS[name].levels, f"{name} is a problem"
+
+
+def _ends() -> list[tuple[str, str]]:
+    return [
+        (name, found[1]) for name, meaning in MEANINGS.items() if (found := re.search(r"Ends with ([^.]+)", meaning))
+    ]
+
+
+def test_events_that_are_counted_exist() -> None:
+    assert SUMMED.keys() <= EVENTS.keys()
+    assert LOST_EVENT in EVENTS
+
+
+def test_code_is_read_however_it_chooses_level_and_facts() -> None:
+    code = """
+NAME = "by_constant"
+def f(self, loss):
+    log.info("plain", a=1)
+    self._log.exception("with_traceback", exc_info=error)
+    (log.warning if loss else log.info)("chosen_there", **{"b": 2}, **({} if loss else {"c": 3}))
+    tell = log.debug if loss else log.error
+    facts = {"d": 4}
+    facts["e"] = 5
+    tell("chosen_before", **facts)
+    self.connection.log.warning(NAME)
+    other.warning("not_an_event")
+    def g():
+        log.critical("inner")
+"""
+    found = {(name, level): facts for name, level, facts in event_tables.logged_in(ast.parse(code))}
+    assert found == {
+        ("plain", "info"): ["a"],
+        ("with_traceback", "error"): [],
+        ("chosen_there", "warning"): ["b", "c"],
+        ("chosen_there", "info"): ["b", "c"],
+        ("chosen_before", "debug"): ["d", "e"],
+        ("chosen_before", "error"): ["d", "e"],
+        ("by_constant", "warning"): [],
+        ("inner", "critical"): [],
+    }
+
+
+def test_a_new_event_is_added_and_one_that_is_gone_is_taken_away() -> None:
+    name = "broker_ready"
+    row = event_tables.row_of(name, EVENTS[name], MEANINGS[name]) + "\n"
+    assert row in PAGE
+    without = event_tables.rewritten(PAGE.replace(row, "| `gone_since` | info | | Something. |\n"))
+    assert "gone_since" not in without
+    assert without.endswith(event_tables.row_of(name, EVENTS[name], "") + "\n")
