@@ -55,6 +55,7 @@ def compaction_of(b: Broker) -> Compaction:
         b.fs,
         b.offload,
         b.scheduler,
+        b.metrics,
         b.live_config,
         b.cleaning_pace,
     )

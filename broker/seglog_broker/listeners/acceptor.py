@@ -12,6 +12,7 @@ from seglog_broker.config import BrokerConfig, Origin, split_address
 from seglog_broker.config.keys import DEFAULT_ORIGIN
 from seglog_broker.listeners import connection_task, hangup
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
 from seglog_broker.logger import get_logger
@@ -205,19 +206,21 @@ class Acceptor:
                     transport.close()
                     continue
                 self._connections.add(connection)
-                self._metrics.connections_total += 1
-                self._metrics.connections_open += 1
+                connection.counts.connections_accepted += 1
+                connection.counts.connections += 1
                 self._handlers.start_soon(self._serve, connection)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
                 self._handlers.start_soon(self._refuse, transport, limit)
             else:
+                self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
                 transport.close()
 
     def end_sessions(self, user: str) -> None:
         """Begin to end the connections of an account that is no more."""
         for connection in list(self._connections):
             if connection.session.is_of(user):
+                connection.note_reason(EndReason.ACCOUNT_DELETED)
                 connection.stop(f"this connection is closed: the account {user} was deleted")
 
     async def _serve(self, connection: Connection) -> None:
@@ -226,7 +229,7 @@ class Acceptor:
                 await connection_task.run(connection)
         finally:
             self._connections.discard(connection)
-            self._metrics.connections_open -= 1
+            connection.counts.connections -= 1
 
     async def _refuse(self, transport: Transport, limit: int) -> None:
         """Send a retriable error to a connection beyond the limit, and close it."""
@@ -237,6 +240,7 @@ class Acceptor:
         error.retriable = True
         log.warning("connection_refused", peer=transport.peer, reason="too many connections", limit=limit)
         self._metrics.request_errors[error.code] += 1
+        self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
         try:
             transport.send(self._encode_refusal(error))
             await hangup.finish(transport)

@@ -32,6 +32,7 @@ from seglog_broker.api.pending_appends import Acknowledged, PendingAppends
 from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun, Producing
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.intake import Intake
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets
@@ -107,6 +108,7 @@ class Connection(Producing):
         ``faults`` are asked about each request, in tests.
         """
         self.broker = broker
+        self.counts = broker.metrics.listener(accepted_by.label)
         self.transport = transport
         self.run_of_appends = run
         self.faults = faults
@@ -138,6 +140,7 @@ class Connection(Producing):
         """The wait of its task until ``release``."""
         self.until_stop: trio.CancelScope | None = None
         """Of a request that a stop ends."""
+        self._has_reason = False  # to end, which is counted
         self.last_frame: Buffer = b""
         """Sent before closing: why the connection ends."""
 
@@ -164,11 +167,11 @@ class Connection(Producing):
             return
         reason = self.intake.why_stalled(stall_seconds)
         if reason is not None:
-            self.broker.metrics.connections_cut += 1
+            self.note_reason(EndReason.STALLED)
             self.log.warning("connection_cut", reason=reason)
             self.stop(f"this connection is closed: {reason}")
         elif self.intake.quiet_seconds >= idle_seconds and not (self.wire.is_waiting or len(self.acks)):
-            self.broker.metrics.connections_idle += 1
+            self.note_reason(EndReason.IDLE)
             seconds = round(self.intake.quiet_seconds)
             self.log.debug("connection_idle", seconds=seconds)
             self.stop(f"this connection is closed: it was idle for {seconds} s")
@@ -394,7 +397,8 @@ class Connection(Producing):
             self.broker.metrics.request_errors.update(error.code for error in errors)
             self.log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
             another = next((error for error in errors if isinstance(error, InconsistentTopicIdError)), None)
-            self.end(b"" if another is None else self.wire.last_frame(another))  # else it reconnects and fails again
+            # With the wrong topic ids it would reconnect and fail again, unless it learns of them.
+            self.end(EndReason.APPEND_FAILED, b"" if another is None else self.wire.last_frame(another))
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -406,12 +410,19 @@ class Connection(Producing):
         self.intake.end()
         self.transport.close()
 
+    def note_reason(self, reason: EndReason) -> None:
+        """Count why the broker ends the connection; the first reason is it."""
+        if not self._has_reason:
+            self._has_reason = True
+            self.broker.metrics.connections_ended[reason.value] += 1
+
     def fail(self, error: BaseException) -> None:
         """Raise ``error`` in the connection's task."""
         self.failure = error
 
-    def end(self, last_frame: Buffer = b"") -> None:
+    def end(self, reason: EndReason, last_frame: Buffer = b"") -> None:
         """Read and serve nothing more, and close when what was served is answered, with ``last_frame`` behind it."""
+        self.note_reason(reason)
         if self.state is not State.FINISHED:
             self.state = State.ENDING
         self.last_frame = self.last_frame or last_frame
@@ -424,4 +435,5 @@ class Connection(Producing):
             count_errors(self.broker.metrics.request_errors, error)
         else:
             failure = as_seglog_error(error, "receive")
-        self.end(self.wire.last_frame(failure))
+        reason = EndReason.PROTOCOL_ERROR if failure is error else EndReason.OUT_OF_MEMORY
+        self.end(reason, self.wire.last_frame(failure))

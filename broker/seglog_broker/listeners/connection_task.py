@@ -10,6 +10,7 @@ import trio
 from seglog_broker.api.pending_appends import Acknowledged
 from seglog_broker.listeners import ack_task, admission, hangup, socket_loop
 from seglog_broker.listeners.connection import Connection, Job, State, UnfinishedAppend, Wait
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.ready_sockets import Next
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import FileShrankError, flush
@@ -34,15 +35,18 @@ async def run(connection: Connection) -> None:
                 finally:
                     connection.wire.drop()
                 connection.acks.finish()
+        if connection.session.has_failed:
+            connection.note_reason(EndReason.AUTHENTICATION_FAILED)
         await _close(connection)
     except* OSError as lost:
         connection.log.debug("connection_lost", error=str(lost.exceptions[0]))
     except* CutError as cut:
-        connection.broker.metrics.connections_cut += 1
+        connection.note_reason(EndReason.SLOW_READER)
         connection.log.warning("connection_cut", reason=str(cut.exceptions[0]))
     except* FileShrankError as shrank:
         connection.log.error("fetch_cut_short", error=str(shrank.exceptions[0]))  # noqa: TRY400 - a file, not a bug
     except* Exception:
+        connection.note_reason(EndReason.CRASHED)
         connection.log.exception("connection_crashed")
     finally:
         connection.detach()
@@ -63,6 +67,7 @@ async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bo
             connection.session.note_handshake()
             return not connection.session.has_failed
     connection.broker.metrics.tls_handshakes_failed += 1
+    connection.note_reason(EndReason.TLS_FAILED)
     connection.log.info("tls_handshake_failed", reason=reason)
     connection.state = State.FINISHED
     return False

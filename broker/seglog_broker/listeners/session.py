@@ -22,6 +22,7 @@ from seglog_broker.config.listeners import ServedListener
 from seglog_broker.listeners.tls_transport import TlsTransport
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.logger import get_logger
+from seglog_broker.runtime.request_metrics import NATIVE
 from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import ServerTls
@@ -36,6 +37,9 @@ from seglog_protocol.errors import (
 
 EXCHANGE_SECONDS: Final = 10
 """A connection that is not authenticated after this time, waits of the broker's own included, is closed."""
+
+CERTIFICATE: Final = "TLS"
+"""The mechanism of a client that has shown a certificate."""
 
 STEPS_MAX: Final = 10
 """Tokens of one exchange; SCRAM takes two. Further ones are refused."""
@@ -75,6 +79,11 @@ class Listener(NamedTuple):
         return cls(served.name, served.protocol, served.is_loopback, tls if served.has_tls else None)
 
     @property
+    def label(self) -> str:
+        """Its name in metrics and in the log."""
+        return self.name or NATIVE
+
+    @property
     def has_sasl(self) -> bool:
         """Whether clients have to authenticate by SASL."""
         return self.protocol.startswith("SASL")
@@ -111,11 +120,12 @@ class Session:
         self.has_failed = False
         """Whether a proof was refused: the connection is to be closed."""
         self._broker = broker
+        self._counts = broker.metrics.listener(listener.label)
         self._transport = transport
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._steps = 0
-        self._log = log.bind(peer=transport.peer, listener=listener.name or "native")
+        self._log = log.bind(peer=transport.peer, listener=listener.label)
 
     def note_handshake(self) -> None:
         """The handshake of TLS is done: the client may have shown a certificate."""
@@ -128,10 +138,14 @@ class Session:
         except AuthenticationError as error:
             self.has_failed = True
             self._broker.metrics.request_errors[error.code] += 1
-            self._log.warning("authentication_failed", host=self._transport.host, mechanism="TLS", reason=error.message)
+            self._counts.authentication_failures[CERTIFICATE] += 1
+            self._log.warning(
+                "authentication_failed", host=self._transport.host, mechanism=CERTIFICATE, reason=error.message
+            )
             return
         self.principal = f"User:{name}"
-        self._log.info("client_authenticated", principal=self.principal, mechanism="TLS")
+        self._counts.authentications[CERTIFICATE] += 1
+        self._log.info("client_authenticated", principal=self.principal, mechanism=CERTIFICATE)
 
     def is_of(self, user: str) -> bool:
         """Whether the client has authenticated as an account."""
@@ -194,6 +208,7 @@ class Session:
         self.principal, self._mechanism, self.is_open = identity.principal, exchange.mechanism, True
         self.ends_at = math.inf if session_ms is None else trio.current_time() + session_ms / 1000
         self._ends_after = self.ends_at
+        self._counts.authentications[exchange.mechanism] += 1
         self._log.info("client_authenticated", principal=self.principal, mechanism=exchange.mechanism)
         return Step(answer, is_done=True, session_ms=session_ms)
 
@@ -245,11 +260,14 @@ class Session:
         else:
             error = AuthorizationError(message, principal=self.principal)
         self._broker.metrics.request_errors[error.code] += 1
+        self._broker.metrics.authorization_refusals += 1
         self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name[:_SHOWN_MAX])
         return error
 
     async def _note_failure(self, exchange: Exchange, error: SeglogError) -> None:
         self._broker.metrics.request_errors[error.code] += 1
+        if isinstance(error, AuthenticationError):  # else nothing was checked
+            self._counts.authentication_failures[exchange.mechanism] += 1
         self._log.warning(
             "authentication_failed",
             host=self._transport.host,

@@ -45,10 +45,6 @@ class Metrics:
         self.scrub_passes = 0
         self.scrub_pass_ratio = 0.0  # of the current pass, or of the last one
         self.scrub_last_pass_ms = 0  # when the last pass ended, wall time; 0 before the first
-        self.connections_total = 0
-        self.connections_open = 0
-        self.connections_idle = 0  # closed because they were idle for too long
-        self.connections_cut = 0  # closed because they blocked something
         self.connections_ended: Counter[str] = Counter()  # by the broker, by reason
         self.authorization_refusals = 0
         self.tls_handshakes_failed = 0
@@ -59,6 +55,11 @@ class Metrics:
         if found is None:
             found = self.listeners[name] = ListenerMetrics(name)
         return found
+
+    @property
+    def connections_open(self) -> int:
+        """Of all listeners."""
+        return sum([listener.connections for listener in self.listeners.values()])
 
     def note_flushes(self, count: int, seconds: float) -> None:
         """Count flushes that ran side by side, and together took ``seconds``."""
@@ -88,10 +89,10 @@ class Metrics:
             "scrub_pass_ratio": round(self.scrub_pass_ratio, 4),
             "scrub_last_pass_timestamp_seconds": self.scrub_last_pass_ms / 1000,
             "log_lines_lost_total": logs.lines_lost(),
-            "connections_total": self.connections_total,
+            "connections_total": sum(listener.connections_accepted for listener in self.listeners.values()),
             "connections_open": self.connections_open,
-            "connections_idle_total": self.connections_idle,
-            "connections_cut_total": self.connections_cut,
+            "connections_idle_total": self.connections_ended["idle"],
+            "connections_cut_total": self.connections_ended["stalled"] + self.connections_ended["slow_reader"],
             "tls_handshakes_failed_total": self.tls_handshakes_failed,
             "loop_stall_seconds": round(self.loop.stall_seconds_max, 6),
             "loop_busy_seconds": round(self.loop.busy_seconds_max, 6),

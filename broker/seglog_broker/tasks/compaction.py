@@ -28,6 +28,7 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
@@ -64,6 +65,7 @@ class Compaction:
     fs: FileSystem
     offload: Offload
     scheduler: Scheduler
+    metrics: Metrics
     config: LiveConfig
     pace: Pace
 
@@ -151,6 +153,8 @@ class Compaction:
         except WorkerError as error:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
         rate = self.config.current.log_cleaner_io_max_bytes_per_second
+        self.metrics.compaction_read_bytes += result.bytes_read
+        self.metrics.compaction_written_bytes += result.bytes_written
         self.pace.note(result.bytes_read + result.bytes_written, began, rate)
         # A record is dropped because of a later one, which must survive a power cut.
         await wait_durable(partition, cleanable.until_offset)
@@ -163,6 +167,7 @@ class Compaction:
             if not group.unchanged:
                 await self._swap(partition, group)
         partition_log.cleaning.finish_cleaning(result)
+        self.metrics.compactions["done"] += 1
         self._log_result(partition, result)
         try:
             await save_state(partition, self.offload)  # before the checkpoints: it has when tombstones are due
@@ -224,6 +229,7 @@ class Compaction:
         if succeeded:
             self._failures.pop(partition, None)
             return
+        self.metrics.compactions["failed"] += 1
         failures = self._failures.get(partition, (0, 0.0))[0] + 1
         pause = min(max(self._backoff, 1.0) * 2 ** min(failures - 1, _DOUBLINGS_MAX), RETRY_SECONDS_MAX)
         self._failures[partition] = failures, trio.current_time() + pause

@@ -18,6 +18,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.connection import Connection, State
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.errors import error_code
@@ -453,7 +454,7 @@ async def _fail(connection: Connection, request: ClientRequest, fault: _Failure)
     connection.broker.metrics.request_errors[error.name if isinstance(error, ErrorCode) else error.code] += 1
     if request.is_silent:
         connection.log.warning("append_failed", ack="none", error="a test asked for it")
-        connection.end()
+        connection.end(EndReason.APPEND_FAILED)
     else:
         connection.sender.queue(request.refusal(error))
         await flush(connection.sender)

@@ -200,3 +200,19 @@ def test_every_request_is_for_everyone_or_for_administrators() -> None:
     }  # fmt: skip
     assert everyone | CHANGED.keys() == REQUESTS.keys()
     assert not everyone & CHANGED.keys()
+
+
+async def test_logins_and_refusals_are_counted() -> None:
+    async with accounts() as served:
+        metrics, counts = served.broker.metrics, served.broker.metrics.listener("native")
+        alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
+        assert counts.authentications == {"PLAIN": 2}
+        stranger = await served.connect()
+        await plain(stranger, "alice", "wrong")
+        assert await stranger.rest() == b""
+        assert (counts.authentications, counts.authentication_failures) == ({"PLAIN": 2}, {"PLAIN": 1})
+        await ask(alice, DeleteTopicRequest("plain"))
+        assert metrics.authorization_refusals == 1
+        await ask(admin, AlterUsersRequest(deletions=[UserDeletion("alice")]))
+        assert await alice.rest() == b""
+        assert metrics.connections_ended == {"authentication_failed": 1, "account_deleted": 1}

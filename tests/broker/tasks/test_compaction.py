@@ -309,6 +309,9 @@ async def test_the_pause_after_failures_doubles_and_begins_anew_after_a_success(
         assert latest(broker) == expected
         assert log.state.cleaner.last_error is None
         assert broker.hello().problems == []
+        metrics = broker.metrics
+        assert metrics.compactions == {"failed": 4, "done": 1}
+        assert metrics.compaction_read_bytes > metrics.compaction_written_bytes > 0
         offload.begun.clear()
         fill(broker)
         offload.errors = [WorkerError(DIED, "killed again")]

@@ -14,6 +14,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners import admission
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.hangup import wait_until_left
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
@@ -76,7 +77,7 @@ class Greeting:
         connection, frames = self._connection, self._frames
         limits = frames.frame_bytes_max, frames.frame_bytes_min
         frames.frame_bytes_max = self._broker.config.sasl_server_max_receive_size
-        reason = f"it was not authenticated within {EXCHANGE_SECONDS} s"
+        reason, counted = f"it was not authenticated within {EXCHANGE_SECONDS} s", EndReason.NOT_GREETED
         try:
             with trio.move_on_after(EXCHANGE_SECONDS):
                 for _ in range(FRAMES_MAX):
@@ -98,11 +99,11 @@ class Greeting:
             connection.end_by(error)
             return False
         except (SeglogError, WireError) as error:
-            reason = str(error)
+            reason, counted = str(error), EndReason.PROTOCOL_ERROR
         finally:
             frames.frame_bytes_max, frames.frame_bytes_min = limits
         connection.log.warning("connection_refused", reason=reason)
-        connection.end()
+        connection.end(counted)
         return False
 
     async def _let_read(self) -> None:

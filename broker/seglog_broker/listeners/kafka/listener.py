@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -14,8 +15,11 @@ from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.context import Endpoint
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
-from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener
+from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.transport import Transport
+
+PLAIN: Final = Listener("PLAINTEXT")
+"""A listener that asks its clients for nothing, under the name that Kafka's default has."""
 
 
 def kafka_places(config: BrokerConfig) -> list[Place]:
@@ -36,7 +40,7 @@ async def serve_kafka(
     ready: ReadySockets,
     *,
     places: Sequence[int] = (),
-    kinds: Sequence[Listener] = (WITHOUT_AUTHENTICATION,),
+    kinds: Sequence[Listener] = (PLAIN,),
     native_port: int = -1,
     faults: Faults | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,

@@ -6,6 +6,7 @@ from typing import Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api
 from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated, Templates
@@ -44,7 +45,7 @@ class Responses:
         failure = as_seglog_error(error, api)
         self._broker.metrics.request_errors[failure.code] += 1
         self._connection.log.error("connection_refused", reason=f"{api} failed: {failure.message}")
-        self._connection.end()
+        self._connection.end(EndReason.REQUEST_FAILED)
 
     def queue(self, header: RequestHeader, response: Response) -> None:
         """Send a response with the next flush, or, if it is large, by a job."""

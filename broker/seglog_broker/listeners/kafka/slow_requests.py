@@ -8,6 +8,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import Acknowledged
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response_in_steps
 from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
@@ -91,7 +92,7 @@ class SlowRequests:
         """End the connection if a batch was refused that gets no response: that is how its sender learns of it."""
         if produce.is_silent and produce.problem is not None:
             self._connection.log.warning("append_failed", ack="none", error=produce.problem)
-            self._connection.end()
+            self._connection.end(EndReason.APPEND_FAILED)
 
     def answer_refused(self, produce: Produce) -> None:
         """Answer a request of which nothing is to be appended."""
@@ -109,7 +110,7 @@ class SlowRequests:
         else:
             await self._responses.send(header, response)
             if context.session.has_failed:
-                self._connection.end()
+                self._connection.end(EndReason.AUTHENTICATION_FAILED)
 
     async def refuse(self, header: RequestHeader, request: Request, code: ErrorCode, message: str) -> None:
         """Answer a request with an error, for each thing that it names."""

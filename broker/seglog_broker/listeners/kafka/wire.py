@@ -11,6 +11,7 @@ from typing import Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
 from seglog_broker.listeners.kafka.fetches import Fetches
@@ -177,7 +178,7 @@ class KafkaWire(Wire):
             if header.api_key == SASL_AUTHENTICATE:
                 return False
             self._responses.queue(header, out_of_place(header, frame))
-            self._connection.end()
+            self._connection.end(EndReason.PROTOCOL_ERROR)
             return True
         if header.api_key != SASL_HANDSHAKE:
             raise RemoteProtocolError("the session has ended, and the client did not authenticate again")
@@ -299,7 +300,7 @@ class KafkaWire(Wire):
                 if response is not None:
                     self._responses.queue(header, response)
                     if self._session.has_failed:
-                        connection.end()
+                        connection.end(EndReason.AUTHENTICATION_FAILED)
                     return
             except Exception as error:  # noqa: BLE001 - logged; those before it are answered
                 self._responses.give_up(api.name, error)

@@ -9,6 +9,7 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error
@@ -97,7 +98,7 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
         else:
             reason = f"no whole hello came within {SECONDS} s" if first else f"it sent nothing for {SECONDS} s"
     connection.log.info("connection_refused", reason=reason, kind=hint.kind, first=first.hex(" "))
-    connection.end(b"" if refused else hint.answer)
+    connection.end(EndReason.NOT_GREETED, b"" if refused else hint.answer)
     return False
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
+from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.hello import authenticate
 from seglog_broker.listeners.native.long_replies import encode_long_reply
 from seglog_broker.listeners.native.replies import queue_reply
@@ -90,7 +91,7 @@ async def serve_slowly(
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         queue_reply(connection.sender, error_counts, request_id, as_seglog_error(error, request.api))
         if connection.session.has_failed:
-            connection.end()
+            connection.end(EndReason.AUTHENTICATION_FAILED)
         return
     if long is None:
         queue_reply(connection.sender, error_counts, request_id, reply, payload)

@@ -10,6 +10,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
+from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.kafka import (
@@ -39,6 +40,7 @@ def context_of(
         groups=groups,
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
+        metrics=Metrics(),
     )
     memory = ResponseMemory()
     memory.response_bytes_max = response_bytes_max
