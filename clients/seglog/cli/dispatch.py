@@ -30,6 +30,8 @@ _COMMANDS: Final = {
     "load": "Put load on a broker, and measure throughput and latency.",
     "spark": "Archive, replay, compact and report on topics, with Spark.",
     "ping": "Show which broker answers, and what problems it has.",
+    "doctor": "Examine a broker, its machine, and how it is reached from here.",
+    "support-bundle": "Write what others need to help with a broker into a file.",
     "completion": "Print a script that completes commands in a shell.",
 }
 
@@ -51,7 +53,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
 
 ROOT: Final = _Root(
     "seglog",
-    [LazyCommand(name, f"seglog.cli.{name}", summary) for name, summary in _COMMANDS.items()],
+    [LazyCommand(name, f"seglog.cli.{name.replace('-', '_')}", summary) for name, summary in _COMMANDS.items()],
     params=[
         *common_options(),
         Option(

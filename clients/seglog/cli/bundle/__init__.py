@@ -1,0 +1,1 @@
+"""What ``seglog support-bundle`` writes: collected, with secrets out, into one archive."""

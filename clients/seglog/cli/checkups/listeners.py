@@ -1,0 +1,117 @@
+"""Listeners as this client sees them: can they be reached, and can what they advertise."""
+
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from seglog.cli.checkups.kafka_probe import Answer, ask_metadata, why_unreachable
+from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
+from seglog.core.dialing import Address, parse_address
+from seglog.core.security import is_loopback
+
+if TYPE_CHECKING:
+    from seglog_protocol.messages import DescribedListener, HelloReply
+
+SECONDS: Final = 3.0
+"""For one connection: a firewall that drops packets is told from a slow network by then."""
+
+LISTENERS_MAX: Final = 16
+"""Those that are tried; each may take some seconds."""
+
+_EVERY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised
+
+
+def listener_checks(
+    server: str, hello: "HelloReply", listeners: "list[DescribedListener]", tls: Any
+) -> Iterator[Check]:
+    """A line for each socket; of Kafka's another for what it advertises. ``tls`` is that of the options."""
+    here = parse_address(server)
+    for listener in listeners[:LISTENERS_MAX]:
+        name = listener.name or "seglog.listen"
+        bound = parse_address(listener.address)
+        if not listener.name and bound.port == here.port:
+            yield ok("ports", f"{name} ({listener.protocol}) is reached at {here}")
+            continue
+        seen = _seen(bound, here)
+        if seen is None:
+            yield ok("ports", f"{name} ({listener.protocol}) is for programs on the broker's machine: {bound}")
+            continue
+        why = why_unreachable(seen, SECONDS)
+        if why is not None:
+            yield warning(
+                "ports",
+                f"{name} ({listener.protocol}) listens at {bound}, and is not reached from here at {seen}: {why}",
+                "open the port in firewalls, publish it from the container, or run doctor where its clients are",
+            )
+            continue
+        yield ok("ports", f"{name} ({listener.protocol}) is reached at {seen}")
+        if listener.name:
+            yield _advertised(listener, seen, hello.cluster_id, tls)
+    if len(listeners) > LISTENERS_MAX:
+        yield unknown("ports", f"{len(listeners) - LISTENERS_MAX} more listeners were not tried")
+
+
+def _seen(bound: Address, here: Address) -> Address | None:
+    """Where a client that has reached ``here`` finds a socket; None for one on the broker's machine alone."""
+    if bound.host in _EVERY:
+        return bound._replace(host=here.host)
+    return None if is_loopback(bound.host) and not is_loopback(here.host) else bound
+
+
+def _advertised(listener: "DescribedListener", seen: Address, cluster_id: str, tls: Any) -> Check:
+    name = f"{listener.name} tells Kafka's clients to connect to"
+    if listener.protocol.startswith("SASL"):
+        return _told_without_login(listener, name, seen)
+    try:
+        context = _context(listener, tls)
+        answer = ask_metadata(seen, context, SECONDS)
+    except (OSError, ValueError) as error:
+        return unknown(
+            "advertised",
+            f"{listener.name} at {seen} was not asked: {error}",
+            "give --ca and --certificate as Kafka's clients have them" if listener.protocol == "SSL" else "",
+        )
+    if not answer.brokers:
+        return problem("advertised", f"{listener.name} at {seen} names no broker", "look at the broker's log")
+    return _judged(name, answer, cluster_id, context)
+
+
+def _judged(name: str, answer: Answer, cluster_id: str, context: ssl.SSLContext | None) -> Check:
+    told = answer.brokers[0]
+    remedy = "set advertised.listeners to an address that its clients can reach, for each of listeners"
+    try:
+        behind = ask_metadata(told, context, SECONDS)
+    except OSError as error:
+        return problem("advertised", f"{name} {told}, and that fails from here: {error}", remedy)
+    if cluster_id not in {behind.cluster_id, ""}:
+        found = f"{name} {told}, where another broker answers (cluster id {behind.cluster_id}, not {cluster_id})"
+        return problem("advertised", found, remedy)
+    return ok("advertised", f"{name} {told}, where this broker answers")
+
+
+def _told_without_login(listener: "DescribedListener", name: str, seen: Address) -> Check:
+    """As far as it can be known without an account: Metadata is for those who have logged in."""
+    told = seen if listener.advertised is None else parse_address(listener.advertised)
+    why = why_unreachable(told, SECONDS)
+    if why is not None:
+        return problem(
+            "advertised",
+            f"{name} {told}, and that fails from here: {why}",
+            "set advertised.listeners to an address that its clients can reach, for each of listeners",
+        )
+    if is_loopback(told.host) and not is_loopback(seen.host):
+        return warning(
+            "advertised",
+            f"{name} {told}, which is each client's own machine",
+            "set advertised.listeners to an address that its clients can reach",
+        )
+    return ok("advertised", f"{name} {told}, where something takes connections; no login was tried")
+
+
+def _context(listener: "DescribedListener", tls: Any) -> ssl.SSLContext | None:
+    if listener.protocol != "SSL":
+        return None
+    from seglog.core.security import Tls
+    from seglog.tls_contexts import context_of
+
+    return context_of(tls if isinstance(tls, Tls) else Tls())

@@ -1,0 +1,173 @@
+"""What a broker tells, judged: its problems, versions, clock, limits, free space and configuration."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from seglog import __version__
+from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
+from seglog.core.errors import count_of, duration_of, seconds_of
+from seglog.core.security import is_loopback
+from seglog_protocol.errors import UnsupportedApiError
+
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog_protocol.messages import DescribeBrokerReply, HelloReply
+
+OFFSET_SECONDS_WARNED: Final = 1.0
+OFFSET_SECONDS_WRONG: Final = 60.0
+"""Of two clocks. Records have their producers' times, which ``retention.ms`` and ``--from TIME`` are compared with."""
+
+OPEN_FILES_MIN: Final = 4_096
+"""Below it there is room for few connections beside the files of segments: 1,024 are the default of many shells."""
+
+_RUNBOOK: Final = "docs/OPERATIONS.md has a page for each situation"
+
+
+class Told(NamedTuple):
+    """What a broker has told, and when."""
+
+    hello: "HelloReply"
+    described: "DescribeBrokerReply | None"
+    """None of a broker that does not know the request."""
+    metrics: Mapping[str, float]
+    offset_seconds: float
+    """How far its clock is ahead of this machine's."""
+    rtt_seconds: float
+    """How long it took to tell: the offset is known to half of that."""
+
+
+def ask(client: "Client") -> Told:
+    """Ask a broker for all that is judged."""
+    hello, metrics = client.ping(), client.metrics()
+    before = time.time()
+    try:
+        described = client.describe_broker()
+    except UnsupportedApiError:
+        return Told(hello, None, metrics, 0.0, 0.0)
+    after = time.time()
+    return Told(hello, described, metrics, described.now_ms / 1000 - (before + after) / 2, after - before)
+
+
+def told_checks(client: "Client", told: Told) -> Iterator[Check]:
+    """A line or more for each thing that the broker tells."""
+    yield from _health(client.server, told.hello)
+    yield _account(client)
+    yield from _versions(told)
+    if told.described is None:
+        yield unknown(
+            "configuration",
+            f"{told.hello.broker} does not tell its configuration, its limits and its clock",
+            "update it: this client is newer",
+        )
+        return
+    yield _clock(told)
+    yield from _limits(told.described)
+    yield from _free_space(told)
+    yield from _configuration(told.described)
+
+
+def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
+    partitions = count_of(hello.partitions, "partition")
+    yield ok("broker", f"{hello.broker} at {server}, up {duration_of(hello.uptime_ms)}, {partitions}")
+    for sentence in hello.problems:
+        yield problem("broker", sentence, f"what `seglog ping` names is to be mended: {_RUNBOOK}")
+    if hello.recovery:
+        left = count_of(hello.recovery.get("partitions", 0), "partition")
+        yield warning(
+            "recovery", f"{left} still to recover after a stop that was not clean", "wait; ping shows progress"
+        )
+
+
+def _account(client: "Client") -> Check:
+    who = client.principal or "User:ANONYMOUS"
+    host = client.server.rpartition(":")[0].strip("[]")
+    if client.tls_version:
+        return ok("connection", f"as {who}, {client.tls_version}")
+    if is_loopback(host):
+        return ok("connection", f"as {who}, without TLS, on this machine")
+    return warning(
+        "connection",
+        f"as {who}, without TLS to {host}: what is read and written can be read on the network",
+        "listen with SASL_SSL (seglog.listen), or be sure of the network",
+    )
+
+
+def _versions(told: Told) -> Iterator[Check]:
+    broker = told.hello.broker.rpartition("/")[2]
+    if broker == __version__:
+        yield ok("versions", f"client and broker are {broker}")
+    else:
+        yield warning(
+            "versions",
+            f"the client is {__version__}, the broker {broker}",
+            "both work together; update the older one before you look for a bug",
+        )
+    if told.described is not None:
+        found = told.described.versions
+        yield ok("runs on", f"Python {found.get('python')}, {found.get('build')}, {found.get('kernel')}")
+
+
+def _clock(told: Told) -> Check:
+    offset, certain = abs(told.offset_seconds), told.rtt_seconds / 2
+    apart = max(0.0, offset - certain)
+    where = "ahead of" if told.offset_seconds > 0 else "behind"
+    if apart <= OFFSET_SECONDS_WARNED:
+        return ok("clock", "the broker's clock is this machine's, to a second")
+    found = f"the broker's clock is {seconds_of(offset)} {where} this machine's"
+    remedy = "synchronize both, as by chrony or systemd-timesyncd: retention deletes records by the broker's clock"
+    return (warning if apart <= OFFSET_SECONDS_WRONG else problem)("clock", found, remedy)
+
+
+def _limits(described: "DescribeBrokerReply") -> Iterator[Check]:
+    files = described.limits.get("open_files", 0)
+    possible = described.limits.get("connections", 0)
+    entry = described.config.get("seglog.connections.max")
+    wanted = int(entry.value) if entry is not None else possible
+    granted = f"{files:,} open files" if files else "any number of open files"
+    remedy = "raise the limit where the broker is started: LimitNOFILE=65536 in its unit, ulimit -n, or --ulimit nofile"
+    if possible < wanted:
+        found = (
+            f"{granted} are granted, so {possible:,} connections fit in place of {wanted:,} (seglog.connections.max)"
+        )
+        yield warning("limits", found, remedy)
+    elif files and files < OPEN_FILES_MIN:
+        yield warning("limits", f"{granted} are granted", remedy)
+    else:
+        yield ok("limits", f"{granted}, {possible:,} connections")
+    memory, processors = described.limits.get("memory_bytes", 0), described.limits.get("processors", 0)
+    yield ok("machine", f"{count_of(processors, 'processor')}, {memory / 2**30:,.1f} GiB of memory")
+
+
+def _free_space(told: Told) -> Iterator[Check]:
+    free, inodes = told.metrics.get("disk_free_bytes"), told.metrics.get("disk_free_inodes", -1)
+    if free is None:
+        yield unknown("free space", "the broker does not tell it")
+    elif told.metrics.get("disk_full"):
+        yield problem("free space", f"{free / 1e9:,.1f} GB: appends are refused", "make room, or shorten retention.ms")
+    else:
+        counted = f", {inodes:,.0f} inodes" if inodes >= 0 else ""
+        yield ok("free space", f"{free / 1e9:,.1f} GB{counted} where the broker keeps its data")
+
+
+def _configuration(described: "DescribeBrokerReply") -> Iterator[Check]:
+    written = {key: entry for key, entry in described.config.items() if entry.origin != "default"}
+    places = sorted({_place(entry.origin, entry.where) for entry in written.values()})
+    yield ok(
+        "configuration",
+        f"{count_of(len(written), 'key')} not at the default"
+        + (f", from {', '.join(places)}" if places else "")
+        + "; all of them: seglog support-bundle",
+    )
+    for sentence in described.warnings:
+        yield warning(
+            "configuration", sentence, "see the key in docs/CONFIG.md; `seglogd --check-config` says the same"
+        )
+    idle = sorted(key for key, entry in written.items() if entry.shortfall is not None)
+    if idle:
+        few = f"{', '.join(idle[:5])}{f' and {len(idle) - 5} more' if len(idle) > 5 else ''}"
+        yield warning("configuration", f"set, and without effect: {few}", "take them out; docs/CONFIG.md says why")
+
+
+def _place(origin: str, where: str) -> str:
+    return where.partition(": ")[0] if origin == "file" else origin

@@ -1,0 +1,86 @@
+"""``seglog doctor``: is this broker set up well, and its machine, and is it reached as it says.
+
+Each line has a verdict, and a remedy where something is to be done. It exits as ``ping``: 0 without a problem, 1 with
+one, 3 where no broker answers. A warning is no problem yet.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from seglog.cli.arguments import Options
+from seglog.cli.checkups.model import Check, Verdict, problem
+from seglog.cli.commands import Command
+from seglog.cli.common import open_client, print_json
+from seglog.cli.exits import FAILED, OK, exit_code_of
+from seglog.cli.tables import wrapped
+from seglog.cli.terminal import columns_of_terminal, print_line
+from seglog.core.errors import count_of
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.texts import printable
+
+_STYLES: Final = {Verdict.UNKNOWN: {"fg": "cyan"}, Verdict.WARNING: {"fg": "yellow"}, Verdict.PROBLEM: {"fg": "red"}}
+_VERDICT_WIDTH: Final = 9
+_NAME_WIDTH: Final = 15
+_NO_BROKER: Final = (
+    "start it, or name its address: --server HOST:PORT, or SEGLOG_SERVER; its log says where it listens (broker_ready)"
+)
+
+
+def run(options: Options) -> int:
+    """Print what was found; the exit code is the verdict."""
+    from seglog.cli.checkups.examination import examine
+    from seglog.cli.checkups.told import ask
+
+    checks: list[Check] = []
+    code = OK
+    try:
+        with open_client(options) as client:
+            for check in examine(client, ask(client), options):
+                checks.append(check)
+                if not options.json:
+                    _print(check)
+    except SeglogError as error:
+        code = exit_code_of(error)
+        checks.append(problem("broker", error.message, _NO_BROKER if not checks else "see the broker's log"))
+        if not options.json:
+            _print(checks[-1])
+    if code == OK and any(check.verdict is Verdict.PROBLEM for check in checks):
+        code = FAILED
+    if options.json:
+        print_json({"server": options.server, "ok": code == OK, "checks": [check.to_json() for check in checks]})
+    else:
+        print_line(summary(checks))
+    return code
+
+
+def lines_of(check: Check, width: int | None) -> Iterator[str]:
+    """A check in lines of at most ``width`` columns (None: any), the remedy on lines of its own."""
+    head = f"{check.verdict:<{_VERDICT_WIDTH}}{check.name:<{_NAME_WIDTH}}"
+    for text, before in ((check.found, head), (f"-> {check.remedy}" if check.remedy else "", " " * len(head))):
+        if text:
+            yield from [before + printable(text)] if width is None else wrapped(text, width, head=before)
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """``12 checks: 10 ok, 1 warning, 1 problem``."""
+    counted = Counter(check.verdict for check in checks)
+    parts = [f"{counted[verdict]} {verdict}" for verdict in (Verdict.OK, Verdict.UNKNOWN) if counted[verdict]]
+    parts += [count_of(counted[v], str(v)) for v in (Verdict.WARNING, Verdict.PROBLEM) if counted[v]]
+    return f"{count_of(len(checks), 'check')}: {', '.join(parts)}"
+
+
+def _print(check: Check) -> None:
+    style = _STYLES.get(check.verdict, {})
+    for line in lines_of(check, columns_of_terminal()):
+        print_line(line, **(style if not line.lstrip().startswith("->") else {}))
+
+
+COMMAND: Final = Command(
+    "doctor",
+    runs=run,
+    help="Examine a broker, its machine, and how it is reached from here.\n\n"
+    "Problems that it tells, versions, clock, limits, disk and mount options, permissions, configuration, ports, and "
+    "what Kafka's clients are told to connect to. What needs the broker's disk is looked at where its log directory is "
+    "on this machine. It exits with 0 when there is no problem, 1 when there is one, 3 when no broker answers.",
+)
