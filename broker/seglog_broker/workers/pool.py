@@ -1,5 +1,6 @@
 """Pools of worker processes: they are started when needed, get one job at a time, and are ended by their owner."""
 
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ class WorkerPool(Workers):
 
     async def _start(self) -> "_Process":
         if self._stderr is None:
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ``end``
+            self._stderr = _scratch_file()  # closed by ``end``
         process = await trio.lowlevel.open_process(
             [*self._command, self._worker.name],
             stdin=PIPE,  # the process ends when this is closed
@@ -108,6 +109,13 @@ class WorkerPool(Workers):
             pass_fds=self._descriptors,
         )
         return _Process(self._worker.name, process, self._stderr)
+
+
+def _scratch_file() -> IO[bytes]:
+    """A file without a name, in memory where the system has such files: all other places may be read-only."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("seglog-workers", os.MFD_CLOEXEC), "w+b")
+    return tempfile.TemporaryFile()
 
 
 class _Process:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,16 @@ async def test_jobs_of_several_kinds_with_bytes_go_through_one_process() -> None
 async def test_no_process_is_started_before_there_is_a_job() -> None:
     async with WorkerPool(RECORD_CHECKER, 2):
         assert workers("record_checker") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memfd_create: only Linux has files in memory")
+async def test_a_process_is_started_where_no_temporary_file_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose root is read-only, `/tmp` and all."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    async with scripted(tmp_path) as checkers:
+        assert await _pid(checkers, 9)
 
 
 async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle_process(tmp_path: Path) -> None:
