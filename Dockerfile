@@ -38,7 +38,7 @@ RUN if [ "$SEGLOG_BUILD" = compiled ]; then export HATCH_BUILD_HOOKS_ENABLE=true
 FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 COPY --from=build /opt/seglog /opt/seglog
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin seglog \
- && install -d -m 0700 -o 10001 -g seglog /var/lib/seglog
+ && install -d -m 0770 -o 10001 -g 0 /var/lib/seglog
 # As a number: Kubernetes cannot see that a name is not root.
 USER 10001
 # 0.0.0.0 is every interface of the container: with 127.0.0.1 a published port would lead nowhere. It does not start so
