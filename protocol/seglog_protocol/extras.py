@@ -13,6 +13,9 @@ _BROKER: Final = {
     "cryptography": "cryptography",
     "jwt": "pyjwt",
     "trustme": "trustme",
+    "h11": "h11",
+    "prometheus_client": "prometheus-client",
+    "rich": "rich",
 }
 
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -21,6 +24,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "broker": _BROKER,
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
         "testing": _BROKER,
+        "top": {"rich": "rich"},
         "trio": {"trio": "trio"},
     }
 )
