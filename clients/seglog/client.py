@@ -220,6 +220,15 @@ class Client:
         """The broker's counters since its start, by name."""
         return self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True)[0].metrics
 
+    def samples(self, families: Sequence[str] = ()) -> list[messages.MetricFamily]:
+        """The broker's metrics by family, in the order of docs/METRICS.md: those named, or all.
+
+        A family that the broker does not have is left out; one that has no samples now is there without.
+        """
+        from seglog.core.samples import read_samples  # noqa: PLC0415 - few programs read metrics
+
+        return self.converse(read_samples(families))
+
     def describe_broker(self) -> messages.DescribeBrokerReply:
         """The broker's configuration with origins, its warnings, listeners, versions and limits; without secrets."""
         return self.call(messages.DescribeBrokerRequest(), messages.DescribeBrokerReply, is_repeatable=True)[0]

@@ -24,6 +24,7 @@ from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.long_offsets import LongOffsets
+from seglog_broker.api.monitoring.answer import answer_samples
 from seglog_broker.api.monitoring.broker_sources import BrokerSources
 from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.service import Monitoring
@@ -397,6 +398,8 @@ class Broker:
                 return await measure_lag(self._explain, self.partitions, request), b""
             case messages.MetricsRequest():
                 return self.read_metrics(), b""
+            case messages.SamplesRequest():
+                return await answer_samples(self.monitoring, request, self.turn)
             case messages.DescribeBrokerRequest():
                 return await self.describer.describe(), b""
             case messages.InitProducerRequest():

@@ -21,6 +21,7 @@ from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_l
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
 from seglog.core.records import ConsumerGap
+from seglog.core.samples import read_samples
 from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.users import create_user, delete_user, list_users, set_password
@@ -240,6 +241,10 @@ class Client:
     async def metrics(self) -> dict[str, float]:
         """The broker's counters since its start, by name."""
         return (await self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True))[0].metrics
+
+    async def samples(self, families: Sequence[str] = ()) -> list[messages.MetricFamily]:
+        """As ``seglog.Client.samples``."""
+        return await self.converse(read_samples(families))
 
     async def describe_broker(self) -> messages.DescribeBrokerReply:
         """As ``seglog.Client.describe_broker``."""

@@ -98,6 +98,7 @@ from seglog_protocol.messages.headers import (
     decode_descriptions as decode_descriptions,
     decode_reply as decode_reply,
     decode_request as decode_request,
+    decode_samples as decode_samples,
     decode_segments as decode_segments,
     open_request as open_request,
     pack_fields as pack_fields,
@@ -134,6 +135,13 @@ from seglog_protocol.messages.offsets import (
     TruncateReply as TruncateReply,
     TruncateRequest as TruncateRequest,
     TruncateResult as TruncateResult,
+)
+from seglog_protocol.messages.samples import (
+    MetricBuckets as MetricBuckets,
+    MetricFamily as MetricFamily,
+    MetricSample as MetricSample,
+    SamplesReply as SamplesReply,
+    SamplesRequest as SamplesRequest,
 )
 from seglog_protocol.messages.security import (
     TOKEN_BYTES_MAX as TOKEN_BYTES_MAX,

@@ -23,6 +23,7 @@ from seglog_protocol.messages.hello import REQUESTS
 from seglog_protocol.messages.hooks import REFUSED, encode_other
 from seglog_protocol.messages.plain import plain_request
 from seglog_protocol.messages.refusals import cut, refusal_of_large, refusal_of_value, shown
+from seglog_protocol.messages.samples import MetricFamily
 from seglog_protocol.messages.topics import TopicDescription
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -378,6 +379,11 @@ def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
 def decode_segments(payload: Buffer) -> list[ExplainedSegment]:
     """The page of segments in the payload of an ExplainSegmentsReply. Raises RemoteProtocolError if it is invalid."""
     return _decode_page(payload, ExplainedSegment, "segments")
+
+
+def decode_samples(payload: Buffer) -> list[MetricFamily]:
+    """The families in the payload of a SamplesReply. Raises RemoteProtocolError for an invalid payload."""
+    return _decode_page(payload, MetricFamily, "metrics")
 
 
 def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT]:

@@ -21,6 +21,7 @@ from seglog_protocol.messages.groups import (
     SyncGroupRequest,
 )
 from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, TruncateRequest
+from seglog_protocol.messages.samples import SamplesRequest
 from seglog_protocol.messages.security import AlterUsersRequest, AuthenticateRequest, UsersRequest
 from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
 
@@ -105,6 +106,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         UsersRequest,
         AlterUsersRequest,
         DescribeBrokerRequest,
+        SamplesRequest,
     )
 }
 

@@ -47,6 +47,7 @@ WHOLE: Final[list[Request]] = [
     messages.ExplainSegmentsRequest("a", 0),
     messages.MetricsRequest(),
     messages.DescribeBrokerRequest(),
+    messages.SamplesRequest(),
     messages.InitProducerRequest(),
     messages.JoinGroupRequest("g", 1, 1, []),
     messages.SyncGroupRequest("g", "m", 1),
