@@ -225,10 +225,11 @@ def test_every_example_is_one_frame_that_holds_the_values_beside_it(example: Exa
     assert bytes(frame.payload) == payload_bytes(example)
     direction, api = example.label.split()
     if not isinstance(example.payload, str):
-        decode: Callable[[Buffer], Sequence[messages.Message]] = {
-            "topics": messages.decode_descriptions,
-            "samples": messages.decode_samples,
-        }.get(api, messages.decode_segments)
+        decode: Callable[[Buffer], Sequence[messages.Message]] = messages.decode_segments
+        if api == "topics":
+            decode = messages.decode_descriptions
+        elif api == "samples":
+            decode = messages.decode_samples
         assert [entry.to_wire() for entry in decode(frame.payload)] == example.payload
     request_id = frame.header["id"]
     if direction == "request":

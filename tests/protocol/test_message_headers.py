@@ -400,7 +400,7 @@ def test_a_mebibyte_that_is_no_request_is_refused_without_making_a_map_of_it(wha
         tracemalloc.stop()
     assert opened.request_id == 1
     assert isinstance(opened.request, SeglogError)
-    assert len(opened.request.message) < 400
+    assert len(opened.request.message) < 500
     assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
 
 

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import msgspec
+
 from seglog_protocol.messages.base import Items, Message, Request, default
 
 
@@ -25,8 +27,8 @@ class SamplesReply(Message):
     more: bool = default(False)
 
 
-class MetricBuckets(Message, array_like=True):
-    """What a histogram has counted: ``counts`` has a number for each bucket alone, and one more than ``bounds``.
+class MetricBuckets(msgspec.Struct, frozen=True, array_like=True):
+    """What a histogram has counted; ``counts`` has a number for each bucket alone, and one more than ``bounds``.
 
     ``bounds`` are inclusive upper bounds; the last bucket has none. ``sum`` is that of all values.
     """
@@ -41,7 +43,7 @@ class MetricBuckets(Message, array_like=True):
         return sum(self.counts)
 
 
-class MetricSample(Message, array_like=True):
+class MetricSample(msgspec.Struct, frozen=True, array_like=True):
     """One value, or the buckets of one histogram; ``labels`` has a value for each label of the family."""
 
     labels: list[str]

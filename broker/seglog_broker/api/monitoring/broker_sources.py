@@ -5,11 +5,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.api.fetch import FetchService
+from seglog_broker.api.monitoring.counted_sources import counted_sources, one
 from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.samples import Sample
 from seglog_broker.api.monitoring.slicing import Source
@@ -56,72 +57,53 @@ class BrokerSources:
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each family that has no labels but those of the broker."""
-        return self._of_the_process() | self._of_requests() | self._of_bounds() | self._of_the_directory()
+        return {
+            **self._of_the_process(),
+            **counted_sources(self.metrics),
+            **self._of_bounds(),
+            **self._of_the_directory(),
+        }
 
     def _of_the_process(self) -> dict[str, Source]:
         return {
             "seglog_build_info": self._build_info,
-            "seglog_start_time_seconds": _one(lambda: self.started_ms / 1000),
-            "seglog_uptime_seconds": _one(lambda: max(0, self.clock.now_ms() - self.started_ms) / 1000),
+            "seglog_start_time_seconds": one(lambda: self.started_ms / 1000),
+            "seglog_uptime_seconds": one(lambda: max(0, self.clock.now_ms() - self.started_ms) / 1000),
             "seglog_problems": self._problems,
-            "seglog_process_cpu_seconds_total": _one(time.process_time),
+            "seglog_process_cpu_seconds_total": one(time.process_time),
             "seglog_process_resident_memory_bytes": _resident_memory,
-            "seglog_log_lines_lost_total": _one(logs.lines_lost),
-        }
-
-    def _of_requests(self) -> dict[str, Source]:
-        metrics = self.metrics
-        return {
-            "seglog_append_batches_total": lambda: _by_label(metrics.appends),
-            "seglog_append_bytes_total": _one(lambda: metrics.append_bytes),
-            "seglog_duplicates_total": _one(lambda: metrics.duplicates),
-            "seglog_fetch_bytes_total": _one(lambda: metrics.fetch_bytes),
-            "seglog_fetches_waiting": _one(lambda: self.fetches.waiting),
-            "seglog_fetches_waited_total": _one(lambda: metrics.fetches_waited),
-            "seglog_cold_reads_total": _one(lambda: metrics.cold_reads),
-            "seglog_fsyncs_total": _one(lambda: metrics.fsyncs),
+            "seglog_log_lines_lost_total": one(logs.lines_lost),
         }
 
     def _of_bounds(self) -> dict[str, Source]:
         handles = self.directory.handles
         return {
-            "seglog_connections_limit": _one(lambda: connections_max(self.config.current)),
-            "seglog_request_memory_bytes": _one(lambda: self.request_memory.used),
-            "seglog_request_memory_limit_bytes": _one(lambda: self.request_memory.limit),
-            "seglog_request_memory_waiting": _one(lambda: self.request_memory.waiting),
-            "seglog_request_memory_waits_total": _one(lambda: self.request_memory.waits),
-            "seglog_response_memory_bytes": _one(lambda: self.response_memory.used),
-            "seglog_answers_waiting": _one(lambda: len(self.transfers)),
-            "seglog_open_files": _one(lambda: handles.open_count),
-            "seglog_open_files_limit": _one(lambda: handles_max(self.config.current)),
+            "seglog_fetches_waiting": one(lambda: self.fetches.waiting),
+            "seglog_connections_limit": one(lambda: connections_max(self.config.current)),
+            "seglog_request_memory_bytes": one(lambda: self.request_memory.used),
+            "seglog_request_memory_limit_bytes": one(lambda: self.request_memory.limit),
+            "seglog_request_memory_waiting": one(lambda: self.request_memory.waiting),
+            "seglog_request_memory_waits_total": one(lambda: self.request_memory.waits),
+            "seglog_response_memory_bytes": one(lambda: self.response_memory.used),
+            "seglog_answers_waiting": one(lambda: len(self.transfers)),
+            "seglog_open_files": one(lambda: handles.open_count),
+            "seglog_open_files_limit": one(lambda: handles_max(self.config.current)),
         }
 
     def _of_the_directory(self) -> dict[str, Source]:
-        metrics, space = self.metrics, self.directory.space
+        space = self.directory.space
         return {
-            "seglog_topics": _one(lambda: len(self.directory.registry.topics)),
+            "seglog_topics": one(lambda: len(self.directory.registry.topics)),
             "seglog_partitions": self._partitions_by_state,
-            "seglog_recovery_ratio": _one(lambda: self.recoveries.ratio),
-            "seglog_partitions_recovered_total": _one(lambda: metrics.partitions_recovered),
-            "seglog_recovery_bytes_total": _one(lambda: metrics.recovery_bytes),
-            "seglog_disk_size_bytes": _one(lambda: space.total),
-            "seglog_disk_free_bytes": _one(lambda: space.free),
-            "seglog_disk_free_inodes": _one(lambda: -1 if space.inodes is None else space.inodes.free),
-            "seglog_disk_full": _one(lambda: int(space.is_full)),
-            "seglog_ballast_bytes": _one(lambda: space.ballast),
-            "seglog_segments_rolled_total": _one(lambda: metrics.segments_rolled),
-            "seglog_segments_expired_total": _one(lambda: metrics.segments_expired),
-            "seglog_expired_bytes_total": _one(lambda: metrics.expired_bytes),
+            "seglog_recovery_ratio": one(lambda: self.recoveries.ratio),
+            "seglog_disk_size_bytes": one(lambda: space.total),
+            "seglog_disk_free_bytes": one(lambda: space.free),
+            "seglog_disk_free_inodes": one(lambda: -1 if space.inodes is None else space.inodes.free),
+            "seglog_disk_full": one(lambda: int(space.is_full)),
+            "seglog_ballast_bytes": one(lambda: space.ballast),
             "seglog_retention_next_loss_seconds": self._seconds_to_next_expiry,
-            "seglog_scrubbed_segments_total": _one(lambda: metrics.scrubbed_segments),
-            "seglog_scrubbed_bytes_total": _one(lambda: metrics.scrubbed_bytes),
-            "seglog_scrub_passes_total": _one(lambda: metrics.scrub_passes),
-            "seglog_scrub_pass_ratio": _one(lambda: metrics.scrub_pass_ratio),
-            "seglog_scrub_last_pass_timestamp_seconds": _one(lambda: metrics.scrub_last_pass_ms / 1000),
-            "seglog_scrub_findings_total": _one(lambda: metrics.scrub_findings),
             "seglog_damaged_ranges": self._damaged_ranges,
-            "seglog_clock_untrusted": _one(lambda: int(self.clock_trust.is_held)),
-            "seglog_tls_handshakes_failed_total": _one(lambda: metrics.tls_handshakes_failed),
+            "seglog_clock_untrusted": one(lambda: int(self.clock_trust.is_held)),
             "seglog_certificate_expiry_timestamp_seconds": self._certificate_end,
         }
 
@@ -168,16 +150,6 @@ class BrokerSources:
     def _certificate_end(self) -> Iterator[Sample]:
         if self.tls is not None:
             yield Sample((), self.tls.certificate.ends_ms / 1000)
-
-
-def _one(value: Callable[[], float]) -> Source:
-    """The source of a family without labels."""
-    return lambda: (Sample((), value()),)
-
-
-def _by_label(counts: Mapping[str, float]) -> Iterable[Sample]:
-    """A sample for each value of the one label."""
-    return [Sample((label,), count) for label, count in sorted(counts.items())]
 
 
 def _resident_memory() -> Iterator[Sample]:
