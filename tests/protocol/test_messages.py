@@ -2,8 +2,9 @@
 
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +51,8 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of([of_type(kind) for kind in arguments])
     if isinstance(hint, type) and issubclass(hint, messages.Message):
         return messages_of(hint)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return st.builds(hint, **{name: of_type(kind) for name, kind in get_type_hints(hint).items()})
     own = {int: INT64, float: st.floats(allow_nan=False), SeglogError: ERRORS}
     own |= {str: st.text(max_size=64), bytes: st.binary(max_size=64)}  # some have a limit
     return own[hint] if hint in own else st.from_type(hint)

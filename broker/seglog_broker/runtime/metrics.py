@@ -1,6 +1,6 @@
 """The broker's metrics: numbers that the loop updates, read by the ``metrics`` api.
 
-Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and a test checks that it does.
+Names end in their unit or in ``_total``; docs/METRICS.md explains each, and a test checks that it does.
 """
 
 from collections import Counter

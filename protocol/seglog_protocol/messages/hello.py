@@ -68,7 +68,7 @@ class MetricsRequest(Request):
 
 
 class MetricsReply(Message):
-    """Numbers by name; docs/OPERATIONS.md says what each counts."""
+    """Numbers by name; docs/METRICS.md says what each counts."""
 
     metrics: dict[str, int | float]
 

@@ -1,4 +1,4 @@
-"""The broker's metrics: each changes when it should, and docs/OPERATIONS.md lists exactly these."""
+"""The broker's metrics: each changes when it should, and docs/METRICS.md lists exactly these."""
 
 import re
 from collections.abc import Sequence
@@ -48,8 +48,8 @@ def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
 
 def documented() -> set[str]:
     """Every metric on the page; those with a label once for each label."""
-    page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
-    section = page.partition("\n## What the broker counts\n")[2].partition("\n## ")[0]
+    page = (REPOSITORY / "docs" / "METRICS.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Names of the request `metrics`\n")[2].partition("\n## ")[0]
     labels = {
         "api": list(messages.REQUESTS),
         "ack": list(get_args(messages.Ack)),

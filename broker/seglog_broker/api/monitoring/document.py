@@ -1,0 +1,82 @@
+"""docs/METRICS.md, made of the table of families."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from seglog_broker.api.monitoring.families import FAMILIES, Family, Scope
+from seglog_broker.api.monitoring.flat_names import FLAT_NAMES
+
+_HEAD: Final = """\
+# Metrics
+
+What the broker tells about itself, by name. Prometheus reads them at `/metrics` ([CONFIG.md](CONFIG.md) has
+`seglog.http.listen`), a program by `client.samples()`, and `seglog metrics` shows them. They are read when they are
+asked for; nothing is computed for those that nobody asks for, but for what is measured every ten seconds or so: the
+sizes of topics, the dirty ratio, the lag of groups in seconds and their time to loss.
+
+Names end in their base unit, and those of counters in `_total`. A counter counts from the start of the broker. A
+name never changes its meaning. This page is made of the table in the code: `python -m seglog_broker.api.monitoring
+> docs/METRICS.md`.
+"""
+
+_SCOPES: Final = {
+    Scope.BROKER: """\
+## The broker
+
+`listener` is the configured name of a listener of Kafka's clients, `native` or `http`; `api` the name of a request
+as its protocol has it, such as `Produce` or `append`. Both have their first sample with the first request.
+""",
+    Scope.TOPICS: """\
+## Topics
+
+Of at most `seglog.metrics.topics.max` topics, the largest first, and of 10,000 partitions in all, whole topics; the
+others are counted in `seglog_topics_left_out`. While there are fewer, all topics are shown, also one that is a
+moment old.
+""",
+    Scope.GROUPS: """\
+## Groups
+
+Of at most `seglog.metrics.groups.max` groups, those with the largest lag first, and of 10,000 committed offsets in
+all, whole groups; the others, and those whose name is longer than 249 characters, are counted in
+`seglog_groups_left_out`. A group without members has them, too, for as long as its offsets are kept. Seconds of lag
+and time to loss are as the last measurement found them, and go on from there.
+""",
+    Scope.KAFKA_EXPORTER: """\
+## Names of kafka_exporter
+
+For dashboards that were made for it: the same names and labels, of all topics up to 10,000 partitions, and of all
+groups up to 10,000 committed offsets.
+""",
+}
+
+_FLAT: Final = """\
+## Names of the request `metrics`
+
+`client.metrics()` gives numbers by plain names, without labels. They are those that programs have read before there
+were families; `_total` counts from the start, `_seconds_max` is the longest since then.
+"""
+
+
+def page() -> str:
+    """The text of docs/METRICS.md."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _HEAD
+    for scope, text in _SCOPES.items():
+        yield text
+        yield "| name | type | labels | meaning |"
+        yield "|---|---|---|---|"
+        yield from (_row(family) for family in FAMILIES if family.scope is scope)
+        yield ""
+    yield _FLAT
+    yield "| name | counts | look at it when |"
+    yield "|---|---|---|"
+    yield from (f"| `{name}` | {counts} | {when} |".replace("|  |", "| |") for name, counts, when in FLAT_NAMES)
+    yield ""
+
+
+def _row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"| `{family.name}` | {family.kind.value} | {labels} | {family.help} |".replace("|  |", "| |")
