@@ -29,6 +29,7 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.messages import ApiVersionsRequest, ApiVersionsResponse
 from tests.clients.faces import Connect
 from tests.processes import Daemon, clean_environment
+from tests.processes import seglog as run_command
 
 ADMIN: Final = "of the admin"
 
@@ -260,3 +261,36 @@ def test_the_command_line_administers(
     assert main(["user", "delete", "bob", "--yes"]) == 0
     for secret in (ADMIN, "of bob"):
         assert secret not in broker.log_text()
+
+
+# --- The doctor -------------------------------------------------------------------------------------------------------
+
+
+def examined(address: str, *login: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    done = run_command(address, "doctor", "--json", *login)
+    found: dict[str, list[dict[str, str]]] = {}
+    for check in json.loads(done.stdout)["checks"]:
+        found.setdefault(check["name"], []).append(check)
+    return done.returncode, found
+
+
+def test_the_doctor_logs_in_as_kafkas_clients_do_and_is_told_where_to_connect(broker: Daemon, files: Path) -> None:
+    login = ("--user", "admin", "--password-file", str(files / "admin.password"))
+    code, checks = examined(broker.address, "--ca", str(files / "tls" / "authority.pem"), *login)
+    assert code == 0, checks
+    assert checks["connection"][0]["found"].startswith("as User:admin, TLSv1.")
+    (advertised,) = checks["advertised"]
+    assert advertised["verdict"] == "ok"
+    assert f"127.0.0.1:{broker.kafka_port}, where this broker answers" in advertised["found"]
+
+
+def test_without_an_account_the_doctor_knows_of_a_login_no_more_than_that_it_is_wanted(
+    files: Path, tmp_path: Path
+) -> None:
+    running = secured(tmp_path, files, "PLAINTEXT", "listeners=SASL_PLAINTEXT://127.0.0.1:0")
+    running.start()
+    try:
+        _, checks = examined(running.address)
+        assert "no login was tried: no account was given" in checks["advertised"][0]["found"]
+    finally:
+        running.kill()

@@ -18,4 +18,4 @@ def examine(client: "Client", told: Told, options: "Options") -> Iterator[Check]
     yield from told_checks(client, told)
     yield from machine_checks(told.hello, told.described)
     if told.described is not None:
-        yield from listener_checks(client.server, told.hello, told.described.listeners, options.security.get("tls"))
+        yield from listener_checks(client.server, told.hello, told.described.listeners, options.security)

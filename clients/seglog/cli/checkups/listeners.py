@@ -1,10 +1,9 @@
 """Listeners as this client sees them: can they be reached, and can what they advertise."""
 
-import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from seglog.cli.checkups.kafka_probe import Answer, ask_metadata, why_unreachable
+from seglog.cli.checkups.kafka_probe import ask_metadata, way_of, why_unreachable
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
 from seglog.core.dialing import Address, parse_address
 from seglog.core.security import is_loopback
@@ -22,9 +21,12 @@ _EVERY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised
 
 
 def listener_checks(
-    server: str, hello: "HelloReply", listeners: "list[DescribedListener]", tls: Any
+    server: str, hello: "HelloReply", listeners: "list[DescribedListener]", security: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """A line for each socket; of Kafka's another for what it advertises. ``tls`` is that of the options."""
+    """A line for each socket; of Kafka's another for what it advertises.
+
+    ``security`` is that of the options: with it Kafka's listeners are asked, too.
+    """
     here = parse_address(server)
     for listener in listeners[:LISTENERS_MAX]:
         name = listener.name or "seglog.listen"
@@ -46,7 +48,7 @@ def listener_checks(
             continue
         yield ok("ports", f"{name} ({listener.protocol}) is reached at {seen}")
         if listener.name:
-            yield _advertised(listener, seen, hello.cluster_id, tls)
+            yield _advertised(listener, seen, hello.cluster_id, security)
     if len(listeners) > LISTENERS_MAX:
         yield unknown("ports", f"{len(listeners) - LISTENERS_MAX} more listeners were not tried")
 
@@ -58,60 +60,45 @@ def _seen(bound: Address, here: Address) -> Address | None:
     return None if is_loopback(bound.host) and not is_loopback(here.host) else bound
 
 
-def _advertised(listener: "DescribedListener", seen: Address, cluster_id: str, tls: Any) -> Check:
+def _advertised(listener: "DescribedListener", seen: Address, cluster_id: str, security: Mapping[str, Any]) -> Check:
+    """What clients are told to connect to, and whether this broker answers there."""
     name = f"{listener.name} tells Kafka's clients to connect to"
-    if listener.protocol.startswith("SASL"):
-        return _told_without_login(listener, name, seen)
     try:
-        context = _context(listener, tls)
-        answer = ask_metadata(seen, context, SECONDS)
+        way = way_of(listener.protocol, security)
     except (OSError, ValueError) as error:
+        return _told_without_login(listener, name, seen, str(error))
+    try:
+        answer = ask_metadata(seen, way, SECONDS)
+    except OSError as error:
         return unknown(
             "advertised",
-            f"{listener.name} at {seen} was not asked: {error}",
-            "give --ca and --certificate as Kafka's clients have them" if listener.protocol == "SSL" else "",
+            f"{listener.name} ({listener.protocol}) at {seen} was not asked: {error}",
+            ""
+            if listener.protocol == "PLAINTEXT"
+            else "give account, --ca and --certificate as Kafka's clients have them",
         )
     if not answer.brokers:
         return problem("advertised", f"{listener.name} at {seen} names no broker", "look at the broker's log")
-    return _judged(name, answer, cluster_id, context)
-
-
-def _judged(name: str, answer: Answer, cluster_id: str, context: ssl.SSLContext | None) -> Check:
     told = answer.brokers[0]
-    remedy = "set advertised.listeners to an address that its clients can reach, for each of listeners"
     try:
-        behind = ask_metadata(told, context, SECONDS)
+        behind = ask_metadata(told, way, SECONDS)
     except OSError as error:
-        return problem("advertised", f"{name} {told}, and that fails from here: {error}", remedy)
+        return problem("advertised", f"{name} {told}, and that fails from here: {error}", _REMEDY)
     if cluster_id not in {behind.cluster_id, ""}:
         found = f"{name} {told}, where another broker answers (cluster id {behind.cluster_id}, not {cluster_id})"
-        return problem("advertised", found, remedy)
+        return problem("advertised", found, _REMEDY)
     return ok("advertised", f"{name} {told}, where this broker answers")
 
 
-def _told_without_login(listener: "DescribedListener", name: str, seen: Address) -> Check:
-    """As far as it can be known without an account: Metadata is for those who have logged in."""
+_REMEDY: Final = "set advertised.listeners to an address that its clients can reach, for each of listeners"
+
+
+def _told_without_login(listener: "DescribedListener", name: str, seen: Address, why: str) -> Check:
+    """As far as it can be known without: Metadata is for those who have logged in."""
     told = seen if listener.advertised is None else parse_address(listener.advertised)
-    why = why_unreachable(told, SECONDS)
-    if why is not None:
-        return problem(
-            "advertised",
-            f"{name} {told}, and that fails from here: {why}",
-            "set advertised.listeners to an address that its clients can reach, for each of listeners",
-        )
+    unreachable = why_unreachable(told, SECONDS)
+    if unreachable is not None:
+        return problem("advertised", f"{name} {told}, and that fails from here: {unreachable}", _REMEDY)
     if is_loopback(told.host) and not is_loopback(seen.host):
-        return warning(
-            "advertised",
-            f"{name} {told}, which is each client's own machine",
-            "set advertised.listeners to an address that its clients can reach",
-        )
-    return ok("advertised", f"{name} {told}, where something takes connections; no login was tried")
-
-
-def _context(listener: "DescribedListener", tls: Any) -> ssl.SSLContext | None:
-    if listener.protocol != "SSL":
-        return None
-    from seglog.core.security import Tls
-    from seglog.tls_contexts import context_of
-
-    return context_of(tls if isinstance(tls, Tls) else Tls())
+        return warning("advertised", f"{name} {told}, which is each client's own machine", _REMEDY)
+    return ok("advertised", f"{name} {told}, where something takes connections; no login was tried: {why}")
