@@ -28,6 +28,11 @@ def test_every_command_of_the_table_has_a_section_and_exists() -> None:
     )
 
 
+def test_the_page_of_top_is_one_that_a_test_draws() -> None:
+    capture = REPOSITORY / "tests" / "clients" / "cli" / "overview" / "captures" / "healthy-80.txt"
+    assert f"```text\n{capture.read_text(encoding='utf-8')}```" in PAGE
+
+
 def test_the_table_of_checks_has_those_that_the_doctor_makes(tmp_path: Path) -> None:
     table = PAGE.partition("| check |")[2].partition("\n\n")[0]
     listed = re.findall(r"^\| ([\w ]+) \|", table, re.MULTILINE)

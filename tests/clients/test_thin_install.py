@@ -23,7 +23,7 @@ from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-BYTES_MAX: Final = 29_000_000
+BYTES_MAX: Final = 30_000_000
 """Of all that ``pip install seglog`` puts on the disk, beside Python."""
 
 IMPORTED: Final = """
@@ -187,6 +187,7 @@ def test_a_module_names_its_extra(installed: Installed, program: str, sentence: 
     [
         (("quickstart",), "seglog quickstart needs the package trio, which is missing: pip install 'seglog[broker]'"),
         (("load", "produce"), "seglog load needs the package trio, which is missing: pip install 'seglog[load]'"),
+        (("top",), "seglog top needs the package rich, which is missing: pip install 'seglog[top]'"),
         (
             ("spark", "report", "--topic", "t"),
             "jobs run on Spark, and the package pyarrow is missing: pip install 'seglog[spark]'",

@@ -30,6 +30,8 @@ _COMMANDS: Final = {
     "load": "Put load on a broker, and measure throughput and latency.",
     "spark": "Archive, replay, compact and report on topics, with Spark.",
     "ping": "Show which broker answers, and what problems it has.",
+    "metrics": "Show what the broker counts and measures.",
+    "top": "Show what a broker does now: rates, durability, disk, topics, groups.",
     "doctor": "Examine a broker, its machine, and how it is reached from here.",
     "support-bundle": "Write what others need to help with a broker into a file.",
     "completion": "Print a script that completes commands in a shell.",

@@ -1,66 +1,17 @@
 """``--watch`` on a terminal: frames replace each other, and whatever ends it leaves the terminal as it was."""
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
 import subprocess
-import termios
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.clients.cli.terminal import ENTER, LEAVE, Terminal, frames
 from tests.clients.cli.test_cli import explained
 from tests.clients.fake_broker import FakeBroker, fake_broker
-from tests.processes import PATIENCE_SECONDS, clean_environment, seglog_command
-
-ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
-BEGIN, END = b"\x1b[?2026h\x1b[H", b"\x1b[?2026l"
-
-
-class Terminal:
-    """A command on a terminal of 80 columns and 24 lines."""
-
-    def __init__(self, command: Sequence[str], **variables: str) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.process = subprocess.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=clean_environment(TERM="xterm", PYTHONIOENCODING="utf-8", **variables),
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.shown = b""
-
-    def until(self, condition: Callable[[bytes], bool]) -> bytes:
-        """Everything that was shown, once that is so."""
-        while not condition(self.shown):
-            readable, _, _ = select.select([self._ours], [], [], PATIENCE_SECONDS)
-            assert readable, self.shown
-            self.shown += os.read(self._ours, 1 << 16)
-        return self.shown
-
-    def rest(self) -> bytes:
-        """Everything that was shown, once the command has ended."""
-        try:
-            while data := os.read(self._ours, 1 << 16):
-                self.shown += data
-        except OSError:  # what a terminal answers that nobody has open any more
-            pass
-        self.process.wait()
-        return self.shown
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
+from tests.processes import clean_environment, seglog_command
 
 
 @pytest.fixture
@@ -77,10 +28,6 @@ def watching(broker: FakeBroker) -> Iterator[Terminal]:
     )
     yield terminal
     terminal.close()
-
-
-def frames(shown: bytes) -> list[bytes]:
-    return [part.partition(END)[0] for part in shown.split(BEGIN)[1:] if END in part]
 
 
 def test_frames_replace_each_other_until_ctrl_c(watching: Terminal) -> None:

@@ -1,0 +1,173 @@
+"""Readings of a broker's metrics, and what two of them say: values, rates, quantiles."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from seglog_protocol.messages import MetricBuckets, MetricFamily, MetricSample
+
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog_protocol.messages import HelloReply
+
+FAMILIES: Final = (
+    "seglog_start_time_seconds",
+    "seglog_uptime_seconds",
+    "seglog_problems",
+    "seglog_requests_total",
+    "seglog_request_errors_total",
+    "seglog_request_duration_seconds",
+    "seglog_append_batches_total",
+    "seglog_append_bytes_total",
+    "seglog_fetch_bytes_total",
+    "seglog_fetches_waiting",
+    "seglog_not_durable_bytes",
+    "seglog_not_durable_seconds",
+    "seglog_fsync_duration_seconds",
+    "seglog_loop_busy_seconds_total",
+    "seglog_loop_longest_turn_seconds",
+    "seglog_connections",
+    "seglog_connections_limit",
+    "seglog_request_memory_bytes",
+    "seglog_request_memory_limit_bytes",
+    "seglog_open_files",
+    "seglog_open_files_limit",
+    "seglog_topics",
+    "seglog_partitions",
+    "seglog_recovery_ratio",
+    "seglog_disk_size_bytes",
+    "seglog_disk_free_bytes",
+    "seglog_disk_full",
+    "seglog_disk_full_in_seconds",
+    "seglog_retention_next_loss_seconds",
+    "seglog_damaged_ranges",
+    "seglog_partition_size_bytes",
+    "seglog_partition_log_end_offset",
+    "seglog_partition_durable_offset",
+    "seglog_topics_left_out",
+    "seglog_group_members",
+    "seglog_group_state",
+    "seglog_group_lag",
+    "seglog_group_lag_seconds",
+    "seglog_group_time_to_loss_seconds",
+    "seglog_groups_left_out",
+)
+"""Those that the page shows."""
+
+
+class Reading(NamedTuple):
+    """What a broker has told at one moment."""
+
+    at: float
+    """Seconds of the monotonic clock."""
+    wall: float
+    """Seconds since 1970."""
+    hello: "HelloReply"
+    families: Mapping[str, MetricFamily]
+
+
+def read(client: "Client", last: Reading | None = None) -> Reading:
+    """Ask the broker. What its problems are is asked where there are some, or were: that takes a connection."""
+    families = {family.name: family for family in client.samples(FAMILIES)}
+    hello = client.broker if last is None else last.hello
+    reading = Reading(time.monotonic(), time.time(), hello, families)
+    before, now = Numbers(last).value("seglog_start_time_seconds"), Numbers(reading)
+    is_another = before != now.value("seglog_start_time_seconds")
+    if is_another or now.value("seglog_problems") or hello.problems:
+        return reading._replace(hello=client.ping())
+    return reading
+
+
+class Numbers:
+    """What a reading says, and what it says beside an earlier one; None for what is not known."""
+
+    def __init__(self, now: Reading | None, before: Reading | None = None) -> None:
+        """``before`` of another start of the broker says nothing: its counters began anew."""
+        self._now = {} if now is None else now.families
+        self._before: Mapping[str, MetricFamily] = {}
+        self.seconds = 0.0
+        if now is not None and before is not None and now.at > before.at:
+            self._before = before.families
+            self.seconds = now.at - before.at
+            if Numbers(before).value("seglog_start_time_seconds") != self.value("seglog_start_time_seconds"):
+                self._before, self.seconds = {}, 0.0
+
+    def value(self, name: str, *labels: str) -> float | None:
+        """The value with these labels."""
+        family = self._now.get(name)
+        found = None if family is None else family.value(*labels)
+        return None if isinstance(found, MetricBuckets) else found
+
+    def total(self, name: str) -> float | None:
+        """The sum over all labels."""
+        return _total(self._now.get(name))
+
+    def rate(self, name: str) -> float | None:
+        """The growth of the sum over all labels, a second."""
+        now, before = self.total(name), _total(self._before.get(name))
+        if now is None or before is None or not self.seconds:
+            return None
+        return max(0.0, now - before) / self.seconds
+
+    def by(self, name: str, label: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+        """Values by one of their labels, each with all of its labels."""
+        return _by(self._now.get(name), label)
+
+    def by_before(self, name: str, label: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+        """As ``by``, of the earlier reading."""
+        return _by(self._before.get(name), label)
+
+    def quantile(self, name: str, share: float, wanted: Callable[[Sequence[str]], bool] | None = None) -> float | None:
+        """The value that ``share`` of those between the readings are not above, of samples whose labels are ``wanted``.
+
+        None where there were none in between.
+        """
+        before = {tuple(sample.labels): sample.value for sample in _samples(self._before.get(name))}
+        bounds: list[float] = []
+        counts: list[int] = []
+        for sample in _samples(self._now.get(name)):
+            if not isinstance(sample.value, MetricBuckets) or not (wanted is None or wanted(sample.labels)):
+                continue
+            old = before.get(tuple(sample.labels))
+            grown = list(sample.value.counts)
+            if isinstance(old, MetricBuckets):
+                grown = [now - then for now, then in zip(grown, old.counts, strict=True)]
+            elif not self.seconds:
+                return None
+            bounds = sample.value.bounds
+            counts = grown if not counts else [a + b for a, b in zip(counts, grown, strict=True)]
+        return quantile_of(bounds, counts, share)
+
+
+def quantile_of(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """As Prometheus's histogram_quantile: linear within the bucket; None without any. ``counts`` are of each alone."""
+    rank = share * sum(counts)
+    if not rank:
+        return None
+    below, lower = 0.0, 0.0
+    for upper, count in zip(bounds, counts, strict=False):
+        if count and below + count >= rank:
+            return lower + (upper - lower) * (rank - below) / count
+        below, lower = below + count, upper
+    return bounds[-1] if bounds else None
+
+
+def _samples(family: MetricFamily | None) -> Sequence[MetricSample]:
+    return () if family is None else family.samples
+
+
+def _total(family: MetricFamily | None) -> float | None:
+    if family is None:
+        return None
+    return sum(sample.value for sample in family.samples if not isinstance(sample.value, MetricBuckets))
+
+
+def _by(family: MetricFamily | None, label: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+    found: dict[str, list[tuple[tuple[str, ...], float]]] = {}
+    if family is None or label not in family.labels:
+        return found
+    place = family.labels.index(label)
+    for sample in family.samples:
+        if not isinstance(sample.value, MetricBuckets):
+            found.setdefault(sample.labels[place], []).append((tuple(sample.labels), sample.value))
+    return found

@@ -1,0 +1,74 @@
+"""The page of ``seglog top``: captures of it in 80 and 160 columns, in any other width, and with hostile names."""
+
+from pathlib import Path
+
+import pytest
+
+from seglog.cli.overview.page import View, lines_of
+from tests.clients.cli.overview.brokers import family, healthy, sick
+
+CAPTURES = Path(__file__).parent / "captures"
+EVIL = "[red]\x1b]0;owned\x07\u202e" + "x" * 300
+WELL = View("localhost:9192", healthy(10), healthy(0))
+SICK = View("localhost:9192", sick(10), sick(0))
+AWAY = SICK._replace(trouble="no broker answers at localhost:9192: Connection refused (tried for 2 s)")
+VIEWS = {"healthy": WELL, "sick": SICK, "away": AWAY}
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("name", list(VIEWS))
+def test_the_page_is_as_it_was_looked_at(name: str, columns: int) -> None:
+    """``captures`` has what was judged by eye; a changed page is to be looked at again."""
+    shown = "\n".join(lines_of(VIEWS[name], columns, 24, colours=False)) + "\n"
+    assert shown == (CAPTURES / f"{name}-{columns}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+def test_no_line_is_wider_and_no_page_higher_than_the_terminal(view: View) -> None:
+    for columns in (20, 40, 60, 79, 81, 120, 149, 150, 151, 200, 400):
+        for height in (1, 5, 24, 50):
+            lines = lines_of(view, columns, height, colours=False)
+            assert len(lines) <= height
+            assert max(map(len, lines)) <= columns, (columns, height)
+
+
+def test_colours_mark_what_is_wrong_and_nothing_else_is_coloured_red() -> None:
+    assert "\x1b[1;31m" in "\n".join(lines_of(SICK, 80, 24, colours=True))
+    assert "31m" not in "\n".join(lines_of(WELL, 80, 24, colours=True))
+    assert "\x1b" not in "\n".join(lines_of(SICK, 80, 24, colours=False))
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_names_of_others_are_shown_and_not_obeyed(columns: int) -> None:
+    now = healthy(10)
+    ends = family("seglog_partition_log_end_offset", ("topic", "partition"), {(EVIL, "0"): 7.0})
+    members = family("seglog_group_members", ("group",), {(EVIL,): 1})
+    states = family("seglog_group_state", ("group", "state"), {(EVIL, EVIL): 1})
+    families = {**now.families, ends.name: ends, members.name: members, states.name: states}
+    hello = SICK.now.hello
+    view = View(EVIL, now._replace(families=families, hello=hello), trouble=EVIL)
+    shown = "\n".join(lines_of(view, columns, 40, colours=False))
+    assert shown.replace("\n", "").isprintable()
+    assert "[red]" in shown
+    assert "\x1b" not in shown
+
+
+def test_tables_have_as_many_rows_as_there_is_room_for() -> None:
+    now = healthy(10)
+    ends = family("seglog_partition_log_end_offset", ("topic", "partition"), {(f"t{n}", "0"): 1.0 for n in range(100)})
+    members = family("seglog_group_members", ("group",), {(f"g{n}",): 1 for n in range(100)})
+    left = family("seglog_topics_left_out", (), {(): 900})
+    view = View("b", now._replace(families={**now.families, ends.name: ends, members.name: members, left.name: left}))
+    for columns in (80, 160):
+        for height in (24, 60):
+            lines = lines_of(view, columns, height, colours=False)
+            assert len(lines) == height
+            assert any("TOPIC (1,000)" in line for line in lines)
+            assert any("GROUP (100)" in line for line in lines)
+            assert sum("t1" in line for line in lines) > 0
+            assert sum("g1" in line for line in lines) > 0
+
+
+def test_metrics_that_a_broker_does_not_have_are_shown_as_unknown() -> None:
+    lines = lines_of(View("b", WELL.now._replace(families={})), 80, 24, colours=False)
+    assert any(line.startswith("not on disk  -, -") for line in lines)
