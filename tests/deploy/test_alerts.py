@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from seglog.cli.dispatch import parse
+from seglog_broker.api.monitoring.samples import Sample
+from tests.broker.brokers import open_broker
 from tests.deploy.prometheus import promtool
 from tests.deploy.promql import check
 from tests.support import REPOSITORY
@@ -101,6 +103,21 @@ def test_an_alert_asks_for_metrics_and_labels_that_exist(rule: dict[str, Any]) -
         check(rule["expr"], made)
     else:
         assert rule["expr"].startswith("up{")
+
+
+async def test_what_alerts_count_by_a_label_is_there_from_zero_on() -> None:
+    """Prometheus sees no increase in a series that begins with its first count."""
+    watched = [
+        (match[1], match[2])
+        for rule in rules()
+        for match in re.finditer(r'increase\((\w+)\{\w+="(\w+)"\}', rule["expr"])
+    ]
+    assert watched
+    broker = open_broker()
+    for name, label in watched:
+        samples = [sample for piece in broker.monitoring.slices([name]) for sample in piece.samples]
+        assert Sample((label,), 0) in samples
+    broker.close()
 
 
 @pytest.mark.parametrize("rule", alerts())
