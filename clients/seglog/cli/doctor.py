@@ -36,10 +36,11 @@ def run(options: Options) -> int:
     code = OK
     try:
         with open_client(options) as client:
-            for check in examine(client, ask(client), options):
-                checks.append(check)
-                if not options.json:
-                    _print(check)
+            told = ask(client)
+        for check in examine(told, options):
+            checks.append(check)
+            if not options.json:
+                _print(check)
     except SeglogError as error:
         code = exit_code_of(error)
         checks.append(problem("broker", error.message, _NO_BROKER if not checks else "see the broker's log"))

@@ -104,22 +104,27 @@ class _Bundle:
         told = self._part("what the broker tells of itself", lambda: ask(client))
         if told is not None:
             self._archive.add_json("hello.json", told.hello.to_wire())
-            self._archive.add_json("metrics.json", told.metrics)
             if told.described is not None:
                 self._archive.add_json("broker.json", told.described.to_wire())
-            self._part("doctor's lines", lambda: self._doctor(client, told))
+            self._part("doctor's lines", lambda: self._doctor(told))
+        self._part("metrics", lambda: self._metrics(client))
         self._part("topics", lambda: self._topics(client))
         self._part("groups", lambda: self._groups(client))
         return told
 
-    def _doctor(self, client: "Client", told: "Told") -> None:
+    def _doctor(self, told: "Told") -> None:
         from seglog.cli.checkups.examination import examine
         from seglog.cli.doctor import lines_of, summary
 
-        checks = list(examine(client, told, self._options))
+        checks = list(examine(told, self._options))
         lines = [line for check in checks for line in lines_of(check, None)]
         self._archive.add("doctor.txt", "\n".join([*lines, summary(checks), ""]))
         self._archive.add_json("doctor.json", [check.to_json() for check in checks])
+
+    def _metrics(self, client: "Client") -> None:
+        from seglog.cli.metrics import as_json
+
+        self._archive.add_json("metrics.json", [as_json(family) for family in client.samples()])
 
     def _topics(self, client: "Client") -> None:
         self._archive.add_json("topics.json", [topic.to_wire() for topic in client.topics()])

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     API_VERSIONS,
     ConfigEntry,
@@ -12,9 +13,11 @@ from seglog_protocol.messages import (
     HelloRequest,
     ListGroupsReply,
     ListGroupsRequest,
-    MetricsReply,
-    MetricsRequest,
+    MetricFamily,
+    MetricSample,
     Request,
+    SamplesReply,
+    SamplesRequest,
 )
 from tests.clients.fake_broker import Answer
 
@@ -31,6 +34,10 @@ def description(**changes: Any) -> DescribeBrokerReply:
     return DescribeBrokerReply(**(told | changes))
 
 
+def greeting(broker: str, **more: Any) -> HelloReply:
+    return HelloReply("seglog", broker, dict(API_VERSIONS), {"frame_bytes_max": 100 << 20}, **more)
+
+
 class Sick:
     """What a fake broker answers to the doctor; tests change it."""
 
@@ -38,17 +45,20 @@ class Sick:
         self.hello: dict[str, Any] = {"log_dir": "/nowhere/at/all", "partitions": 1}
         self.described: dict[str, Any] = {}
         self.clock_offset = 0.0
-        self.metrics: dict[str, float] = {"disk_free_bytes": 5e9, "disk_full": 0}
+        self.disk: dict[str, float] = {"free_bytes": 50e9, "size_bytes": 100e9, "full": 0, "free_inodes": 1e6}
 
     def answer(self, request: Request, _: memoryview) -> Answer | None:
         match request:
             case HelloRequest():
-                limits = {"frame_bytes_max": 100 << 20}
-                return HelloReply("seglog", "seglogd/0.0.1", dict(API_VERSIONS), limits, **self.hello)
+                return greeting("seglogd/0.0.1", **self.hello)
             case ListGroupsRequest():
                 return ListGroupsReply([], 0, more=False)
-            case MetricsRequest():
-                return MetricsReply(self.metrics)
+            case SamplesRequest():
+                families = [
+                    MetricFamily(f"seglog_disk_{name}", "gauge", "", [], [MetricSample([], value)]).to_wire()
+                    for name, value in self.disk.items()
+                ]
+                return SamplesReply(), encode_value(families)
             case DescribeBrokerRequest():
                 now = round((time.time() + self.clock_offset) * 1000)
                 return description(now_ms=now, **self.described)

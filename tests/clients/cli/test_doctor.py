@@ -1,6 +1,7 @@
 """``seglog doctor``: a verdict and a remedy a line, on healthy brokers and sick ones, and the exit code of ``ping``."""
 
 import json
+import math
 import os
 import socket
 from collections.abc import Iterator
@@ -44,7 +45,14 @@ def test_a_healthy_broker_is_found_healthy(home: Path) -> None:
     with kafka_daemon(home) as running:
         code, checks = told(running.address)
         assert code == 0
-        for name in ("broker", "connection", "versions", "clock", "free space", "configuration", "permissions"):
+        for name in (
+            "broker",
+            "connection",
+            "versions",
+            "clock",
+            "configuration",
+            "permissions",
+        ):  # the rest: the machine's
             assert verdicts(checks, name) == ["ok"], checks[name]
         assert verdicts(checks, "ports") == ["ok", "ok"]
         (advertised,) = checks["advertised"]
@@ -154,7 +162,7 @@ def sick(broker: FakeBroker) -> Sick:
 
 def test_every_problem_that_a_broker_names_is_one(broker: FakeBroker, sick: Sick) -> None:
     sick.hello |= {"problems": ["t-0 is offline: EIO", "the disk is full"], "recovery": {"partitions": 3}}
-    sick.metrics["disk_full"] = 1
+    sick.disk["full"] = 1
     code, checks = told(broker.address)
     assert code == 1
     assert verdicts(checks, "broker") == ["ok", "problem", "problem"]
@@ -162,6 +170,27 @@ def test_every_problem_that_a_broker_names_is_one(broker: FakeBroker, sick: Sick
     assert verdicts(checks, "recovery") == ["warning"]
     assert verdicts(checks, "free space") == ["problem"]
     assert verdicts(checks, "versions") == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("disk", "verdict"),
+    [
+        ({}, "ok"),
+        ({"free_bytes": 9e9}, "warning"),
+        ({"full_in_seconds": 3600.0}, "warning"),
+        ({"full_in_seconds": math.inf}, "ok"),
+        ({"free_inodes": 500}, "warning"),
+        ({"free_inodes": -1}, "ok"),
+        ({"full": 1}, "problem"),
+    ],
+)
+def test_little_room_is_told_before_there_is_none(
+    broker: FakeBroker, sick: Sick, disk: dict[str, float], verdict: str
+) -> None:
+    sick.disk |= disk
+    code, checks = told(broker.address)
+    assert verdicts(checks, "free space") == [verdict]
+    assert code == (verdict == "problem")
 
 
 def test_a_directory_elsewhere_is_not_looked_at(broker: FakeBroker, sick: Sick, tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from seglog.cli.checkups.told import Told, told_checks
 
 if TYPE_CHECKING:
     from seglog.cli.arguments import Options
-    from seglog.client import Client
 
 
-def examine(client: "Client", told: Told, options: "Options") -> Iterator[Check]:
+def examine(told: Told, options: "Options") -> Iterator[Check]:
     """What the broker tells, its machine where that is this one, and its listeners as they are seen from here."""
-    yield from told_checks(client, told)
+    yield from told_checks(told)
     yield from machine_checks(told.hello, told.described)
     if told.described is not None:
-        yield from listener_checks(client.server, told.hello, told.described.listeners, options.security)
+        yield from listener_checks(told.server, told.hello, told.described.listeners, options.security)

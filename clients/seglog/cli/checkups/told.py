@@ -1,18 +1,20 @@
 """What a broker tells, judged: its problems, versions, clock, limits, free space and configuration."""
 
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog import __version__
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
-from seglog.core.errors import count_of, duration_of, seconds_of
+from seglog.cli.figures import bytes_text, count_text, seconds_text
+from seglog.core.errors import count_of, duration_of
 from seglog.core.security import is_loopback
 from seglog_protocol.errors import UnsupportedApiError
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog_protocol.messages import DescribeBrokerReply, HelloReply
+    from seglog_protocol.messages import DescribeBrokerReply, HelloReply, MetricFamily
 
 OFFSET_SECONDS_WARNED: Final = 1.0
 OFFSET_SECONDS_WRONG: Final = 60.0
@@ -21,16 +23,26 @@ OFFSET_SECONDS_WRONG: Final = 60.0
 OPEN_FILES_MIN: Final = 4_096
 """Below it there is room for few connections beside the files of segments: 1,024 are the default of many shells."""
 
-_RUNBOOK: Final = "docs/OPERATIONS.md has a page for each situation"
+FULL_SECONDS_WARNED: Final = 24 * 3600.0
+FREE_SHARE_WARNED: Final = 0.1
+FREE_INODES_WARNED: Final = 10_000
+"""Free space that is little, by when it will be gone, by its share, and by the files that it is good for."""
+
+_RUNBOOK: Final = "docs/OPERATIONS.md has what to do in each situation"
 
 
 class Told(NamedTuple):
-    """What a broker has told, and when."""
+    """What a broker has told, to whom, and when."""
 
+    server: str
+    principal: str
+    tls_version: str
+    """Empty without TLS."""
     hello: "HelloReply"
     described: "DescribeBrokerReply | None"
     """None of a broker that does not know the request."""
-    metrics: Mapping[str, float]
+    disk: Mapping[str, float]
+    """Those of its metrics that are about the disk, by the end of their names."""
     offset_seconds: float
     """How far its clock is ahead of this machine's."""
     rtt_seconds: float
@@ -39,20 +51,31 @@ class Told(NamedTuple):
 
 def ask(client: "Client") -> Told:
     """Ask a broker for all that is judged."""
-    hello, metrics = client.ping(), client.metrics()
+    told = Told(client.server, client.principal, client.tls_version, client.ping(), None, {}, 0.0, 0.0)
     before = time.time()
     try:
         described = client.describe_broker()
+        after = time.time()
+        disk = _disk_metrics(client.samples([f"{_DISK}{name}" for name in _DISK_NAMES]))
     except UnsupportedApiError:
-        return Told(hello, None, metrics, 0.0, 0.0)
-    after = time.time()
-    return Told(hello, described, metrics, described.now_ms / 1000 - (before + after) / 2, after - before)
+        return told
+    offset = described.now_ms / 1000 - (before + after) / 2
+    return told._replace(described=described, disk=disk, offset_seconds=offset, rtt_seconds=after - before)
 
 
-def told_checks(client: "Client", told: Told) -> Iterator[Check]:
+_DISK: Final = "seglog_disk_"
+_DISK_NAMES: Final = ("size_bytes", "free_bytes", "free_inodes", "full", "full_in_seconds")
+
+
+def _disk_metrics(families: "Sequence[MetricFamily]") -> dict[str, float]:
+    found = {family.name.removeprefix(_DISK): family.value() for family in families}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
+def told_checks(told: Told) -> Iterator[Check]:
     """A line or more for each thing that the broker tells."""
-    yield from _health(client.server, told.hello)
-    yield _account(client)
+    yield from _health(told.server, told.hello)
+    yield _account(told)
     yield from _versions(told)
     if told.described is None:
         yield unknown(
@@ -71,7 +94,7 @@ def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
     partitions = count_of(hello.partitions, "partition")
     yield ok("broker", f"{hello.broker} at {server}, up {duration_of(hello.uptime_ms)}, {partitions}")
     for sentence in hello.problems:
-        yield problem("broker", sentence, f"what `seglog ping` names is to be mended: {_RUNBOOK}")
+        yield problem("broker", sentence, _RUNBOOK)
     if hello.recovery:
         left = count_of(hello.recovery.get("partitions", 0), "partition")
         yield warning(
@@ -79,11 +102,11 @@ def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
         )
 
 
-def _account(client: "Client") -> Check:
-    who = client.principal or "User:ANONYMOUS"
-    host = client.server.rpartition(":")[0].strip("[]")
-    if client.tls_version:
-        return ok("connection", f"as {who}, {client.tls_version}")
+def _account(told: Told) -> Check:
+    who = told.principal or "User:ANONYMOUS"
+    host = told.server.rpartition(":")[0].strip("[]")
+    if told.tls_version:
+        return ok("connection", f"as {who}, {told.tls_version}")
     if is_loopback(host):
         return ok("connection", f"as {who}, without TLS, on this machine")
     return warning(
@@ -114,7 +137,7 @@ def _clock(told: Told) -> Check:
     where = "ahead of" if told.offset_seconds > 0 else "behind"
     if apart <= OFFSET_SECONDS_WARNED:
         return ok("clock", "the broker's clock is this machine's, to a second")
-    found = f"the broker's clock is {seconds_of(offset)} {where} this machine's"
+    found = f"the broker's clock is {seconds_text(offset)} {where} this machine's"
     remedy = "synchronize both, as by chrony or systemd-timesyncd: retention deletes records by the broker's clock"
     return (warning if apart <= OFFSET_SECONDS_WRONG else problem)("clock", found, remedy)
 
@@ -140,14 +163,25 @@ def _limits(described: "DescribeBrokerReply") -> Iterator[Check]:
 
 
 def _free_space(told: Told) -> Iterator[Check]:
-    free, inodes = told.metrics.get("disk_free_bytes"), told.metrics.get("disk_free_inodes", -1)
+    free, size, inodes = (told.disk.get(name) for name in ("free_bytes", "size_bytes", "free_inodes"))
+    until = told.disk.get("full_in_seconds", math.inf)
     if free is None:
         yield unknown("free space", "the broker does not tell it")
-    elif told.metrics.get("disk_full"):
-        yield problem("free space", f"{free / 1e9:,.1f} GB: appends are refused", "make room, or shorten retention.ms")
+        return
+    of = f" of {bytes_text(size)}" if size else ""
+    counted = f", {count_text(inodes)} inodes" if inodes is not None and inodes >= 0 else ""
+    found = f"{bytes_text(free)}{of} are free{counted}"
+    remedy = "make room, shorten retention.ms, or give log.dir a larger disk"
+    if told.disk.get("full"):
+        yield problem("free space", f"{found}, and appends are refused", remedy)
+    elif until < FULL_SECONDS_WARNED:
+        yield warning("free space", f"{found}, for {seconds_text(until)} if it shrinks as in the last hour", remedy)
+    elif size and free < FREE_SHARE_WARNED * size:
+        yield warning("free space", found, remedy)
+    elif inodes is not None and 0 <= inodes < FREE_INODES_WARNED:
+        yield warning("free space", found, "each segment takes some inodes: larger segments, or another file system")
     else:
-        counted = f", {inodes:,.0f} inodes" if inodes >= 0 else ""
-        yield ok("free space", f"{free / 1e9:,.1f} GB{counted} where the broker keeps its data")
+        yield ok("free space", found)
 
 
 def _configuration(described: "DescribeBrokerReply") -> Iterator[Check]:
