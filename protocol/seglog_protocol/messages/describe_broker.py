@@ -13,10 +13,11 @@ class DescribeBrokerRequest(Request):
 
 
 class DescribedListener(Message):
-    """One socket that listens. ``name`` is empty for seglog's own, else as in ``listeners``.
+    """One socket that listens.
 
-    ``address`` is HOST:PORT on the broker's machine; ``advertised`` is where Kafka's clients are told to connect, None
-    where that is the address they have reached.
+    ``name`` is empty for seglog's own, ``http`` for health and metrics, else as in ``listeners``. ``address`` is
+    HOST:PORT on the broker's machine; ``advertised`` is where Kafka's clients are told to connect, None where that is
+    the address they have reached.
     """
 
     name: str

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from seglog.cli.checkups.http_probe import http_check
 from seglog.cli.checkups.kafka_probe import ask_metadata, way_of, why_unreachable
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
 from seglog.core.dialing import Address, parse_address
@@ -16,6 +17,9 @@ SECONDS: Final = 3.0
 
 LISTENERS_MAX: Final = 16
 """Those that are tried; each may take some seconds."""
+
+HTTP: Final = "http"
+"""The name of the listener for health and metrics."""
 
 _EVERY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised
 
@@ -47,10 +51,20 @@ def listener_checks(
             )
             continue
         yield ok("ports", f"{name} ({listener.protocol}) is reached at {seen}")
-        if listener.name:
+        if listener.name == HTTP:
+            yield _pages(listener, seen, security)
+        elif listener.name:
             yield _advertised(listener, seen, hello.cluster_id, security)
     if len(listeners) > LISTENERS_MAX:
         yield unknown("ports", f"{len(listeners) - LISTENERS_MAX} more listeners were not tried")
+
+
+def _pages(listener: "DescribedListener", seen: Address, security: Mapping[str, Any]) -> Check:
+    try:
+        context = way_of(listener.protocol, security).tls
+    except (OSError, ValueError) as error:
+        return unknown("http", f"http at {seen} was not asked: {error}", "give --ca as Prometheus has it")
+    return http_check(listener.protocol, seen, context, SECONDS)
 
 
 def _seen(bound: Address, here: Address) -> Address | None:
