@@ -37,6 +37,11 @@ def user_names(context: click.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, lambda client: [user.name for user in client.users()])
 
 
+def metric_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """As ``topic_names``, for metrics."""
+    return _names(context, incomplete, lambda client: [family.name for family in client.samples()])
+
+
 def _names(context: click.Context, incomplete: str, asked: "Callable[[Client], list[str]]") -> list[str]:
     import logging
 

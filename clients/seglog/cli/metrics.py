@@ -124,6 +124,12 @@ def _json_value(value: "int | float | MetricBuckets") -> dict[str, Any]:
     return {"value": value}
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from seglog.cli.completion import metric_names
+
+    return metric_names(ctx, param, incomplete)
+
+
 COMMAND: Final = client_command(
     "metrics",
     _metrics,
@@ -131,7 +137,11 @@ COMMAND: Final = client_command(
     "The numbers that Prometheus scrapes, under the same names; docs/METRICS.md explains each. Of a histogram the "
     "table has count, mean, median and 99th percentile since the broker's start.",
     click.Argument(
-        ["name"], nargs=-1, metavar="[NAME]...", help="Only these, with or without seglog_; patterns such as disk_*."
+        ["name"],
+        nargs=-1,
+        metavar="[NAME]...",
+        help="Only these, with or without seglog_; patterns such as disk_*.",
+        shell_complete=_complete,
     ),
     Option(["--help-texts"], is_flag=True, help="Show what each means instead of its values."),
     example="seglog metrics disk_free_bytes\nseglog metrics 'group_*' --json",

@@ -12,7 +12,7 @@ import pytest
 from seglog.cli.completion import PATIENCE_VARIABLE, SHELLS
 from tests.clients.fake_broker import SILENCE, FakeBroker, fake_broker
 from tests.clients.fake_groups import FakeGroup, FakeGroups
-from tests.processes import clean_environment
+from tests.processes import Daemon, clean_environment
 from tests.support import missing
 
 TOPICS = {"clicks": 1, "clients": 2, "other": 1}
@@ -58,7 +58,7 @@ def complete(words: str, environment: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("seglog to", ["topic"]),
+        ("seglog to", ["topic", "top"]),
         ("seglog topic de", ["describe", "delete"]),
         ("seglog consume --o", ["--on-out-of-range", "--offsets"]),
         ("seglog produce t --ack ''", ["none", "os", "disk"]),
@@ -117,3 +117,9 @@ def test_another_shell_is_a_usage_error(environment: dict[str, str]) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("seglog: SHELL: 'tcsh' is not one of 'bash', 'zsh', 'fish'\n")
+
+
+def test_names_of_metrics_are_those_of_the_broker(environment: dict[str, str], shared: Daemon) -> None:
+    asked = environment | {"SEGLOG_SERVER": shared.address}
+    assert {"seglog_disk_full", "seglog_disk_free_bytes"} <= set(complete("seglog metrics seglog_disk_f", asked))
+    assert complete("seglog metrics nothing", asked) == []
