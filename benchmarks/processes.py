@@ -90,7 +90,7 @@ class Daemon:
             [
                 *(self._build.python, "-m", "seglog_broker", "--data", str(self.directory)),
                 *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json"),
-                *("--set", "listeners=", *self._arguments),
+                *("--set", "listeners=", "--set", "seglog.http.listen=", *self._arguments),
             ],
             env=self._build.environment,
             cwd=REPOSITORY,

@@ -20,8 +20,9 @@ settings.register_profile("seglog", deadline=None, print_blob=True, max_examples
 settings.register_profile("soak", settings.get_profile("seglog"), max_examples=soak_scaled(100))
 settings.load_profile("seglog")
 
-# Daemons of tests that run side by side would all want Kafka's port: those that need it choose one.
+# Daemons of tests that run side by side would all want the ports of Kafka and HTTP: those that need them choose some.
 os.environ.setdefault("SEGLOG_LISTENERS", "")
+os.environ.setdefault("SEGLOG_HTTP_LISTEN", "")
 
 # A shell has its background jobs ignore Ctrl-C, and nohup a hang-up: so would every process that a test signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -36,9 +36,13 @@ _STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, 
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that configures seglog, and with the packages under test. Kafka's port is not opened."""
+    """Ours, without what configures seglog, and with the packages under test. Kafka and HTTP have no ports."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
-    return kept | {"PYTHONPATH": PACKAGES, "PYTHONUNBUFFERED": "1", "SEGLOG_LISTENERS": ""} | more
+    return (
+        kept
+        | {"PYTHONPATH": PACKAGES, "PYTHONUNBUFFERED": "1", "SEGLOG_LISTENERS": "", "SEGLOG_HTTP_LISTEN": ""}
+        | more
+    )
 
 
 def started_into_files(command: Sequence[str], output: Path, errors: Path) -> "subprocess.Popen[bytes]":
@@ -154,6 +158,7 @@ class Daemon:
         self.is_hurt = False  # a test has damaged what it keeps
         self.port = 0
         self.kafka_port = 0  # the first of ``listeners``, where there are some
+        self.http_port = 0  # where there is one
         self.process: subprocess.Popen[bytes] | None = None
         self.logged: list[dict[str, Any]] = []
         self._log = directory.parent / f"{directory.name}.log"
@@ -183,6 +188,8 @@ class Daemon:
                         self.port = int(event["listen"].rsplit(":", 1)[1])
                         if "kafka" in event:
                             self.kafka_port = int(event["kafka"].partition(",")[0].rsplit(":", 1)[1])
+                        if "http" in event:
+                            self.http_port = int(event["http"].partition(",")[0].rsplit(":", 1)[1])
                         return
                 try:
                     code = process.wait(0.01)

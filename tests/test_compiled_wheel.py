@@ -95,7 +95,15 @@ def test_the_daemon_says_that_it_runs_compiled_modules(python: Path, tmp_path: P
     """The first line of its log, on a port that is in use: it says so and ends."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        daemon = (str(python.parent / "seglogd"), "--listen", f"127.0.0.1:{port}", "--set", "listeners=")
+        daemon = (
+            str(python.parent / "seglogd"),
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--set",
+            "listeners=",
+            "--set",
+            "seglog.http.listen=",
+        )
         done = subprocess.run(
             [*daemon, "--set", f"log.dir={tmp_path / 'data'}", "--log-format", "json"],
             env=clean_environment(PYTHONPATH=""),  # else it would find the packages of this checkout first

@@ -142,10 +142,10 @@ def _with_access_warnings(examined: "Examined") -> "Examined":
 
 def _with_certificate(examined: "Examined") -> "Examined":
     """With what is to be said of the certificate, where a listener has TLS."""
-    from seglog_broker.config import all_listeners  # noqa: PLC0415
+    from seglog_broker.config import has_tls  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
-    if not any(listener.has_tls for listener in all_listeners(examined.config)):
+    if not has_tls(examined.config):
         return examined
     from seglog_broker.security.tls import load_tls  # noqa: PLC0415 - it takes what only the broker needs
 

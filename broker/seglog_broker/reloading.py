@@ -15,6 +15,7 @@ from seglog_broker.config.changes import differences, taken_over
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.security.access_warnings import access_warnings
+from seglog_broker.security.bearer_token import load_digest
 from seglog_broker.security.tls import LoadedTls, ServerTls, load_tls
 from seglog_protocol.errors import InvalidConfigError
 
@@ -50,8 +51,8 @@ async def run_reloads(broker: Broker, requests: ReloadRequests, manager: Service
 async def reload(broker: Broker, sources: ConfigSources) -> None:
     """Apply configuration and certificate as they are now: all changes a running broker can apply, or none."""
     file = sources.file_name
-    if not file and broker.tls is not None:
-        await _reload_certificate(broker, broker.tls)
+    if not file and (broker.tls is not None or broker.http_token.is_wanted):
+        await _reload_secrets(broker)
         return
     if not file:
         log.info("configuration_not_reloaded", reason="the broker was started without a configuration file (--config)")
@@ -67,12 +68,14 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
         try:
             merged = taken_over(old_static, new)
             loaded = None if broker.tls is None else await broker.offload.configuration(load_tls, merged)
+            digest = await broker.offload.configuration(load_digest, merged)
             broker.reconfigure(merged)
         except InvalidConfigError as error:
             log.error("configuration_not_reloaded", file=file, reason=error.message)  # noqa: TRY400 - no bug
             return
     if broker.tls is not None and loaded is not None:
         _use(broker.tls, loaded)
+    _use_token(broker, digest)
     for warning in [*warnings, *await _access_warnings(broker)]:
         log.warning("config_warning", reason=warning)
     changed = differences(old, live.current)
@@ -84,15 +87,20 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
     log.info("configuration_reloaded", file=file, changed=len(changed), need_restart=len(waiting))
 
 
-async def _reload_certificate(broker: Broker, tls: ServerTls) -> None:
-    """Without a configuration file: read what the keys ``ssl.*`` of the start name."""
+async def _reload_secrets(broker: Broker) -> None:
+    """Without a configuration file: read the files of the certificate and of the token that the start has named."""
     config = broker.live_config.static
     try:
-        loaded = await broker.offload.configuration(load_tls, config)
+        loaded = None if broker.tls is None else await broker.offload.configuration(load_tls, config)
     except InvalidConfigError as error:
         log.error("certificate_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
-        return
-    _use(tls, loaded)
+    else:
+        if broker.tls is not None and loaded is not None:
+            _use(broker.tls, loaded)
+    try:
+        _use_token(broker, await broker.offload.configuration(load_digest, config))
+    except InvalidConfigError as error:
+        log.error("http_token_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
     for warning in await _access_warnings(broker):
         log.warning("config_warning", reason=warning)
 
@@ -100,6 +108,11 @@ async def _reload_certificate(broker: Broker, tls: ServerTls) -> None:
 async def _access_warnings(broker: Broker) -> list[str]:
     names = frozenset(broker.directory.accounts.names())
     return await broker.offload.configuration(access_warnings, broker.config, names)
+
+
+def _use_token(broker: Broker, digest: bytes | None) -> None:
+    if broker.http_token.replace(digest):
+        log.info("http_token_reloaded", wanted=broker.http_token.is_wanted)
 
 
 def _use(tls: ServerTls, loaded: LoadedTls) -> None:

@@ -13,10 +13,11 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.describe_broker import OpenedListener
-from seglog_broker.config import BrokerConfig, all_listeners, native_listener
+from seglog_broker.config import BrokerConfig, all_listeners, http_listener, native_listener
 from seglog_broker.listeners import connection, socket_loop
 from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
 from seglog_broker.listeners.faults import Faults
+from seglog_broker.listeners.http.listener import http_places, serve_http
 from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
@@ -28,9 +29,11 @@ from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
 from seglog_broker.runtime.interpreter import build_of, describe_interpreter, run_imports
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.request_metrics import HTTP
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.runtime.stall_watch import watch_stalls
 from seglog_broker.security.access_warnings import access_warnings
+from seglog_broker.security.bearer_token import BearerToken, load_digest
 from seglog_broker.security.tls import server_tls
 from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
@@ -123,6 +126,8 @@ class Serving(NamedTuple):
     """``HOST:PORT`` of each socket for seglog's clients."""
     kafka_addresses: list[str]
     """``HOST:PORT`` of each socket for Kafka's clients."""
+    http_addresses: list[str]
+    """``HOST:PORT`` of each socket for HTTP."""
     broker: Broker
 
 
@@ -170,9 +175,9 @@ async def serve(
     before each partition, and True ends the loading. ``faults`` interfere with
     connections and requests, in tests (``seglog_broker.testing.request_faults``).
 
-    Raises InvalidConfigError when certificate or key cannot, LogDirectoryError when the log directory cannot be used,
-    and ListenError when the address cannot. An
-    unexpected exception of a background task ends the broker; the rest of it stops in the same order.
+    Raises InvalidConfigError when certificate, key or token cannot, LogDirectoryError when the log directory cannot be
+    used, and ListenError when the address cannot. An unexpected exception of a background task ends the broker; the
+    rest of it stops in the same order.
     """
     began = trio.current_time()
     if listen is not None:
@@ -189,9 +194,9 @@ async def serve(
         log_dir=config.log_dir,
     )
     try:
-        tls = server_tls(config)
+        tls, token = server_tls(config), BearerToken(load_digest(config))
         progress = LoadProgress(config.log_dir, manager, stop_wanted)
-        broker = Broker.open(config, fs, clock, offload, progress, tls=tls)
+        broker = Broker.open(config, fs, clock, offload, progress, tls=tls, http_token=token)
     except LoadingStoppedError as stopped:
         manager.stopping()
         if not stopped.is_clean:
@@ -212,7 +217,9 @@ async def serve(
         if any(listener.has_sasl for listener in (kind, *kinds)):
             broker.authenticator.load_libraries()
         place = Place(native_listener(config).address, origin=config.origin("seglog.listen"))
-        listeners, *others = await open_all_listeners([place, *kafka_places(config)])
+        http = http_listener(config)
+        listeners, *others = await open_all_listeners([place, *kafka_places(config), *http_places(config)])
+        http_listeners = [] if http is None else others.pop()
         kafka_listeners = [listener for opened in others for listener in opened]
         places = [place for place, opened in enumerate(others) for _ in opened]
         broker.describer.listening = _opened(config, [listeners, *others])
@@ -225,12 +232,13 @@ async def serve(
                 nursery.start_soon(_run_tasks, broker, tasks, running)
                 nursery.start_soon(_run_ready, ready, serving)
                 await running.wait()
-                addresses, kafka = addresses_of(listeners), addresses_of(kafka_listeners)
+                addresses, kafka, pages = map(addresses_of, (listeners, kafka_listeners, http_listeners))
                 native_port = listeners[0].socket.getsockname()[1]
                 log.info(
                     "broker_ready",
                     listen=", ".join(addresses),
                     **({"kafka": ", ".join(kafka)} if kafka else {}),
+                    **({"http": ", ".join(pages)} if pages else {}),
                     topics=len({topic for topic, _ in broker.partitions}),
                     partitions=len(broker.partitions),
                     **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
@@ -238,7 +246,7 @@ async def serve(
                 )
                 status = f"Serving {', '.join(addresses)}"
                 manager.ready(status)
-                task_status.started(Serving(addresses, kafka, broker))
+                task_status.started(Serving(addresses, kafka, pages, broker))
                 if reloads is not None:
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
@@ -247,11 +255,15 @@ async def serve(
                         serve_kafka, places=places, kinds=kinds, native_port=native_port, faults=faults
                     )
                     doors.start_soon(listen_to_kafka, broker, kafka_listeners, ready)
+                    if http is not None:
+                        kind_of_http = Listener.of(http, broker.tls)._replace(name=HTTP)
+                        listen_to_http = partial(serve_http, kind=kind_of_http, native_port=native_port, faults=faults)
+                        doors.start_soon(listen_to_http, broker, http_listeners, ready)
                     doors.start_soon(
                         partial(serve_native, broker, listeners, ready, kafka=kafka, faults=faults, kind=kind)
                     )
             finally:
-                for listener in [*listeners, *kafka_listeners]:
+                for listener in [*listeners, *kafka_listeners, *http_listeners]:
                     listener.socket.close()  # where serving has not begun
                 log.info("broker_stopping")
                 manager.stopping()

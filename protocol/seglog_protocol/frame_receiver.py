@@ -198,6 +198,12 @@ class FrameReceiver:
         """The first of these bytes, at most ``size``."""
         return bytes(self._held[self._start : min(self._end, self._start + size)])
 
+    def take(self, size: int) -> bytes:
+        """The first of these bytes, at most ``size``, which are handed out by this: for what has no frames."""
+        taken = self.peek(size)
+        self._start += len(taken)
+        return taken
+
     def _is_filling_large(self) -> bool:
         return self._large is not None and self._large_size < len(self._large)
 

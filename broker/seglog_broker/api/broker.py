@@ -59,6 +59,7 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.authenticator import Authenticator
+from seglog_broker.security.bearer_token import BearerToken
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -97,8 +98,9 @@ class Broker:
         clock: Clock,
         offload: Offload,
         tls: ServerTls | None = None,
+        http_token: BearerToken | None = None,
     ) -> None:
-        """``tls`` is that of the listeners; None where none has it."""
+        """``tls`` is that of the listeners; None where none has it. ``http_token`` is that of the listener for HTTP."""
         self.live_config = LiveConfig(config, directory.dynamic_config)
         config = self.live_config.current
         self.clock = clock
@@ -106,6 +108,7 @@ class Broker:
         self.fs = fs
         self.directory = directory
         self.tls = tls
+        self.http_token = BearerToken() if http_token is None else http_token
         self.metrics = Metrics()
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max, config.socket_request_max_bytes)
@@ -262,6 +265,7 @@ class Broker:
         loading: Loading = lambda _done, _total: None,
         in_line_bytes: int = IN_LINE_BYTES,
         tls: ServerTls | None = None,
+        http_token: BearerToken | None = None,
     ) -> "Broker":
         """Lock the log directory and load what is in it, telling ``loading`` of each partition.
 
@@ -302,7 +306,7 @@ class Broker:
                 log_recovered(key, RecoveryOutcome.of(directory.logs[key].log_end_offset, opened))
             elif opened.rebuilt_indexes:
                 log.info("indexes_rebuilt", topic=key[0], partition=key[1], segments=opened.rebuilt_indexes)
-        return cls(config, directory, fs, clock, offload, tls)
+        return cls(config, directory, fs, clock, offload, tls, http_token)
 
     def close(self) -> list[str]:
         """Flush, write checkpoints and the clean marker, unlock. Call it when all listeners and ``run`` have ended.

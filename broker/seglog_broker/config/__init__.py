@@ -11,6 +11,8 @@ from seglog_broker.config.listeners import (
     ServedListener,
     advertised_listener,
     all_listeners,
+    has_tls,
+    http_listener,
     native_listener,
     served_listeners,
 )
@@ -30,6 +32,8 @@ __all__ = [
     "TopicConfig",
     "advertised_listener",
     "all_listeners",
+    "has_tls",
+    "http_listener",
     "join_address",
     "load_config",
     "native_listener",

@@ -13,7 +13,6 @@ from seglog_broker.config.keys import (
     DEFAULT_ORIGIN,
     Change,
     Described,
-    Effect,
     Key,
     Origin,
     Synonym,
@@ -74,12 +73,22 @@ class BrokerConfig:
     seglog_http_listen: Annotated[
         str,
         Key(
-            Address(optional=True),
-            "Address of health, metrics and console over HTTP; empty for none.",
-            "To be monitored by other programs; 127.0.0.1:9193 is the usual one.",
-            effect=Effect.NOT_YET,
-            note="there is no HTTP listener yet",
-            holds="",
+            Address(optional=True, has_protocol=True),
+            "Address of health and metrics over HTTP (/livez, /readyz, /healthz, /metrics); empty for none. "
+            "PLAINTEXT:// or SSL:// (HTTPS) may stand before it.",
+            "Use 0.0.0.0:9193 to be asked from other machines, with seglog.http.token.file; change the port for a "
+            "second broker of this machine.",
+        ),
+    ] = "127.0.0.1:9193"
+    seglog_http_token_file: Annotated[
+        str,
+        Key(
+            Text(),
+            "File with the token, in one line, that /metrics and /healthz want (Authorization: Bearer ...). Without it "
+            "they are shown on a loopback address, to those with a certificate (ssl.client.auth), and where "
+            "seglog.open.to.everyone is true. /livez and /readyz answer anybody. Read again on SIGHUP.",
+            "Together with an address in seglog.http.listen that other machines reach.",
+            change=Change.RELOAD,
         ),
     ] = ""
     listeners: Annotated[

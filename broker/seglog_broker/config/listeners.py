@@ -6,7 +6,7 @@ is spoken there. One that is for controllers (``controller.listener.names``) is 
 
 import re
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog_broker.config.values import (
     ALL_ADDRESSES,
@@ -22,14 +22,20 @@ if TYPE_CHECKING:
     from seglog_broker.config.broker_config import BrokerConfig
 
 
+HTTP_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+"""What the listener for HTTP may speak: who may see what is a matter of its requests."""
+
+
 class ServedListener(NamedTuple):
-    """A listener that is opened; ``name`` is in capitals, and that of the native one is empty."""
+    """A listener that is opened; ``name`` is in capitals, and empty where a key of its own stands for the listener."""
 
     name: str
     host: str
     port: int
     protocol: str
     """One of PROTOCOLS."""
+    key: str = "listeners"
+    """The configuration key that it is of."""
 
     @property
     def has_tls(self) -> bool:
@@ -54,7 +60,7 @@ class ServedListener(NamedTuple):
     @property
     def title(self) -> str:
         """How sentences name it, and its configuration key."""
-        return f"{self.name} of listeners" if self.name else "seglog.listen"
+        return f"{self.name} of {self.key}" if self.name else self.key
 
 
 def is_loopback(host: str) -> bool:
@@ -87,13 +93,28 @@ def served_listeners(config: "BrokerConfig") -> list[ServedListener]:
 
 def native_listener(config: "BrokerConfig") -> ServedListener:
     """The listener of the native protocol."""
-    protocol, separator, address = config.seglog_listen.rpartition("://")
-    return ServedListener("", *split_address(address), protocol.upper() if separator else PROTOCOLS[0])
+    return _single_listener("seglog.listen", config.seglog_listen)
+
+
+def http_listener(config: "BrokerConfig") -> ServedListener | None:
+    """The listener for health and metrics; None without one."""
+    return _single_listener("seglog.http.listen", config.seglog_http_listen) if config.seglog_http_listen else None
+
+
+def _single_listener(key: str, value: str) -> ServedListener:
+    protocol, separator, address = value.rpartition("://")
+    return ServedListener("", *split_address(address), protocol.upper() if separator else PROTOCOLS[0], key)
 
 
 def all_listeners(config: "BrokerConfig") -> list[ServedListener]:
-    """The native listener and those of Kafka's clients."""
+    """The native listener and those of Kafka's clients: those of records."""
     return [native_listener(config), *served_listeners(config)]
+
+
+def has_tls(config: "BrokerConfig") -> bool:
+    """Whether any listener speaks TLS."""
+    http = http_listener(config)
+    return any(listener.has_tls for listener in [*all_listeners(config), *([] if http is None else [http])])
 
 
 def authenticates(listener: ServedListener, config: "BrokerConfig") -> bool:
@@ -154,6 +175,10 @@ def check_listeners(config: "BrokerConfig") -> None:
     listeners = all_listeners(config)
     for listener in listeners:
         _check_security(listener, config)
+    http = http_listener(config)
+    if http is not None:
+        _check_http(http, config)
+        listeners.append(http)
     _check_ports(config, listeners)
     known = {listener.name for listener in map(split_listener, config.listeners)}
     for address in config.advertised_listeners:
@@ -166,19 +191,36 @@ def check_listeners(config: "BrokerConfig") -> None:
             )
 
 
-def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
-    written = f"seglog.listen = {config.seglog_listen}"
-    if listener.name:
-        written = f"listeners = {','.join(config.listeners)}"
-    what = listener.name or "it"
-    key = "listeners" if listener.name else "seglog.listen"
+def _written(listener: ServedListener, config: "BrokerConfig") -> str:
+    value = {"seglog.listen": config.seglog_listen, "seglog.http.listen": config.seglog_http_listen}.get(listener.key)
+    return f"{listener.key} = {','.join(config.listeners) if value is None else value}"
+
+
+def _check_certificate(listener: ServedListener, config: "BrokerConfig") -> None:
     if listener.has_tls and not (config.ssl_keystore_location or config.ssl_keystore_key):
         raise InvalidConfigError(
-            f"{written} cannot be used: {what} is to speak {listener.protocol}, and there is no certificate for it. "
-            "Set ssl.keystore.location to a PEM file with key and chain; seglogd certificates --to DIR makes one for a "
-            "trial.",
-            key=key,
+            f"{_written(listener, config)} cannot be used: {listener.name or 'it'} is to speak {listener.protocol}, "
+            "and there is no certificate for it. Set ssl.keystore.location to a PEM file with key and chain; seglogd "
+            "certificates --to DIR makes one for a trial.",
+            key=listener.key,
         )
+
+
+def _check_http(listener: ServedListener, config: "BrokerConfig") -> None:
+    if listener.protocol not in HTTP_PROTOCOLS:
+        raise InvalidConfigError(
+            f"{_written(listener, config)} cannot be used: HTTP has no {listener.protocol}, but PLAINTEXT and SSL; "
+            "seglog.http.token.file has the token that its clients show.",
+            key=listener.key,
+        )
+    _check_certificate(listener, config)
+
+
+def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
+    written = _written(listener, config)
+    what = listener.name or "it"
+    key = listener.key
+    _check_certificate(listener, config)
     if listener.has_sasl and not offered_mechanisms(listener, config):
         raise InvalidConfigError(
             f"{written} cannot be used: {what} is to speak {listener.protocol}, and sasl.enabled.mechanisms has none "
@@ -226,6 +268,21 @@ def security_warnings(config: "BrokerConfig") -> list[str]:
             "super.users is empty, and there is a listener with authentication: nobody can administer topics, "
             "configurations and accounts. Name an account, as in super.users=User:admin."
         )
+    http = http_listener(config)
+    if http is not None and not http.is_loopback and not config.seglog_http_token_file:
+        certificate = http.has_tls and config.ssl_client_auth == "required"
+        if config.seglog_open_to_everyone and not certificate:
+            warnings.append(
+                f"seglog.http.listen shows metrics and problems to everyone who reaches {http.address} "
+                "(seglog.open.to.everyone=true)."
+            )
+        elif not certificate:
+            warnings.append(
+                f"seglog.http.listen = {config.seglog_http_listen} is reached from other machines, and nothing says "
+                "who may see /metrics and /healthz there: they answer 403 until seglog.http.token.file names a file "
+                "with a token, or clients show certificates (SSL:// and ssl.client.auth=required). /livez and /readyz "
+                "answer anybody."
+            )
     if config.seglog_sasl_oauthbearer_unsecured and "OAUTHBEARER" in config.sasl_enabled_mechanisms:
         warnings.append(
             "seglog.sasl.oauthbearer.unsecured is true: anyone can make a token for any account. It is for tests."
@@ -237,7 +294,7 @@ def _check_ports(config: "BrokerConfig", listeners: list[ServedListener]) -> Non
     for first, second in combinations(listeners, 2):
         if first.port == second.port != 0 and (first.host == second.host or {first.host, second.host} & ALL_ADDRESSES):
             raise InvalidConfigError(
-                f"listeners = {','.join(config.listeners)} cannot be used: {first.title} and {second.title} have the "
-                f"same port, {first.port}; give one of them another.",
-                key="listeners",
+                f"{_written(second, config)} cannot be used: {first.title} and {second.title} have the same port, "
+                f"{first.port}; give one of them another.",
+                key=second.key,
             )

@@ -165,6 +165,7 @@ class Connection(Producing):
         """
         if self.state is State.STOPPING:
             return
+        self.wire.look(trio.current_time())
         reason = self.intake.why_stalled(stall_seconds)
         if reason is not None:
             self.note_reason(EndReason.STALLED)

@@ -6,6 +6,8 @@ from enum import Enum
 class EndReason(Enum):
     """The label of ``seglog_connections_ended_total``."""
 
+    AS_ASKED = "as_asked"
+    """Of HTTP: behind an answer that is the last one, as its client or its version of the protocol want."""
     IDLE = "idle"
     """Nothing came for connections.max.idle.ms."""
     STALLED = "stalled"

@@ -64,6 +64,9 @@ class Wire:
         """The frame that is sent before a connection ends by ``error``; empty if the protocol has none."""
         raise NotImplementedError
 
+    def look(self, now: float) -> None:
+        """Called every few seconds, ``now`` by trio's clock, for a protocol that has limits of its own on time."""
+
     def stop(self, reason: str) -> None:
         """Answer at once what waits, because the broker stops or ends this connection: the ``reason`` says which."""
 

@@ -25,6 +25,9 @@ IMPORTED_LATER: Final = (
     "concurrent.futures.thread",
     "scramp.utils",
     "seglog_broker.security.scram",
+    "h11",
+    "prometheus_client",
+    "seglog_broker.listeners.http.wire",
 )
 """Modules that the daemon imports inside functions, those that are likely to be needed first at the beginning."""
 

@@ -8,6 +8,9 @@ from seglog_broker.runtime.histogram import Histogram
 NATIVE: Final = "native"
 """The label of the listener of our own protocol; one of Kafka's has its configured name, in capitals."""
 
+HTTP: Final = "http"
+"""The label of the listener for HTTP."""
+
 
 class ApiMetrics:
     """Counts of the requests of one api on one listener."""

@@ -48,6 +48,12 @@ def _file_warnings(config: BrokerConfig) -> Iterator[str]:
             f"ssl.keystore.location = {store} can be read by other users of this machine (mode {mode:04o}), who could "
             "pose as the broker: chmod 600 it"
         )
+    token = config.seglog_http_token_file
+    if token and (mode := _open_mode(token)) is not None:
+        yield (
+            f"seglog.http.token.file = {token} can be read by other users of this machine (mode {mode:04o}), who could "
+            "see metrics and problems with it: chmod 600 it"
+        )
     accounts = f"{config.log_dir}/{ACCOUNTS_FILE}"
     if (mode := _open_mode(accounts)) is not None:
         yield (

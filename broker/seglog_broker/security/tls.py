@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from seglog_broker.config import BrokerConfig, all_listeners
+from seglog_broker.config import BrokerConfig, has_tls
 from seglog_broker.security.principals import PrincipalRules
 from seglog_broker.texts import counted
 from seglog_protocol.errors import InvalidConfigError
@@ -127,7 +127,7 @@ class ServerTls:
 
 def server_tls(config: BrokerConfig) -> ServerTls | None:
     """The TLS of a broker that starts; None where no listener has it. Raises as ``load_tls``."""
-    return ServerTls(load_tls(config)) if any(listener.has_tls for listener in all_listeners(config)) else None
+    return ServerTls(load_tls(config)) if has_tls(config) else None
 
 
 def load_tls(config: BrokerConfig) -> LoadedTls:

@@ -16,12 +16,13 @@ FOR_TESTS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1",
     "offsets.topic.num.partitions": "1",
+    "seglog.http.listen": "",
     "seglog.log.level": "info",
 }
 """Where the default of a broker would only make tests slow.
 
 A failed login is answered at once, a new group does not wait for further members, members may have short sessions and
-with them frequent heartbeats, and offsets are committed to one partition.
+with them frequent heartbeats, and offsets are committed to one partition. There is no HTTP: they run side by side.
 """
 
 

@@ -168,10 +168,10 @@ def test_what_would_stop_compaction_for_good_is_refused(name: str, possible: lis
 
 
 def test_a_description_says_of_a_value_that_it_has_no_effect() -> None:
-    flags = ["seglog.http.listen=127.0.0.1:9193", "compression.type=zstd", "min.insync.replicas=2"]
+    flags = ["broker.rack=a", "compression.type=zstd", "min.insync.replicas=2"]
     config, _ = load_config(None, "", {}, flags)
     told = {line.key: line.shortfall for line in config.describe()}
-    assert (told["seglog.http.listen"] or "").startswith("no effect yet: ")
+    assert (told["broker.rack"] or "").startswith("no effect here: ")
     told = {line.key: line.shortfall for line in config.topic_defaults.describe()}
     assert told["compression.type"] is None
     assert (told["min.insync.replicas"] or "").startswith("no effect here: ")
@@ -829,10 +829,10 @@ def test_a_value_that_says_what_happens_anyway_needs_no_warning(key: Key) -> Non
 
 
 def test_a_warning_names_the_setting_and_its_origin() -> None:
-    (warning,) = load(environ={"SEGLOG_HTTP_LISTEN": "127.0.0.1:9193"})[1]
+    (warning,) = load(environ={"SEGLOG_NUM_IO_THREADS": "2"})[1]
     assert warning == (
-        "seglog.http.listen (environment SEGLOG_HTTP_LISTEN) is accepted but has no effect yet: there is no HTTP "
-        "listener yet."
+        "num.io.threads (environment SEGLOG_NUM_IO_THREADS) is accepted but has no effect here: one event loop serves "
+        "all requests."
     )
 
 

@@ -38,7 +38,7 @@ def test_every_key_stands_there_once_with_value_and_origin() -> None:
     assert "flag --set log.retention.hours" in lines["log.retention.ms"][2]
     assert lines["log.retention.ms"][2].endswith("at a reload")
     assert lines["seglog.handles.max"][2].endswith("at a restart")
-    assert lines["seglog.http.listen"][2].endswith("has no effect yet")
+    assert lines["seglog.http.token.file"][2].endswith("at a reload")
     assert lines["log.dir.failure.timeout.ms"][2].endswith("has no effect here")
 
 

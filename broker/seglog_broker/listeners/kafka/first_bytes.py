@@ -10,7 +10,7 @@ _HEADER_LENGTH: Final = struct.Struct(">I")
 _FIRST: Final = frozenset({HelloRequest.api, AuthenticateRequest.api})
 
 
-def native_client(frame: memoryview, native_port: int) -> WrongPortError | None:
+def native_client(frame: memoryview, native_port: int, here: str = "for Kafka's clients") -> WrongPortError | None:
     """The error for a client whose ``frame``, without its length, is a native hello or authenticate; else None.
 
     To Kafka such a frame is a Produce request in a version that does not exist: the length of its header.
@@ -26,4 +26,4 @@ def native_client(frame: memoryview, native_port: int) -> WrongPortError | None:
     if opened.api not in _FIRST:
         return None
     where = f"seglog's own is {native_port} (seglog.listen)" if native_port > 0 else "seglog's own is seglog.listen"
-    return WrongPortError(f"this port is for Kafka's clients; {where}", port=native_port)
+    return WrongPortError(f"this port is {here}; {where}", port=native_port)

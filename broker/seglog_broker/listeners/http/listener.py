@@ -1,0 +1,60 @@
+"""The listener for HTTP: health and metrics."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import BrokerConfig, http_listener
+from seglog_broker.listeners.acceptor import Acceptor, Place, no_refusal
+from seglog_broker.listeners.append_run import AppendRun
+from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.faults import Faults
+from seglog_broker.listeners.http.access import Access
+from seglog_broker.listeners.http.scrapes import Scrapes
+from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.session import Listener
+from seglog_broker.listeners.transport import Transport
+
+_KEY = "seglog.http.listen"
+
+
+def http_places(config: BrokerConfig) -> list[Place]:
+    """Where to listen for HTTP: one place, or none."""
+    listener = http_listener(config)
+    if listener is None:
+        return []
+    return [Place(listener.address, _KEY, f"--set {_KEY}=HOST:PORT", config.origin(_KEY))]
+
+
+async def serve_http(
+    broker: Broker,
+    listeners: Sequence[trio.SocketListener],
+    ready: ReadySockets,
+    *,
+    kind: Listener,
+    native_port: int = -1,
+    faults: Faults | None = None,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
+
+    As ``serve_native``. Without listeners it returns at once. ``kind`` is what it asks of its clients, ``native_port``
+    that of seglog's own. ``faults`` are asked about connections alone.
+    """
+    if not listeners:
+        task_status.started([])
+        return
+    run = AppendRun(broker, ready)
+    access = Access(broker, kind)
+    scrapes = Scrapes()
+
+    def connect(transport: Transport) -> Connection:
+        from seglog_broker.listeners.http.wire import HttpWire  # noqa: PLC0415 - h11 and more: after the start
+
+        wire = partial(HttpWire, broker, access, scrapes, native_port)
+        return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind, listener="http")
+
+    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, no_refusal, faults)
+    await acceptor.run(listeners, broker.directory.accounts, task_status)
