@@ -105,7 +105,7 @@ def _check_config(sources: "ConfigSources") -> int:
     code = _print(lines, EXIT_OK)
     warnings: list[str] = []
     if not examined.mistakes:
-        examined = _with_certificate(examined)
+        examined = _with_token(_with_certificate(examined))
     if not examined.mistakes:
         unusable = report.why_unusable(examined.config)
         if unusable is not None:
@@ -156,6 +156,18 @@ def _with_certificate(examined: "Examined") -> "Examined":
     return examined if problem is None else examined._replace(warnings=[*examined.warnings, problem])
 
 
+def _with_token(examined: "Examined") -> "Examined":
+    """With what is to be said of the token of HTTP, where there is one."""
+    from seglog_broker.security.bearer_token import load_digest  # noqa: PLC0415
+    from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
+
+    try:
+        load_digest(examined.config)
+    except InvalidConfigError as error:
+        return examined._replace(mistakes=[*examined.mistakes, error])
+    return examined
+
+
 def _with_settings_of_run_time(examined: "Examined") -> "Examined":
     """With the settings that the log directory keeps, if there is one; where they cannot be used, with that mistake."""
     from seglog_broker.storage.directory.dynamic_configs import config_at_start  # noqa: PLC0415
@@ -201,6 +213,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--kafka", metavar="HOST:PORT", help="listeners, where Kafka's clients connect; with commas between several"
     )
+    parser.add_argument("--http", metavar="HOST:PORT", help="seglog.http.listen, where health and metrics are")
     parser.add_argument("--log-format", metavar="FORMAT", help="seglog.log.format: console or json")
     parser.add_argument("--log-level", metavar="LEVEL", help="seglog.log.level: debug, info, warning or error")
     parser.add_argument(
@@ -216,6 +229,7 @@ def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
         "--data": ("log.dir", options.data),
         "--listen": ("seglog.listen", options.listen),
         "--kafka": ("listeners", None if options.kafka is None else _as_listeners(options.kafka)),
+        "--http": ("seglog.http.listen", options.http),
         "--log-format": ("seglog.log.format", options.log_format),
         "--log-level": ("seglog.log.level", options.log_level),
     }

@@ -15,6 +15,7 @@ from seglog_broker.config.listeners import (
     ServedListener,
     all_listeners,
     has_authentication,
+    http_listener,
     native_listener,
     offered_mechanisms,
     served_listeners,
@@ -74,6 +75,10 @@ def access_lines(config: BrokerConfig) -> list[str]:
         )
         for listener in listeners
     ]
+    http = http_listener(config)
+    if http is not None:
+        where = "this machine" if http.is_loopback else "every machine that reaches it"
+        rows.append((http.key, http.address, f"HTTP, {http.protocol}", where, _readers(http, config)))
     if config.super_users:
         administrators = ", ".join(config.super_users)
     elif has_authentication(config):
@@ -93,6 +98,18 @@ def _clients(listener: ServedListener, config: BrokerConfig) -> str:
     if listener.has_tls and certificate:
         return f"whoever has {certificate}"
     return "everyone, as User:ANONYMOUS"
+
+
+def _readers(http: ServedListener, config: BrokerConfig) -> str:
+    if config.seglog_http_token_file:
+        who = "whoever has the token"
+    elif http.is_loopback or config.seglog_open_to_everyone:
+        who = "everyone"
+    elif http.has_tls and config.ssl_client_auth != "none":
+        who = "whoever has a certificate"
+    else:
+        who = "nobody"
+    return f"/metrics and /healthz: {who}"
 
 
 def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:

@@ -33,6 +33,9 @@ WATCH_SECONDS_MIN: Final = 0.01
 WATCH_SECONDS_MAX: Final = 5.0
 """Limits of the pause between two checks for idle connections, which is a tenth of the idle time allowed."""
 
+OWN_SHARE: Final = 4
+"""A protocol with a limit of its own has at most this part of all connections."""
+
 REFUSALS_MAX: Final = 100
 """Connections beyond the limit that get an error reply at a time; further ones are closed without one."""
 
@@ -105,17 +108,20 @@ class Acceptor:
         connect: Callable[[Transport], Connection],
         encode_refusal: Callable[[SeglogError], bytes],
         faults: Faults | None = None,
+        own_max: int | None = None,
     ) -> None:
         """``connect`` makes the connection of an accepted stream.
 
         ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many. ``faults``
-        are asked about each connection, in tests.
+        are asked about each connection, in tests. ``own_max`` is the most connections of this protocol, beside the
+        limit of all together, of which it is also given no more than a part (``OWN_SHARE``).
         """
         self._config = config
         self._metrics = metrics
         self._connect = connect
         self._encode_refusal = encode_refusal
         self._faults = Faults() if faults is None else faults
+        self._own_max = own_max
         self._connections: set[Connection] = set()
         self._refusals = 0
         self._ready = trio.Event()
@@ -182,6 +188,7 @@ class Acceptor:
     async def _accept(self, listener: trio.SocketListener) -> None:
         assert self._handlers is not None
         limit = connections_max(self._config())
+        own_limit = limit if self._own_max is None else min(self._own_max, max(1, limit // OWN_SHARE))
         problem = Lasting()
         while True:
             try:
@@ -199,7 +206,7 @@ class Acceptor:
             if not self._faults.accepts(transport):
                 transport.reset_at_close()
                 transport.close()
-            elif self._metrics.connections_open < limit:  # of all listeners
+            elif self._metrics.connections_open < limit and len(self._connections) < own_limit:  # the first: of all
                 try:
                     connection = self._connect(transport)
                 except OSError:  # it has left already
@@ -211,7 +218,7 @@ class Acceptor:
                 self._handlers.start_soon(self._serve, connection)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
-                self._handlers.start_soon(self._refuse, transport, limit)
+                self._handlers.start_soon(self._refuse, transport, limit, own_limit)
             else:
                 self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
                 transport.close()
@@ -231,12 +238,13 @@ class Acceptor:
             self._connections.discard(connection)
             connection.counts.connections -= 1
 
-    async def _refuse(self, transport: Transport, limit: int) -> None:
-        """Send a retriable error to a connection beyond the limit, and close it."""
-        error = PolicyViolationError(
-            f"the broker has {limit} connections, which is its limit (seglog.connections.max); try again later",
-            limit=limit,
-        )
+    async def _refuse(self, transport: Transport, limit: int, own_limit: int) -> None:
+        """Send a retriable error to a connection beyond one of the limits, and close it."""
+        sentence = f"the broker has {limit} connections, which is its limit (seglog.connections.max); try again later"
+        if len(self._connections) >= own_limit < limit:
+            limit = own_limit
+            sentence = f"there are {limit} connections to this listener, which is its limit; try again later"
+        error = PolicyViolationError(sentence, limit=limit)
         error.retriable = True
         log.warning("connection_refused", peer=transport.peer, reason="too many connections", limit=limit)
         self._metrics.request_errors[error.code] += 1

@@ -78,6 +78,22 @@ def test_tls_needs_a_certificate(protocol: str) -> None:
             load(address)
 
 
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("seglog.http.listen=SASL_SSL://127.0.0.1:9193", "HTTP has no SASL_SSL, but PLAINTEXT and SSL"),
+        ("seglog.http.listen=SSL://127.0.0.1:9193", "there is no certificate for it"),
+        ("seglog.http.listen=127.0.0.1:9192", "seglog.listen and seglog.http.listen have the same port, 9192"),
+        ("seglog.http.listen=0.0.0.0:9092", "PLAINTEXT of listeners and seglog.http.listen have the same port, 9092"),
+    ],
+)
+def test_http_has_protocols_and_a_port_of_its_own(flag: str, why: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        load(flag)
+    assert caught.value.message.startswith(f"{flag.replace('=', ' = ')} cannot be used: ")
+    assert why in caught.value.message
+
+
 def test_a_listener_needs_a_mechanism() -> None:
     flags = ["listeners=SASL_PLAINTEXT://0.0.0.0:9092", "sasl.enabled.mechanisms=PLAIN"]
     with pytest.raises(InvalidConfigError, match=r"sasl\.enabled\.mechanisms has none for it; PLAIN is offered with"):
@@ -95,6 +111,11 @@ def test_plain_is_offered_where_nobody_reads_along() -> None:
 @pytest.mark.parametrize(
     ("flags", "warning"),
     [
+        (["seglog.http.listen=0.0.0.0:9193"], "nothing says who may see /metrics and /healthz there: they answer 403"),
+        (
+            ["seglog.http.listen=0.0.0.0:9193", "seglog.open.to.everyone=true"],
+            "seglog.http.listen shows metrics and problems to everyone who reaches 0.0.0.0:9193",
+        ),
         (["listeners=SASL_PLAINTEXT://127.0.0.1:9092"], "super.users is empty, and there is a listener with"),
         (
             ["listeners=SASL_PLAINTEXT://:9092", ADMIN],

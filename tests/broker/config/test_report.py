@@ -184,6 +184,7 @@ def test_it_is_told_what_is_open_to_whom() -> None:
     assert access_of() == [
         "seglog.listen 127.0.0.1:9192 PLAINTEXT this machine everyone, as User:ANONYMOUS",
         "PLAINTEXT 127.0.0.1:9092 PLAINTEXT this machine everyone, as User:ANONYMOUS",
+        "seglog.http.listen 127.0.0.1:9193 HTTP, PLAINTEXT this machine /metrics and /healthz: everyone",
         "Topics, configurations and accounts are administered by: everyone",
     ]
     flags = [
@@ -191,6 +192,7 @@ def test_it_is_told_what_is_open_to_whom() -> None:
         "listener.security.protocol.map=INTERNAL:PLAINTEXT",
         "ssl.keystore.location=server.pem",
         "ssl.client.auth=required",
+        "seglog.http.listen=",
     ]
     accounts = "accounts, by SCRAM-SHA-256, SCRAM-SHA-512"
     assert access_of(*flags)[1:] == [
@@ -204,6 +206,47 @@ def test_it_is_told_what_is_open_to_whom() -> None:
     shown = access_of("listeners=SASL_PLAINTEXT://127.0.0.1:9092", *tokens)
     assert any(line.endswith("anyone, as any account") for line in shown)
     assert access_of(*flags, "super.users=User:a;User:b")[-1].endswith("are administered by: User:a, User:b")
+
+
+@pytest.mark.parametrize(
+    ("flags", "who"),
+    [
+        (["seglog.http.listen=0.0.0.0:1"], "nobody"),
+        (["seglog.http.listen=0.0.0.0:1", "seglog.http.token.file=t"], "whoever has the token"),
+        (["seglog.http.listen=0.0.0.0:1", "seglog.open.to.everyone=true"], "everyone"),
+        (
+            ["seglog.http.listen=SSL://0.0.0.0:1", "ssl.client.auth=required", "ssl.keystore.location=s.pem"],
+            "whoever has a certificate",
+        ),
+    ],
+)
+def test_it_is_told_who_sees_metrics_and_problems(flags: list[str], who: str) -> None:
+    [told] = [line for line in access_of(*flags) if line.startswith("seglog.http.listen ")]
+    assert told.endswith(f"every machine that reaches it /metrics and /healthz: {who}")
+
+
+def test_the_token_is_looked_at(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    flags = ["--data", str(tmp_path / "data"), "--set", f"seglog.http.token.file={token}", "--http", "127.0.0.1:1"]
+    mistake = f"mistake: seglog.http.token.file = {token} cannot be used: "
+    for content, why in (
+        (None, "there is no such file."),
+        ("short", "a token has 16 characters or more: openssl rand -hex 32 makes one."),
+        ("two lines of text\nare no token", "a token is one line of letters, digits and"),
+        ("x" * 5000, "it has more than 4096 bytes."),
+    ):
+        if content is not None:
+            token.write_text(content)
+        checked = seglogd("--check-config", *flags)
+        assert (checked.returncode, mistake + why in checked.stderr) == (2, True), checked.stderr
+    started = seglogd(*flags)
+    assert started.returncode == 2
+    assert "it has more than 4096 bytes." in started.stderr
+    token.write_text("0123456789abcdef\n")
+    token.chmod(0o644)
+    checked = seglogd("--check-config", *flags)
+    assert checked.returncode == 0
+    assert f"seglog.http.token.file = {token} can be read by other users of this machine (mode 0644)" in checked.stderr
 
 
 def test_the_certificate_is_looked_at(tmp_path: Path) -> None:

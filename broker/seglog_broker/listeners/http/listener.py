@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -16,8 +17,12 @@ from seglog_broker.listeners.http.scrapes import Scrapes
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.transport import Transport
+from seglog_protocol.errors import SeglogError
 
-_KEY = "seglog.http.listen"
+CONNECTIONS_MAX: Final = 400
+"""Connections for HTTP, so that whoever may ask for pages leaves room for those of records."""
+
+_KEY: Final = "seglog.http.listen"
 
 
 def http_places(config: BrokerConfig) -> list[Place]:
@@ -25,7 +30,7 @@ def http_places(config: BrokerConfig) -> list[Place]:
     listener = http_listener(config)
     if listener is None:
         return []
-    return [Place(listener.address, _KEY, f"--set {_KEY}=HOST:PORT", config.origin(_KEY))]
+    return [Place(listener.address, _KEY, "--http", config.origin(_KEY))]
 
 
 async def serve_http(
@@ -56,5 +61,19 @@ async def serve_http(
         wire = partial(HttpWire, broker, access, scrapes, native_port)
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind, listener="http")
 
-    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, no_refusal, faults)
+    refuse = _refusal if kind.tls is None else no_refusal
+    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refuse, faults, CONNECTIONS_MAX)
     await acceptor.run(listeners, broker.directory.accounts, task_status)
+
+
+def _refusal(error: SeglogError) -> bytes:
+    """The answer to a connection beyond the limit, of which no request is read."""
+    body = f"{error.message}\n".encode()
+    head = (
+        "HTTP/1.1 503 Service Unavailable",
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Retry-After: 5",
+        "Connection: close",
+    )
+    return "".join(f"{line}\r\n" for line in (*head, "")).encode() + body

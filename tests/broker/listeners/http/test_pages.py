@@ -8,13 +8,15 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_metrics
 
 import seglog
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.http.pages import ready
 from seglog_broker.listeners.http.wire import HEAD_BYTES_MAX
 from seglog_broker.security.trial_certificates import AUTHORITY, SERVER
 from seglog_broker.security.trial_certificates import main as make_certificates
@@ -287,3 +289,31 @@ def test_with_tls_a_certificate_of_the_client_lets_it_see_everything(tmp_path: P
         plain = raw(running.http_port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert plain.startswith(b"HTTP/1.1 400 ")
         assert b"https://" in plain
+
+
+# --- A broker that is not well ----------------------------------------------------------------------------------------
+
+
+def test_problems_make_it_unhealthy_and_leave_it_alive(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", *HTTP, "--set", "seglog.disk.free.hard.bytes=1000TiB") as running:
+        unwell = get(running.http_port, "/healthz")
+        health = unwell.json()
+        assert (unwell.status, health["status"]) == (503, "problems")
+        assert any("disk" in problem for problem in health["problems"])
+        assert get(running.http_port, "/livez").status == 200
+        assert get(running.http_port, "/readyz").status == 200
+
+
+def test_while_partitions_recover_it_is_not_ready_and_tells_how_far_it_is() -> None:
+    class Recovering:
+        views = ()
+
+        class recoveries:  # noqa: N801 - stands for the attribute
+            @staticmethod
+            def progress(_read_only: object) -> dict[str, int] | None:
+                return {"partitions": 2, "read_bytes": 25, "bytes": 100}
+
+    answer = ready(cast("Broker", Recovering()))
+    assert answer.status == 503
+    told = {"status": "recovering", "partitions": 2, "read_bytes": 25, "bytes": 100, "ratio": 0.25}
+    assert json.loads(answer.body) == told
