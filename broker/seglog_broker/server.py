@@ -222,7 +222,7 @@ async def serve(
         http_listeners = [] if http is None else others.pop()
         kafka_listeners = [listener for opened in others for listener in opened]
         places = [place for place, opened in enumerate(others) for _ in opened]
-        broker.describer.listening = _opened(config, [listeners, *others])
+        broker.describer.listening = _opened(config, [listeners, *others], http_listeners)
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
         ready = ReadySockets(lambda: broker.offload.is_awaited or broker.transfers.waiting > 0)
@@ -277,13 +277,19 @@ async def serve(
         log.info("broker_stopped")
 
 
-def _opened(config: BrokerConfig, listeners: Sequence[Sequence[trio.SocketListener]]) -> list[OpenedListener]:
-    """The sockets of seglog's own listener, which is the first, and of those in ``listeners``."""
-    return [
+def _opened(
+    config: BrokerConfig, listeners: Sequence[Sequence[trio.SocketListener]], pages: Sequence[trio.SocketListener]
+) -> list[OpenedListener]:
+    """The sockets of seglog's own listener, which is the first, of those in ``listeners``, and of the ``pages``."""
+    opened = [
         OpenedListener(served, address, place - 1 if place else None)
         for place, (served, sockets) in enumerate(zip(all_listeners(config), listeners, strict=True))
         for address in addresses_of(sockets)
     ]
+    http = http_listener(config)
+    if http is not None:
+        opened += [OpenedListener(http._replace(name=HTTP), address) for address in addresses_of(pages)]
+    return opened
 
 
 async def _run_ready(ready: ReadySockets, scope: trio.CancelScope) -> None:

@@ -4,11 +4,9 @@ It is written also where no broker answers: then help is needed most. The exit c
 answers, else 0.
 """
 
-import platform
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -23,6 +21,8 @@ from seglog.core.errors import count_of
 from seglog_protocol.errors import SeglogError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from seglog.cli.bundle.archive import Archive
     from seglog.cli.checkups.told import Told
     from seglog.client import Client
@@ -88,6 +88,8 @@ class _Bundle:
             self._archive.add("broker.txt", f"{error.message}\n")
             self.missing.append(f"what the broker tells: {error.message}")
         if directory:
+            from pathlib import Path
+
             self._data_files(Path(directory))
         self._log(process)
         self._archive.add_json("client.json", _about_this_client())
@@ -148,7 +150,7 @@ class _Bundle:
 
     # --- Its machine
 
-    def _data_files(self, directory: Path) -> None:
+    def _data_files(self, directory: "Path") -> None:
         from seglog.cli.bundle.data_files import listing, small_files
 
         if not directory.is_dir():
@@ -184,6 +186,8 @@ class _Bundle:
 
 
 def _about_this_client() -> dict[str, Any]:
+    import platform
+
     return {
         "seglog": __version__,
         "python": sys.version,

@@ -134,6 +134,24 @@ def test_what_is_left_open_and_what_has_no_effect_are_warnings(home: Path) -> No
     assert "without effect: num.io.threads" in found
 
 
+def test_the_pages_for_health_and_metrics_are_asked(home: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-of-some-length-0123456789\n")
+    token.chmod(0o600)
+    pages = ("--set", "seglog.http.listen=127.0.0.1:0")
+    with daemon(home, *pages) as running:
+        code, checks = told(running.address)
+        assert code == 0
+        assert checks["http"][0]["found"] == (
+            f"http (PLAINTEXT) at 127.0.0.1:{running.http_port} answers probes and Prometheus"
+        )
+        assert "advertised" not in checks
+    with daemon(home, *pages, "--set", f"seglog.http.token.file={token}") as running:
+        _, checks = told(running.address)
+        assert checks["http"][0]["found"].endswith("/metrics with the token")
+        assert checks["http"][0]["verdict"] == "ok"
+
+
 def test_without_a_broker_it_says_so_and_exits_as_ping() -> None:
     server = f"127.0.0.1:{free_port()}"
     done = seglog(server, "doctor", "--connect-timeout", "0.1")
