@@ -105,6 +105,8 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "directory watch": lambda b: resources.run_directory_watch(b.directory.lock, b.directory.path),
     "idle writers": lambda b: resources.run_idle_writers(b.idle_writers),
     "certificates": lambda b: run_certificate_watch(b.tls, b.clock),
+    "measurements": lambda b: b.measurements.run(),
+    "disk forecast": lambda b: b.forecast.run(),
     "scrubs": lambda b: scrub_of(b).run(),
     "producer expiry": lambda b: expiry.run_producer_expiry(b.partitions, b.clock_trust, b.live_config),
 }

@@ -26,8 +26,12 @@ from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.long_offsets import LongOffsets
 from seglog_broker.api.monitoring.answer import answer_samples
 from seglog_broker.api.monitoring.broker_sources import BrokerSources
+from seglog_broker.api.monitoring.forecast import DiskForecast
+from seglog_broker.api.monitoring.group_sources import GroupSources
+from seglog_broker.api.monitoring.measurements import Measurements
 from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.service import Monitoring
+from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
@@ -226,26 +230,37 @@ class Broker:
         topics.note_changes(self.groups.note_topic)
 
         self.problems = Problems(self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls)
-        self.monitoring = Monitoring(
-            BrokerSources(
-                self.live_config,
-                clock,
-                self.clock_trust,
-                directory,
-                self.partitions,
-                self.recoveries,
-                self.views,
-                self.metrics,
-                self.request_memory,
-                self.response_memory,
-                self.transfers,
-                self._fetches,
-                self.problems,
-                tls,
-                build_of(pending_appends.__file__),
-                self._started_ms,
-            ).sources()
+        self.forecast = DiskForecast(directory.space)
+        of_broker = BrokerSources(
+            self.live_config,
+            clock,
+            self.clock_trust,
+            directory,
+            self.partitions,
+            self.recoveries,
+            self.views,
+            self.metrics,
+            self.request_memory,
+            self.response_memory,
+            self.transfers,
+            self._fetches,
+            self.problems,
+            self.forecast,
+            tls,
+            build_of(pending_appends.__file__),
+            self._started_ms,
         )
+        of_topics = TopicSources(self.live_config, directory.registry, self.partitions, self.scheduler)
+        of_groups = GroupSources(
+            self.live_config,
+            self.groups,
+            self.partitions,
+            clock,
+            self.scheduler,
+            partial(measure_lag, self._explain, self.partitions),
+        )
+        self.monitoring = Monitoring({**of_broker.sources(), **of_topics.sources(), **of_groups.sources()})
+        self.measurements = Measurements([of_topics.measure, of_groups.measure])
 
         self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())
         self.partitions.serve(itertools.starmap(self.partitions.partition_of, directory.logs.items()))

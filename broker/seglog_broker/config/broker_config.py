@@ -690,6 +690,24 @@ class BrokerConfig:
             change=Change.RELOAD,
         ),
     ] = 604_800_000
+    seglog_metrics_topics_max: Annotated[
+        int,
+        Key(
+            Int(0),
+            "Most topics that have metrics of their own, the largest first; others are counted together.",
+            "Raise it where dashboards are to show more topics: each partition has six samples.",
+            change=Change.RELOAD,
+        ),
+    ] = 200
+    seglog_metrics_groups_max: Annotated[
+        int,
+        Key(
+            Int(0),
+            "Most groups that have metrics of their own, the largest lag first; others are counted together.",
+            "Raise it where dashboards are to show more groups: each committed offset has three samples.",
+            change=Change.RELOAD,
+        ),
+    ] = 200
     producer_id_expiration_ms: Annotated[
         int,
         Key(

@@ -903,6 +903,7 @@ def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
         *("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "log.cleaner.io.buffer.load.factor"),
         *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
         *("num.partitions", "seglog.connections.max", "seglog.partitions.max", "seglog.handles.max"),
+        *("seglog.metrics.topics.max", "seglog.metrics.groups.max"),
         *("num.recovery.threads.per.data.dir", "log.cleaner.threads"),
         *("offsets.topic.num.partitions", "transaction.state.log.num.partitions"),
         *("node.id", "broker.id", "default.replication.factor", "offsets.topic.replication.factor"),

@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import trio
+
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.monitoring.counted_sources import counted_sources, one
+from seglog_broker.api.monitoring.forecast import DiskForecast
 from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.samples import Sample
 from seglog_broker.api.monitoring.slicing import Source
@@ -50,6 +53,7 @@ class BrokerSources:
     transfers: Transfers
     fetches: FetchService
     problems: Problems
+    forecast: DiskForecast
     tls: ServerTls | None
     build: str
     """Whether the modules are compiled: as ``build_of`` says."""
@@ -100,6 +104,7 @@ class BrokerSources:
             "seglog_disk_free_bytes": one(lambda: space.free),
             "seglog_disk_free_inodes": one(lambda: -1 if space.inodes is None else space.inodes.free),
             "seglog_disk_full": one(lambda: int(space.is_full)),
+            "seglog_disk_full_in_seconds": one(lambda: self.forecast.full_in_seconds(trio.current_time())),
             "seglog_ballast_bytes": one(lambda: space.ballast),
             "seglog_retention_next_loss_seconds": self._seconds_to_next_expiry,
             "seglog_damaged_ranges": self._damaged_ranges,

@@ -94,6 +94,11 @@ class CommittedOffsets:
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
 
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return len(self._by_group)
+
     def of(self, group: str) -> dict[Key, CommittedOffset]:
         """The committed offsets of a group; not to be changed."""
         return self._by_group.get(group, _NOTHING)

@@ -12,6 +12,7 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
+from seglog_broker.coordinators.groups.service.rebalances import Rebalances
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
@@ -64,12 +65,22 @@ class GroupMachines:
             "seglog.groups.memory.bytes", "members of groups", lambda: config.current.seglog_groups_memory_bytes
         )
         self.runtime: CoordinatorRuntime[Group] = CoordinatorRuntime(
-            topic, clock, scheduler, note_size=self.memory.note, successor=self._successor
+            topic, clock, scheduler, note_size=self._note, successor=self._successor
         )
+        self.rebalances = Rebalances()
         self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())
         """Makes the random part of a member id."""
         self._topics = topics
         self._config = config
+
+    def _note(self, group: str, size: int) -> None:
+        """A group takes so many bytes; it may be at another generation."""
+        self.memory.note(group, size)
+        known = self.runtime.machines.get(group)
+        if known is None:
+            self.rebalances.forget(group)
+        else:
+            self.rebalances.note(group, known.generation)
 
     def limits(self, group: str) -> Limits:
         """The limits in force for a group, with the settings that it has of its own."""

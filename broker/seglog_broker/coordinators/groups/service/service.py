@@ -1,13 +1,14 @@
 """The group coordinator: the requests that listeners serve about groups, and the tasks behind them."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import trio
 
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic
 from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
@@ -62,6 +63,14 @@ def offsets_topic_settings(config: BrokerConfig) -> TopicSettings:
         config.offsets_topic_num_partitions,
         offsets_topic_config(config.offsets_topic_segment_bytes),
     )
+
+
+class GroupFacts(NamedTuple):
+    """Of one group: its state as Kafka names it, its members, and the generations begun since the start."""
+
+    state: str
+    members: int
+    rebalances: int
 
 
 class GroupService:
@@ -157,13 +166,20 @@ class GroupService:
         """Take over the groups and offsets of a partition that was read."""
         for group, record in replay.classic.items():
             await self._runtime.restore(self._machines.classic(group), [record])
+            self._note_restored(group)
             await self._scheduler.turn()
         for group, records in replay.consumer.items():
             await self._runtime.restore(self._machines.consumer(group), records.values())
+            self._note_restored(group)
             self._matching.note_restored(group)
             await self._scheduler.turn()
         self._offsets.committed.add(replay.offsets)
         await self._clamp.settle(replay.offsets)
+
+    def _note_restored(self, group: str) -> None:
+        restored = self._runtime.machines.get(group)
+        if restored is not None:
+            self._machines.rebalances.restored(group, restored.generation)
 
     def check(self, group: str) -> None:
         """Raise the error of any request about ``group`` at the moment."""
@@ -222,6 +238,33 @@ class GroupService:
             await turns.spend(LISTED_COST + LISTED_OFFSET_COST * len(self._offsets.committed.of(group)))
             listed.append(self._listed(group))
         return listed
+
+    @property
+    def count_at_most(self) -> int:
+        """The number of groups, those with both members and offsets counted twice: it costs nothing."""
+        return len(self._runtime.machines) + self._offsets.committed.groups
+
+    def names(self) -> list[str]:
+        """All groups that are loaded."""
+        return list({**self._runtime.machines, **dict.fromkeys(self._offsets.committed)})
+
+    def names_with_offsets(self) -> list[str]:
+        """Those that have committed offsets."""
+        return list(self._offsets.committed)
+
+    def has(self, group: str) -> bool:
+        """Whether there is such a group."""
+        return group in self._runtime.machines or group in self._offsets.committed
+
+    def offsets_of(self, group: str) -> Mapping[Key, CommittedOffset]:
+        """The committed offsets of a group; not to be changed."""
+        return self._offsets.committed.of(group)
+
+    def facts(self, group: str) -> GroupFacts:
+        """What there is to tell of a group at any time; of one that is no more, as of one without members."""
+        known = self._runtime.machines.get(group)
+        rebalances = self._machines.rebalances.count(group)
+        return GroupFacts(*("Empty", 0) if known is None else (known.state.value, len(known.members)), rebalances)
 
     def describe(self, group: str) -> tuple[GroupDescription, ListedGroup]:
         """A group; one of the consumer protocol as if its members used the classic one. Raises UnknownGroupError."""

@@ -1,0 +1,137 @@
+"""The families that have samples of topics and their partitions, ours and those of kafka_exporter."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from seglog_broker.api.monitoring.samples import Sample
+from seglog_broker.api.monitoring.selection import SAMPLES_MAX, select, within
+from seglog_broker.api.monitoring.slicing import Source
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_protocol.errors import SeglogError
+
+MEASURED_COST: Final = 20.0
+"""Microseconds to look at the size of a partition or its dirty ratio, without its segments."""
+
+SEGMENT_COST: Final = 0.2
+"""To add the size of a segment."""
+
+Value = Callable[[Partition], float | None]
+
+
+class TopicSources:
+    """Reads the partitions in service; ``measure`` finds what takes longer than a scrape may."""
+
+    def __init__(
+        self, config: LiveConfig, registry: TopicRegistry, table: PartitionTable, scheduler: Scheduler
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._table = table
+        self._scheduler = scheduler
+        self._largest: list[str] | None = None  # topics by size, as last measured; None: not yet
+        self._dirty_ratios: dict[tuple[str, int], float] = {}
+
+    def sources(self) -> Mapping[str, Source]:
+        """What makes the samples of each of these families."""
+        return {
+            "seglog_partition_size_bytes": self._of_shown(_size),
+            "seglog_partition_segments": self._of_shown(lambda p: len(p.log.segments)),
+            "seglog_partition_log_start_offset": self._of_shown(lambda p: p.log.log_start_offset),
+            "seglog_partition_log_end_offset": self._of_shown(lambda p: p.log.log_end_offset),
+            "seglog_partition_durable_offset": self._of_shown(lambda p: p.log.durable_end_offset),
+            "seglog_partition_dirty_ratio": self._of_shown(lambda p: self._dirty_ratios.get((p.topic, p.number))),
+            "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
+            "seglog_topics_left_out": self._left_out,
+            "kafka_topic_partitions": self._partitions,
+            "kafka_topic_partition_current_offset": self._of_all(lambda p: p.log.log_end_offset),
+            "kafka_topic_partition_oldest_offset": self._of_all(lambda p: p.log.log_start_offset),
+        }
+
+    # --- What is shown ------------------------------------------------------------------------------------------------
+
+    def shown(self) -> list[str]:
+        """The topics with samples of our own names."""
+        topics, limit = self._registry.topics, self._config.current.seglog_metrics_topics_max
+        if len(topics) <= limit and len(self._table) <= SAMPLES_MAX:
+            return list(topics)
+        if self._largest is None:
+            return []
+        return [name for name in self._largest if name in topics][:limit]
+
+    def _of_shown(self, value: Value) -> Source:
+        return lambda: self._samples(self.shown(), value)
+
+    def _of_all(self, value: Value) -> Source:
+        return lambda: self._samples(self._exported(), value)
+
+    def _exported(self) -> Iterable[str]:
+        topics = [(topic.name, topic.partitions) for topic in self._registry.topics.values()]
+        return within(topics)
+
+    def _samples(self, names: Iterable[str], value: Value) -> Iterator[Sample | None]:
+        for name in names:
+            topic = self._registry.topics.get(name)
+            for number in range(0 if topic is None else topic.partitions):
+                partition = self._table.find_readable(name, number)
+                found = None if partition is None else value(partition)
+                yield None if found is None else Sample((name, str(number)), found)
+
+    def _expired_on_arrival(self) -> Iterator[Sample | None]:
+        for name in self.shown():
+            topic = self._registry.topics.get(name)
+            count = 0
+            for number in range(0 if topic is None else topic.partitions):
+                partition = self._table.find_readable(name, number)
+                count += 0 if partition is None else partition.expired_on_arrival
+                yield None
+            yield Sample((name,), count)
+
+    def _partitions(self) -> Iterator[Sample | None]:
+        for name in self._exported():
+            topic = self._registry.topics.get(name)
+            yield None if topic is None else Sample((name,), topic.partitions)
+
+    def _left_out(self) -> Iterable[Sample]:
+        return (Sample((), len(self._registry.topics) - len(self.shown())),)
+
+    # --- What is measured ---------------------------------------------------------------------------------------------
+
+    async def measure(self) -> None:
+        """Find the sizes of all logs, the largest topics, and the dirty ratios of those that are shown, in turns."""
+        turns = budget.Turns(self._scheduler.turn)
+        sizes: dict[str, int] = {}
+        for partition in list(self._table.values()):
+            log = partition.log
+            await turns.spend(MEASURED_COST + SEGMENT_COST * len(log.segments))
+            if log.segments.paths_of_unknown_size(1):
+                await self._scheduler.learn_sizes([log])
+            sizes[partition.topic] = sizes.get(partition.topic, 0) + (_size(partition) or 0)
+        topics = self._registry.topics
+        await self._scheduler.turn()
+        samples = {name: topics[name].partitions for name in sizes if name in topics}
+        sizes = {name: size for name, size in sizes.items() if name in samples}
+        self._largest = select(sizes, samples, self._config.current.seglog_metrics_topics_max)
+        ratios: dict[tuple[str, int], float] = {}
+        for name in self.shown():
+            topic = topics.get(name)
+            for number in range(0 if topic is None else topic.partitions):
+                found = self._table.find(name, number)
+                await turns.spend(MEASURED_COST)
+                if found is None or "compact" not in found.log.config.cleanup_policy or found.is_deleted:
+                    continue
+                with contextlib.suppress(OSError, SeglogError):  # compaction meets the error too, and reports it
+                    cleanable = await self._scheduler.retry_after_cold_read(found.log.cleaning.find_cleanable)
+                    ratios[name, number] = cleanable.dirty_ratio
+        self._dirty_ratios = ratios
+
+
+def _size(partition: Partition) -> int | None:
+    """Bytes of a log; None while the file system would have to be asked."""
+    log = partition.log
+    return None if log.segments.paths_of_unknown_size(1) else log.size
