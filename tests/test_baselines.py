@@ -1,0 +1,57 @@
+"""Log directories of every release are opened by this version; one of this version by the code of the last release."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import make_baseline
+from scripts.make_baseline import REPOSITORY
+from tests.support import missing
+
+BASELINES = REPOSITORY / "tests" / "baselines"
+RELEASES = sorted((path.name for path in BASELINES.iterdir()), key=lambda name: [int(part) for part in name.split(".")])
+
+
+def expected(release: str, kind: str) -> Any:
+    return json.loads((BASELINES / release / "contents.json").read_text(encoding="utf-8"))[kind]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("kind", ["clean", "unclean"])
+def test_a_directory_of_a_release_has_all_its_records_offsets_and_accounts(
+    release: str, kind: str, tmp_path: Path
+) -> None:
+    data = make_baseline.unpack(BASELINES / release / f"{kind}.tar.gz", tmp_path)
+    with make_baseline.serving(REPOSITORY, data) as (address, daemon):
+        assert make_baseline.contents_of(address) == expected(release, kind)
+        make_baseline.stop(daemon)
+    with make_baseline.serving(REPOSITORY, data) as (address, _):
+        assert make_baseline.contents_of(address) == expected(release, kind), "also after a stop of this version"
+    assert {line.split()[0] for line in make_baseline.accounts(REPOSITORY, data).splitlines()} >= {"admin", "alice"}
+
+
+@pytest.mark.slow
+def test_the_last_release_opens_a_directory_of_this_version(tmp_path: Path) -> None:
+    """A downgrade: what this version has written is read by the code before it, and goes on there."""
+    commit = (BASELINES / RELEASES[-1] / "commit").read_text(encoding="utf-8").strip()
+    try:
+        code = make_baseline.code_of(commit, tmp_path / "code")
+    except (OSError, subprocess.CalledProcessError):
+        missing(f"history: no commit {commit} of {RELEASES[-1]}")
+        return
+    data = tmp_path / "data"
+    make_baseline.add_account(REPOSITORY, data)
+    with make_baseline.serving(REPOSITORY, data) as (address, daemon):
+        make_baseline.fill(address)
+        before = make_baseline.contents_of(address)
+        make_baseline.stop(daemon)
+    with make_baseline.serving(code, data) as (address, _):
+        assert make_baseline.contents_of(address) == before
+        make_baseline.fill_more(address)
+        after = make_baseline.contents_of(address)
+    with make_baseline.serving(REPOSITORY, data) as (address, _):  # which was killed
+        assert make_baseline.contents_of(address) == after
+    assert make_baseline.accounts(code, data) == make_baseline.accounts(REPOSITORY, data)
