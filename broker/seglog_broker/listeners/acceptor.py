@@ -247,7 +247,6 @@ class Acceptor:
         error = PolicyViolationError(sentence, limit=limit)
         error.retriable = True
         log.warning("connection_refused", peer=transport.peer, reason="too many connections", limit=limit)
-        self._metrics.request_errors[error.code] += 1
         self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
         try:
             transport.send(self._encode_refusal(error))

@@ -53,8 +53,8 @@ async def _answer_first(acks: AckQueue) -> int:
             assert replies is not None
         except Exception as error:  # noqa: BLE001 - answered and, unless the client is at fault, logged
             replies = [as_seglog_error(error, "append")] * len(first.request_ids)
-    frames = acks.wire.encode_appended(first.request_ids, replies)
+    frames = acks.wire.encode_appended(first.request_ids, replies, first.began)
     if frames is None:
-        frames = await acks.wire.encode_long_appended(first.request_ids, replies)
+        frames = await acks.wire.encode_long_appended(first.request_ids, replies, first.began)
     # They stay in the queue until here, so that no later append is answered before them.
     return acks.reply_to_first(frames)

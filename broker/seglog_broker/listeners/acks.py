@@ -30,14 +30,17 @@ REPLIES_A_TURN: Final = budget.items_of(cost=30)
 
 
 class Unanswered:
-    """Appends that were served together; ``size`` is that of their payloads in bytes."""
+    """Appends that were served together, ``began`` by ``time.perf_counter``; ``size`` is their payloads' in bytes."""
 
-    __slots__ = ("outcome", "request_ids", "size")
+    __slots__ = ("began", "outcome", "request_ids", "size")
 
-    def __init__(self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
+    def __init__(
+        self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int, began: float
+    ) -> None:
         self.request_ids = request_ids
         self.outcome = outcome
         self.size = size
+        self.began = began
 
     @property
     def replies(self) -> list[AppendOutcome] | None:
@@ -82,9 +85,11 @@ class AckQueue:
         """How many more appends it takes until it is full, and of how many bytes together."""
         return self.appends_max - self._count, self.bytes_max - self._bytes
 
-    def add(self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int) -> None:
-        """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
-        self.unanswered.append(Unanswered(request_ids, outcome, size))
+    def add(
+        self, request_ids: Sequence[Any], outcome: Acknowledged | list[AppendOutcome], size: int, began: float
+    ) -> None:
+        """Queue the replies to appends that were served together; the arguments are those of ``Unanswered``."""
+        self.unanswered.append(Unanswered(request_ids, outcome, size, began))
         self._count += len(request_ids)
         self._bytes += size
         if not self.is_listening and (len(self.unanswered) > 1 or not self.listen()):
@@ -109,7 +114,8 @@ class AckQueue:
         answered = 0
         takes_turns = False
         while self.unanswered and answered < REPLIES_A_TURN and (replies := self.unanswered[0].replies) is not None:
-            frames = self.wire.encode_appended(self.unanswered[0].request_ids, replies)
+            first = self.unanswered[0]
+            frames = self.wire.encode_appended(first.request_ids, replies, first.began)
             if frames is None:
                 takes_turns = True
                 break

@@ -82,7 +82,6 @@ class AppendRun(Together):
         if not appends:
             return
         self._appends, self._batches = [], 0
-        self._broker.metrics.requests[AppendRequest.api] += len(appends)
         requests = [append.request for append in appends]
         pending: Acknowledged | None = None
         failed: list[AppendOutcome] = []

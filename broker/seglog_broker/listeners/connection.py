@@ -36,7 +36,7 @@ from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.intake import Intake
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets
-from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error, count_errors
+from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener, Session
 from seglog_broker.listeners.transport import Transport
@@ -131,8 +131,11 @@ class Connection(Producing):
         self._has_frames = True  # perhaps: true until the wire finds no whole one
         self._gathered = 0  # appends of this turn in the run
         self._gathered_bytes = 0  # of their payloads
+        self.began = 0.0
+        """When the request that is served was taken up, by ``time.perf_counter``."""
         self.waiting_request: Any = None
         """To be served before any other frame; ``take_waiting`` takes it."""
+        self._waiting_since = 0.0  # when that was taken up
         self._waiting_bytes = 0  # of it, in memory that is in no share
         self.failure: BaseException | None = None
         """For its task."""
@@ -292,10 +295,12 @@ class Connection(Producing):
         Its ``size`` counts unless the payload has a buffer of its own, which is counted as it arrives.
         """
         self.waiting_request, self._waiting_bytes = request, 0 if has_own_buffer(payload) else size
+        self._waiting_since = self.began
         self._has_frames = True
 
     def take_waiting(self) -> Any:
         """The request that was passed to ``serve_later``."""
+        self.began = self._waiting_since
         request, self.waiting_request, self._waiting_bytes = self.waiting_request, None, 0
         return request
 
@@ -355,7 +360,6 @@ class Connection(Producing):
         ``refused`` holds the errors of topics that could not be created.
         """
         ack = requests[0].ack
-        self.broker.metrics.requests[AppendRequest.api] += 1
         try:
             pending = self.broker.append(requests, payloads, refused)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -379,23 +383,23 @@ class Connection(Producing):
         replies = outcome if isinstance(outcome, list) else outcome.replies
         if ack == "none":
             assert replies is not None, "an ack that is not sent is not waited for"
-            self._note_unanswered(replies)
+            self._note_unanswered(request_ids, replies)
             return
         if replies is not None and not len(self.acks):
-            frames = self.wire.encode_appended(request_ids, replies)
+            frames = self.wire.encode_appended(request_ids, replies, self.began)
             if frames is not None:
                 self.sender.queue(frames)
                 return
         if not self._acks_running:
             self._acks_running = True
             self.nursery.start_soon(ack_task.run, self.acks)
-        self.acks.add(request_ids, outcome if replies is None else replies, size)
+        self.acks.add(request_ids, outcome if replies is None else replies, size, self.began)
 
-    def _note_unanswered(self, replies: Sequence[AppendOutcome]) -> None:
+    def _note_unanswered(self, request_ids: Sequence[Any], replies: Sequence[AppendOutcome]) -> None:
         """End the connection if appends with ack ``none`` failed: their sender can only be informed by that."""
         errors = append_errors(replies)
+        self.wire.note_unanswered(request_ids, errors, self.began)
         if errors:
-            self.broker.metrics.request_errors.update(error.code for error in errors)
             self.log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
             another = next((error for error in errors if isinstance(error, InconsistentTopicIdError)), None)
             # With the wrong topic ids it would reconnect and fail again, unless it learns of them.
@@ -433,8 +437,8 @@ class Connection(Producing):
         if isinstance(error, RemoteProtocolError):
             failure: SeglogError = error
             self.log.warning("connection_refused", reason=error.message)
-            count_errors(self.broker.metrics.request_errors, error)
         else:
             failure = as_seglog_error(error, "receive")
+        self.counts.errors[failure.code] += 1
         reason = EndReason.PROTOCOL_ERROR if failure is error else EndReason.OUT_OF_MEMORY
         self.end(reason, self.wire.last_frame(failure))

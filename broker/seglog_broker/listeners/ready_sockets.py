@@ -115,6 +115,8 @@ class ReadySockets:
         """The tasks that are to run: then nothing is polled."""
         self.now = 0.0
         """Trio's time at which the turns that are running began."""
+        self.began = 0.0
+        """By ``time.perf_counter``: when the turn that is running began."""
         self.is_closed = False
         self._may_poll_at = 0.0  # by time.perf_counter
         self._poll_hits = 0  # since the last time that none came
@@ -174,6 +176,7 @@ class ReadySockets:
     def take_turn(self, entry: Entry) -> Next:
         """Give a connection that was not added a turn."""
         self.now = trio.current_time()
+        self.began = time.perf_counter()
         self._begin_turn(entry)
         [wanted] = self._end_turns([entry])
         self._latest = None  # not kept alive
@@ -182,7 +185,8 @@ class ReadySockets:
     def serve(self) -> None:
         """Give turns to all whose sockets are readable, and to those that come soon, for ``turn_seconds`` at most."""
         self.now = trio.current_time()
-        ends = time.perf_counter() + self.turn_seconds
+        self.began = time.perf_counter()
+        ends = self.began + self.turn_seconds
         queued = self._queued
         while True:
             ready = self._ready()
@@ -193,7 +197,8 @@ class ReadySockets:
             for entry in ready:
                 self._queue(entry)
             self._serve_some(len(queued), ends)
-            if time.perf_counter() >= ends:
+            self.began = time.perf_counter()
+            if self.began >= ends:
                 return
 
     def close(self) -> None:
@@ -226,6 +231,7 @@ class ReadySockets:
             ready = self._ready()
             if ready:
                 self._poll_hits += 1
+                self.began = now
                 return ready
             now = time.perf_counter()
         if self._poll_hits < POLL_HITS_MIN:
@@ -247,14 +253,16 @@ class ReadySockets:
                     entries.append(entry)
                     together = entry.together
                     self._begin_turn(entry)
-                if time.perf_counter() >= ends:
+                    self.began = time.perf_counter()
+                if self.began >= ends:
                     break
             for entry, wanted in zip(entries, self._end_turns(entries)):
                 if wanted is Next.TASK:
                     trio.lowlevel.reschedule(self.remove(entry))
                 elif wanted is Next.TURN:
                     self._queue(entry)
-            if time.perf_counter() >= ends:
+            self.began = time.perf_counter()
+            if self.began >= ends:
                 return
 
     def _queue(self, entry: Entry) -> None:

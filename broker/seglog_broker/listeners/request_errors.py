@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.fetch_response import FetchAnswer
-from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError, without_frames
 from seglog_protocol.messages import (
@@ -48,12 +46,6 @@ def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
                 counts[result.error.code] += 1
     elif isinstance(reply, TopicsReply):
         counts.update(error.code for error in reply.unknown)
-
-
-def count_answer(metrics: Metrics, answer: FetchAnswer) -> None:
-    """Count the bytes of the answer to a fetch, and its errors."""
-    metrics.fetch_bytes += answer.size
-    count_errors(metrics.request_errors, answer.reply)
 
 
 def as_seglog_error(error: Exception, api: str) -> SeglogError:

@@ -120,7 +120,8 @@ class Session:
         self.has_failed = False
         """Whether a proof was refused: the connection is to be closed."""
         self._broker = broker
-        self._counts = broker.metrics.listener(listener.label)
+        self.counts = broker.metrics.listener(listener.label)
+        """Of its listener."""
         self._transport = transport
         self._mechanism = ""
         self._exchange: Exchange | None = None
@@ -137,14 +138,13 @@ class Session:
             name = self.listener.tls.rules.name_of(subject_of(certificate))
         except AuthenticationError as error:
             self.has_failed = True
-            self._broker.metrics.request_errors[error.code] += 1
-            self._counts.authentication_failures[CERTIFICATE] += 1
+            self.counts.authentication_failures[CERTIFICATE] += 1
             self._log.warning(
                 "authentication_failed", host=self._transport.host, mechanism=CERTIFICATE, reason=error.message
             )
             return
         self.principal = f"User:{name}"
-        self._counts.authentications[CERTIFICATE] += 1
+        self.counts.authentications[CERTIFICATE] += 1
         self._log.info("client_authenticated", principal=self.principal, mechanism=CERTIFICATE)
 
     def is_of(self, user: str) -> bool:
@@ -208,7 +208,7 @@ class Session:
         self.principal, self._mechanism, self.is_open = identity.principal, exchange.mechanism, True
         self.ends_at = math.inf if session_ms is None else trio.current_time() + session_ms / 1000
         self._ends_after = self.ends_at
-        self._counts.authentications[exchange.mechanism] += 1
+        self.counts.authentications[exchange.mechanism] += 1
         self._log.info("client_authenticated", principal=self.principal, mechanism=exchange.mechanism)
         return Step(answer, is_done=True, session_ms=session_ms)
 
@@ -259,15 +259,13 @@ class Session:
             error = GroupAuthorizationError(message, principal=self.principal, group=name)
         else:
             error = AuthorizationError(message, principal=self.principal)
-        self._broker.metrics.request_errors[error.code] += 1
         self._broker.metrics.authorization_refusals += 1
         self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name[:_SHOWN_MAX])
         return error
 
     async def _note_failure(self, exchange: Exchange, error: SeglogError) -> None:
-        self._broker.metrics.request_errors[error.code] += 1
         if isinstance(error, AuthenticationError):  # else nothing was checked
-            self._counts.authentication_failures[exchange.mechanism] += 1
+            self.counts.authentication_failures[exchange.mechanism] += 1
         self._log.warning(
             "authentication_failed",
             host=self._transport.host,

@@ -49,15 +49,24 @@ class Wire:
         """Serve the next whole frame, or begin to; False if none has come. Raises RemoteProtocolError for bad bytes."""
         raise NotImplementedError
 
-    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
+    def encode_appended(
+        self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Buffer | None:
         """The frames that answer appends. None if they are so long that ``encode_long_appended`` has to do it.
 
-        Errors are added to the metrics.
+        They, and their errors, are added to the metrics: their requests were taken up at ``began``, by
+        ``time.perf_counter``.
         """
         raise NotImplementedError
 
-    def encode_long_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Awaitable[Buffer]:
+    def encode_long_appended(
+        self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Awaitable[Buffer]:
         """To be awaited: as ``encode_appended``, for any length; other tasks run in between."""
+        raise NotImplementedError
+
+    def note_unanswered(self, request_ids: Sequence[Any], errors: Sequence[SeglogError], began: float) -> None:
+        """Add appends of one request that get no answer to the metrics, with their errors."""
         raise NotImplementedError
 
     def last_frame(self, error: SeglogError) -> Buffer:

@@ -157,14 +157,14 @@ class GroupCommit:
     async def _sync(self, this: Round, flushes: list[Flush]) -> list[OSError | None]:
         """The error of each flush. The loop waits where that is little, and it has next to nothing else to do."""
         began = trio.current_time()
-        before, self._requests = self._requests, self._metrics.requests.total()
+        before, self._requests = self._requests, self._metrics.requests_total
         is_little = began - self._ended_at < LITTLE_SECONDS and this.partitions.keys() <= self._latest
         self._latest = this.partitions.keys()
         if self._on_loop and is_little and began >= self.may_wait_at:
             self._on_loop -= 1
             return self._sync_on_loop(flushes, began)
         errors = self._note(await self._offload.commit(self._fs, flushes), began)
-        served = self._metrics.requests.total() - self._requests
+        served = self._metrics.requests_total - self._requests
         self._idle_rounds = self._idle_rounds + 1 if served * IDLE_SHARE <= self._requests - before else 0
         self._on_loop = ROUNDS_ON_LOOP if self._idle_rounds >= IDLE_ROUNDS_MIN else 0
         return errors

@@ -24,3 +24,8 @@ class Histogram:
         """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
+
+    def add_many(self, value: float, count: int) -> None:
+        """Count a value so many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count

@@ -9,7 +9,7 @@ from seglog_broker.runtime import logs
 from seglog_broker.runtime.histogram import Histogram
 from seglog_broker.runtime.loop_metrics import LoopMetrics
 from seglog_broker.runtime.not_durable import NotDurable
-from seglog_broker.runtime.request_metrics import ListenerMetrics
+from seglog_broker.runtime.request_metrics import ListenerMetrics, flat_name
 
 
 class Metrics:
@@ -20,8 +20,6 @@ class Metrics:
         """By name."""
         self.loop = LoopMetrics()
         self.not_durable = NotDurable()
-        self.requests: Counter[str] = Counter()  # by api
-        self.request_errors: Counter[str] = Counter()  # by wire code
         self.appends: Counter[str] = Counter()  # batches, by ack level
         self.append_bytes = 0
         self.duplicates = 0  # batches that were in the log already and not written again
@@ -55,6 +53,35 @@ class Metrics:
         if found is None:
             found = self.listeners[name] = ListenerMetrics(name)
         return found
+
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests of all listeners, by the flat names of their apis."""
+        counts: Counter[str] = Counter()
+        for listener in self.listeners.values():
+            for api in listener.apis.values():
+                if api.requests:
+                    counts[flat_name(api.api)] += api.requests
+        return counts
+
+    @property
+    def requests_total(self) -> int:
+        """Requests of all listeners and apis."""
+        total = 0
+        for listener in self.listeners.values():
+            for api in listener.apis.values():
+                total += api.requests
+        return total
+
+    @property
+    def request_errors(self) -> Counter[str]:
+        """Errors in answers of all listeners, by code."""
+        counts: Counter[str] = Counter()
+        for listener in self.listeners.values():
+            counts += listener.errors
+            for api in listener.apis.values():
+                counts += api.errors
+        return counts
 
     @property
     def connections_open(self) -> int:

@@ -1,6 +1,9 @@
 """What is counted of the requests and connections of a listener."""
 
+import re
 from collections import Counter
+from functools import cache
+from time import perf_counter
 from typing import Final
 
 from seglog_broker.runtime.histogram import Histogram
@@ -10,6 +13,10 @@ NATIVE: Final = "native"
 
 HTTP: Final = "http"
 """The label of the listener for HTTP."""
+
+
+UNKNOWN: Final = "unknown"
+"""The label of requests whose api the protocol does not have."""
 
 
 class ApiMetrics:
@@ -28,20 +35,40 @@ class ApiMetrics:
         self.errors: Counter[str] = Counter()
         """In answers, those of single partitions included, by the code of the wire."""
         self.seconds = Histogram()
-        """From the beginning of the turn in which a request was received until its answer is queued; what it waits
-        for is part of it."""
+        """From the moment a request is taken up until its answer is queued; what it waits for is part of it. What gets
+        no answer, because its peer has left, is not counted."""
+
+    def note_request(self, size: int) -> None:
+        """Count a request, whose frame has ``size`` bytes."""
+        self.requests += 1
+        self.request_bytes += size
+
+    def note_answers(self, count: int, size: int, began: float) -> None:
+        """Count answers of ``size`` bytes together to requests that were taken up at ``began``, by ``perf_counter``."""
+        self.response_bytes += size
+        self.seconds.add_many(perf_counter() - began, count)
 
 
 class ListenerMetrics:
     """Counts of one listener. Its names of apis are those of its protocol, which bounds them."""
 
-    __slots__ = ("apis", "authentication_failures", "authentications", "connections", "connections_accepted", "name")
+    __slots__ = (
+        "apis",
+        "authentication_failures",
+        "authentications",
+        "connections",
+        "connections_accepted",
+        "errors",
+        "name",
+    )
 
     def __init__(self, name: str) -> None:
         """``name`` is the label ``listener``."""
         self.name = name
         self.apis: dict[str, ApiMetrics] = {}
         """Of each api that was asked for, by its name."""
+        self.errors: Counter[str] = Counter()
+        """In the last frames of connections, which answer no request, by code; the label ``api`` is empty."""
         self.connections = 0
         """Open now."""
         self.connections_accepted = 0
@@ -57,3 +84,14 @@ class ListenerMetrics:
         if found is None:
             found = self.apis[api] = ApiMetrics(api)
         return found
+
+
+@cache
+def flat_name(api: str) -> str:
+    """The name of an api in the flat reply to ``metrics``: of Kafka's ListOffsets ``kafka_list_offsets``.
+
+    Produce is an ``append`` there.
+    """
+    if api == "Produce":
+        return "append"
+    return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api).lower() if api[:1].isupper() else api

@@ -451,7 +451,7 @@ async def _fail(connection: Connection, request: ClientRequest, fault: _Failure)
         await _answer_earlier(connection)
     fault.met += 1
     error = fault.error
-    connection.broker.metrics.request_errors[error.name if isinstance(error, ErrorCode) else error.code] += 1
+    connection.counts.errors[error.name if isinstance(error, ErrorCode) else error.code] += 1
     if request.is_silent:
         connection.log.warning("append_failed", ack="none", error="a test asked for it")
         connection.end(EndReason.APPEND_FAILED)

@@ -2,7 +2,6 @@
 
 import socket
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire
+from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import Fact, UnknownTopicError
@@ -59,11 +59,16 @@ class Recorder(Transport):
 class NativeReplies(Wire):
     """Encodes as the native protocol does."""
 
-    def encode_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
-        return encode_append_replies(request_ids, outcomes, Counter())
+    def encode_appended(
+        self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Buffer | None:
+        return encode_append_replies(request_ids, outcomes, ApiMetrics("append"), began)
 
-    async def encode_long_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Buffer:
-        return await encode_long_append_replies(request_ids, outcomes, Counter(), trio.lowlevel.checkpoint)
+    async def encode_long_appended(
+        self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Buffer:
+        counts = ApiMetrics("append")
+        return await encode_long_append_replies(request_ids, outcomes, counts, began, trio.lowlevel.checkpoint)
 
 
 def queue_of(transport: Recorder) -> AckQueue:
@@ -130,7 +135,7 @@ async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(h
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ack_task.run, acks)
         for number in range(10):
-            acks.add([number], Waiting(disk, number), 100)
+            acks.add([number], Waiting(disk, number), 100, 0.0)
         await wait_all_tasks_blocked()
         assert sender.sends == []
         disk.reach(7)
@@ -154,7 +159,7 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
 
     disk.reach(1000)
     for number in range(5 * REPLIES_A_TURN):
-        acks.add([number], Waiting(disk, number), 100)
+        acks.add([number], Waiting(disk, number), 100, 0.0)
     acks.finish()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ack_task.run, acks)
@@ -190,10 +195,10 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool) -> None:
 
     refused = AppendReply([AppendResult("t", 0, error=refusal("no such topic"))] * 600)
     too_long = AppendReply([AppendResult("t", 0, error=refusal("no" * 1_000))] * 600)
-    acks.add([0], Waiting(disk, 0), 100)
+    acks.add([0], Waiting(disk, 0), 100, 0.0)
     for number in range(1, 9):
         outcomes: list[Waiting | list[AppendOutcome]] = [Waiting(disk, 0, 600), [refused], [too_long]]
-        acks.add([number], outcomes[number % 3], 100)
+        acks.add([number], outcomes[number % 3], 100, 0.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ack_task.run, acks)
         await wait_all_tasks_blocked()
@@ -214,7 +219,7 @@ async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
         nursery.start_soon(ack_task.run, acks)
         await wait_all_tasks_blocked()
         for number in range(2 * REPLIES_A_TURN):
-            acks.add([number], Waiting(disk, number), 100)
+            acks.add([number], Waiting(disk, number), 100, 0.0)
         disk.reach(2)
         assert sender.sends == [[0, 1]]
         disk.reach(4)
@@ -251,7 +256,7 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
                 match step:
                     case "add":
                         results = RESULTS_A_TURN + 1 if added % 4 == 3 else 1
-                        acks.add(list(range(added, added + count)), Waiting(disk, added, results, count), 100)
+                        acks.add(list(range(added, added + count)), Waiting(disk, added, results, count), 100, 0.0)
                         begins.append(added)
                         added += count
                         assert len(acks) <= added
@@ -277,15 +282,15 @@ async def test_an_append_that_listens_when_the_queue_is_finished_is_answered_onc
     first, second, sender = Disk(), Disk(), Recorder()
     first.has_leader = second.has_leader = True
     acks = queue_of(sender)
-    acks.add(list(range(REPLIES_A_TURN)), Waiting(second, -1, requests=REPLIES_A_TURN), 100)
+    acks.add(list(range(REPLIES_A_TURN)), Waiting(second, -1, requests=REPLIES_A_TURN), 100, 0.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ack_task.run, acks)
         for _ in range(2):  # until the task lets others work, with an empty queue
             await trio.lowlevel.checkpoint()
             if not len(acks):
                 break
-        acks.add([100], Waiting(first, 0), 100)
-        acks.add([101], Waiting(second, 0), 100)
+        acks.add([100], Waiting(first, 0), 100, 0.0)
+        acks.add([101], Waiting(second, 0), 100, 0.0)
         acks.finish()
         await wait_all_tasks_blocked()
         first.reach(1)

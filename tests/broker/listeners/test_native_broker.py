@@ -428,7 +428,7 @@ async def test_two_hellos_in_one_packet_are_both_answered() -> None:
             peer = await served.connect()
             await peer.stream.send_all(b"".join(frames))
             assert await peer.receive_ids(len(ids)) == ids
-        assert served.broker.metrics.requests["hello"] == 4
+        assert served.broker.metrics.requests["hello"] == 5, "with the one that was refused"
 
 
 # --- Errors are counted -----------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
     async with real("auto.create.topics.enable=false") as served:
         peer = await served.greeted()
         encoded = batch(b"v")
-        errors = served.broker.metrics.request_errors
+        metrics = served.broker.metrics
         await peer.send_header(id=1, api="frobnicate", v=1)
         await peer.send(2, append_of(encoded, "nope"), encoded)
         await peer.send(3, fetch_of(5))
@@ -448,7 +448,7 @@ async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
         await peer.send(7, ExplainRequest("nope", 0, 0))
         await peer.send(11, FlushRequest([FlushPartition("commits", 0), FlushPartition("commits", 3)]))
         await peer.receive_ids(8)
-        assert errors == {
+        assert metrics.request_errors == {
             "UNSUPPORTED_API": 1,
             "UNKNOWN_TOPIC": 3,
             "OFFSET_OUT_OF_RANGE": 2,
@@ -458,14 +458,26 @@ async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
         await waiting(served.broker, 1)
         await peer.send(9, CancelRequest(8))
         await peer.receive_ids(2)
-        assert errors["REQUEST_CANCELLED"] == 1
+        assert metrics.request_errors["REQUEST_CANCELLED"] == 1
         await peer.send(10, append_of(encoded, "nope", "none"), encoded)
         assert await peer.hung_up()
-        assert errors["UNKNOWN_TOPIC"] == 4
+        assert metrics.request_errors["UNKNOWN_TOPIC"] == 4
         last = await served.greeted()
         await last.stream.send_all(b"\xff\xff\xff\xff\x00\x00\x00\x01")
         assert code_of((await last.receive()).header) == "FRAME_TOO_LARGE"
-        assert errors["FRAME_TOO_LARGE"] == 1
+        assert metrics.request_errors["FRAME_TOO_LARGE"] == 1
+        assert {
+            api: dict(counts.errors) for api, counts in metrics.listeners["native"].apis.items() if counts.errors
+        } == {
+            "unknown": {"UNSUPPORTED_API": 1},
+            "append": {"UNKNOWN_TOPIC": 2},
+            "fetch": {"OFFSET_OUT_OF_RANGE": 1, "REQUEST_CANCELLED": 1},
+            "offsets": {"UNKNOWN_PARTITION": 1},
+            "topics": {"UNKNOWN_TOPIC": 1},
+            "truncate": {"OFFSET_OUT_OF_RANGE": 1},
+            "explain": {"UNKNOWN_TOPIC": 1},
+            "flush": {"UNKNOWN_PARTITION": 1},
+        }
 
 
 async def test_an_error_after_a_waiting_ack_and_a_refused_connection_are_counted() -> None:
@@ -481,7 +493,8 @@ async def test_an_error_after_a_waiting_ack_and_a_refused_connection_are_counted
         assert await peer.receive_ids(2) == [1, 2]
         second = await served.connect()
         await second.receive()
-        assert served.broker.metrics.request_errors == {"CORRUPT_MESSAGE": 1, "POLICY_VIOLATION": 1}
+        assert served.broker.metrics.request_errors == {"CORRUPT_MESSAGE": 1}
+        assert served.broker.metrics.connections_ended == {"too_many_connections": 1}
 
 
 async def test_metrics_count_events_on_connections() -> None:

@@ -365,7 +365,9 @@ class Failing(Wire):
     def serve_next(self) -> bool:
         return self._wire.serve_next()
 
-    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
+    def encode_appended(
+        self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Buffer | None:
         raise ZeroDivisionError
 
     def drop(self) -> None:

@@ -669,15 +669,15 @@ async def test_others_who_are_served_during_rounds_keep_these_off_the_loop(
     """One request in IDLE_SHARE is nobody."""
     mock_clock.rate = 0  # no sync takes long
     async with Running() as running:
-        requests, rounds = running.broker.metrics.requests, 3 * IDLE_ROUNDS_MIN
+        counts, rounds = running.broker.metrics.listener("native"), 3 * IDLE_ROUNDS_MIN
 
         def serve(operation: Operation) -> None:
             if operation.name == "fdatasync":
-                requests["fetch"] += served
+                counts.of("fetch").requests += served
 
         running.fs.on_operation = serve
         for _ in range(rounds):
-            requests["append"] += 2 * IDLE_SHARE
+            counts.of("append").requests += 2 * IDLE_SHARE
             assert await error_of(running.append(0)) is None
         running.fs.on_operation = None
         assert (running.offload.rounds < rounds) == is_on_loop

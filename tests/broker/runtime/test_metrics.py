@@ -1,6 +1,7 @@
 """The broker's metrics: each changes when it should, and docs/METRICS.md lists exactly these."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar, TypeVarTuple, get_args
 
@@ -9,7 +10,6 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.request_errors import count_errors
 from seglog_broker.runtime.loop_metrics import LoopMetrics
-from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.stall_watch import StallWatch, watch_stalls
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
@@ -64,9 +64,11 @@ def documented() -> set[str]:
 
 def test_the_page_and_the_code_name_the_same_metrics() -> None:
     broker = open_broker()
-    broker.metrics.requests.update([*messages.REQUESTS])
+    counts = broker.metrics.listener("native")
+    for api in messages.REQUESTS:
+        counts.of(api).requests += 1
     broker.metrics.appends.update(get_args(messages.Ack))
-    broker.metrics.request_errors.update([*errors.BY_CODE])
+    counts.errors.update([*errors.BY_CODE])
     assert documented() == set(numbers(broker))
     broker.close()
 
@@ -190,7 +192,7 @@ async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now() -> 
 
 
 def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
-    counts = Metrics().request_errors
+    counts: Counter[str] = Counter()
     unknown = errors.UnknownTopicError("no")
     count_errors(counts, unknown)
     count_errors(

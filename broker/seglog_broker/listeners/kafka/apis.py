@@ -6,9 +6,7 @@ ApiVersions
   4   features whose lowest level is 0
 """
 
-import re
 from collections.abc import Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -90,12 +88,6 @@ def too_large(response: Response, version: int) -> Response:
     refusal: Any = type(response)()
     refusal.error_code = ErrorCode.INVALID_REQUEST
     return cast("Response", refusal)
-
-
-@cache
-def counter_name(api_name: str) -> str:
-    """The name under which requests of an api are counted: ``kafka_list_offsets`` for ListOffsets."""
-    return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api_name).lower()
 
 
 def accepted(apis: Mapping[int, Api], header: RequestHeader) -> Api:

@@ -13,7 +13,7 @@ from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.kafka.handlers.fetch import PARTITIONS_MAX, Fetch
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_fetches import SlowFetches, fail, then
-from seglog_broker.listeners.request_errors import as_seglog_error, count_answer
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
@@ -95,7 +95,7 @@ class Fetches:
         """
         try:
             finished(asked.found(answer))
-            count_answer(self._broker.metrics, answer)
+            self._broker.metrics.fetch_bytes += answer.size
             if asked.has_only_errors:
                 answer.close()
                 return partial(self._slow.send_errors, header, asked)

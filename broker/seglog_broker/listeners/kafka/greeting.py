@@ -6,6 +6,7 @@ Kafka.
 """
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Final
 
 import trio
@@ -26,8 +27,10 @@ from seglog_broker.listeners.kafka.handlers.sasl import (
     handshake,
     out_of_place,
 )
+from seglog_broker.listeners.kafka.response_errors import count_errors
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.session import EXCHANGE_SECONDS
+from seglog_broker.runtime.request_metrics import UNKNOWN
 from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError, WrongPortError
 from seglog_protocol.frame_receiver import LENGTH_SIZE
 from seglog_protocol.kafka import (
@@ -41,6 +44,7 @@ from seglog_protocol.kafka import (
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import KafkaFrameReader
 from seglog_protocol.kafka.structs import Response
+from seglog_protocol.steps import finished
 
 FRAMES_MAX: Final = 20
 """Frames before a client is authenticated. A login takes four."""
@@ -69,6 +73,8 @@ class Greeting:
         self._frames = frames
         self._native_port = native_port
         self._context_of = context_of
+        self._counts = connection.counts.of(UNKNOWN)  # of the request that is served
+        self._began = 0.0  # when that was taken up
         self._has_versions = False
         self._is_raw = False  # whether frames are tokens and nothing else
 
@@ -149,12 +155,13 @@ class Greeting:
         except UnsupportedVersion as error:
             if error.api_key != apis.API_VERSIONS or self._has_versions:
                 raise native_client(frame, self._native_port) or RemoteProtocolError(str(error)) from None
+            self._begin("ApiVersions", frame)
             self._send(
                 RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0), apis.unsupported_api_versions()
             )
             return
         api = apis.accepted(apis.APIS, header)
-        self._broker.metrics.requests[apis.counter_name(api.name)] += 1
+        self._begin(api.name, frame)
         session = self._connection.session
         if session.is_in_exchange:
             if header.api_key == SASL_AUTHENTICATE:
@@ -187,5 +194,14 @@ class Greeting:
             return
         self._connection.sender.queue(len(step.token).to_bytes(LENGTH_SIZE, "big") + step.token)
 
+    def _begin(self, api: str, frame: memoryview) -> None:
+        """Count a request."""
+        self._began = perf_counter()
+        self._counts = self._connection.counts.of(api)
+        self._counts.note_request(LENGTH_SIZE + len(frame))
+
     def _send(self, header: RequestHeader, response: Response) -> None:
-        self._connection.sender.queue(b"".join(write_response(header.correlation_id, response, header.version)))
+        frame = b"".join(write_response(header.correlation_id, response, header.version))
+        finished(count_errors(self._counts.errors, response))
+        self._counts.note_answers(1, len(frame), self._began)
+        self._connection.sender.queue(frame)

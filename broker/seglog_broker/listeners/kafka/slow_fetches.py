@@ -11,7 +11,7 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import wait_for
 from seglog_broker.listeners.kafka.handlers.fetch import Fetch
 from seglog_broker.listeners.kafka.responses import Responses
-from seglog_broker.listeners.request_errors import as_seglog_error, count_answer
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
@@ -73,7 +73,7 @@ class SlowFetches:
             return
         with answer:
             await in_turns_of(asked.found(answer), self._broker.turn)
-            count_answer(self._broker.metrics, answer)
+            self._broker.metrics.fetch_bytes += answer.size
             if asked.has_only_errors:
                 await self._hold_errors(asked)
             await self._responses.send(header, asked.response)

@@ -79,7 +79,6 @@ class SlowRequests:
             some, appends = appends[:APPENDS_AT_ONCE], appends[APPENDS_AT_ONCE:]
             parts = [part for part, _, _ in some]
             outcome: Acknowledged | list[AppendOutcome]
-            self._broker.metrics.requests[AppendRequest.api] += 1
             try:
                 outcome = pending = self._broker.append([asked for _, asked, _ in some], [data for _, _, data in some])
                 await pending.write_rest()

@@ -14,6 +14,7 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
+from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.listeners.kafka.fetches import Fetches
 from seglog_broker.listeners.kafka.first_bytes import native_client
 from seglog_broker.listeners.kafka.greeting import Greeting
@@ -45,7 +46,6 @@ from seglog_protocol.kafka import (
     WireError,
     messages,
     read_request,
-    write_response,
 )
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
@@ -82,6 +82,9 @@ class KafkaWire(Wire):
         self._native_port = native_port
         self._client_address = shown_host(host)
         self._latest_context: RequestContext | None = None
+        self._counts = connection.counts
+        self._produces = connection.counts.of("Produce")
+        self._size = 0  # of the latest request
         self._responses = Responses(broker, connection, self._room)
         self.templates = self._responses.templates
         self._fetches = Fetches(broker, connection, self._responses)
@@ -119,9 +122,14 @@ class KafkaWire(Wire):
             error = native_client(first[LENGTH_SIZE:], self._native_port) or error
         return encode_last_error(error) if isinstance(error, WrongPortError) else b""
 
-    def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome]) -> Buffer:
+    def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome], began: float) -> Buffer:
         """Replies in the order of their appends."""
-        return encode_responses(request_ids, outcomes, self._broker.metrics.request_errors)
+        return encode_responses(request_ids, outcomes, self._produces, began)
+
+    def note_unanswered(self, request_ids: Sequence[Part], errors: Sequence[SeglogError], began: float) -> None:
+        """Count requests with acks=0; of a long one these may be some of its appends."""
+        self._produces.errors.update([error_code(error).name for error in errors])
+        self._produces.note_answers(sum([part.end_silently() for part in request_ids]), 0, began)
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
@@ -133,16 +141,19 @@ class KafkaWire(Wire):
                 frame = self._connection.take_waiting()
             else:
                 frame = self._frames.next_frame()
+                self._connection.began = self._connection.ready.began
                 if frame is not None and self._connection.faults is not None and self._connection.meets_fault(frame):
                     return True
             if frame is None:
                 return False
+            self._size = LENGTH_SIZE + len(frame)
             if self._connection.ready.now >= self._session.ends_at and self._is_barred(frame):
                 return True
             template = self.templates.find(frame)
             if isinstance(template, ProduceTemplate):
                 repeated = template.appends_of(frame)
                 if repeated is not None and self._gather(repeated, frame):
+                    self._produces.note_request(self._size)
                     return True
             elif isinstance(template, Repeated):
                 if self._may_serve(frame):
@@ -150,6 +161,7 @@ class KafkaWire(Wire):
                 return True
             header = self._headers.read(frame)
             if header.api_key == PRODUCE:
+                self._produces.note_request(self._size)
                 self._produce(header, frame, is_new=template is None)
             elif self._may_serve(frame):
                 self._serve(header, frame)
@@ -158,8 +170,10 @@ class KafkaWire(Wire):
                 stranger = None if frame is None else native_client(frame, self._native_port)
                 raise stranger or RemoteProtocolError(str(error)) from None
             if frame is not None and self._may_serve(frame):
-                response = apis.unsupported_api_versions()
-                self._connection.sender.queue(b"".join(write_response(error.correlation_id, response, 0)))
+                header = RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0)
+                counts = self._counts.of("ApiVersions")
+                counts.note_request(self._size)
+                self._responses.refuse(counts, header, apis.unsupported_api_versions())
         except (WireError, RemoteProtocolError) as error:
             raise RemoteProtocolError(str(error)) from None
         except OSError:
@@ -177,7 +191,9 @@ class KafkaWire(Wire):
         if self._session.is_in_exchange:
             if header.api_key == SASL_AUTHENTICATE:
                 return False
-            self._responses.queue(header, out_of_place(header, frame))
+            counts = self._counts.of(apis.accepted(self.apis, header).name)
+            counts.note_request(self._size)
+            self._responses.refuse(counts, header, out_of_place(header, frame))
             self._connection.end(EndReason.PROTOCOL_ERROR)
             return True
         if header.api_key != SASL_HANDSHAKE:
@@ -282,8 +298,9 @@ class KafkaWire(Wire):
         self, api: Api, header: RequestHeader, request: Request, template: Repeated | None = None
     ) -> None:
         connection = self._connection
-        self._responses.begin(api, request, template)
-        self._broker.metrics.requests[apis.counter_name(api.name)] += 1
+        counts = self._counts.of(api.name)
+        counts.note_request(self._size)
+        self._responses.begin(counts, api, request, template)
         connection.spent += REQUEST_COST
         changed = api.changes(request) if callable(api.changes) else api.changes
         if changed is not None and (refusal := self._session.refusal_of(changed)) is not None:

@@ -12,11 +12,12 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.native.replies import encode_fetch_prefix, queue_reply
-from seglog_broker.listeners.request_errors import as_seglog_error, count_answer
+from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Sender, UnsentAnswer
 from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
+from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.messages import FetchRequest
 
@@ -46,9 +47,13 @@ class Fetches:
         self,
         broker: Broker,
         sender: Sender,
-        wait: "Callable[[Fetches, int, FetchRequest, Waiter], Awaitable[None]]",
+        counts: ApiMetrics,
+        wait: "Callable[[Fetches, int, FetchRequest, Waiter, float], Awaitable[None]]",
     ) -> None:
-        """``wait`` is what the task of a fetch does that needs one: it gets these fetches, and the fetch."""
+        """``wait`` is what the task of a fetch does that needs one.
+
+        It gets these fetches, the fetch, and when it began. All are added to ``counts``.
+        """
         self.broker = broker
         self.sender = sender
         self.waiting: dict[int, Waiter] = {}
@@ -56,6 +61,7 @@ class Fetches:
         self.cancelled: set[int] = set()
         """The ids of fetches that the client cancelled."""
         self.stop_reason: str | None = None
+        self.counts = counts
         self._wait = wait
         self._count = 0
         self._partitions = 0
@@ -63,35 +69,35 @@ class Fetches:
     def __len__(self) -> int:
         return self._count
 
-    def answer(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> Outcome:
-        """Answer a fetch now, or let it wait. Raises OSError when the connection is lost."""
+    def answer(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float) -> Outcome:
+        """Answer a fetch that ``began`` now, or let it wait. Raises OSError when the connection is lost."""
         try:
             answer = self.broker.fetch_now(request)
             if answer is None:
-                self._start(request_id, request, nursery)
+                self._start(request_id, request, nursery, began)
                 return _DONE
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            self.queue_error(request_id, as_seglog_error(error, FetchRequest.api))
+            self.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
             return _FAILED
         try:
-            rest = self._begin(request_id, answer)
+            rest = self._begin(request_id, answer, began)
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
-            self.queue_error(request_id, as_seglog_error(error, FetchRequest.api))
+            self.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
             return _FAILED
         return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
 
-    def _begin(self, request_id: int, answer: FetchAnswer) -> UnsentAnswer | None:
+    def _begin(self, request_id: int, answer: FetchAnswer, began: float) -> UnsentAnswer | None:
         """Send what the socket takes of an answer now, and close it if that is all, or after an error."""
         try:
-            prefix = self.encode_answer(request_id, answer)
+            prefix = self.encode_answer(request_id, answer, began)
         except BaseException:
             answer.close()
             raise
         return self.sender.begin_answer(answer, [prefix, *answer.slices])
 
-    def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> None:
+    def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float) -> None:
         if self._count >= FETCHES_IN_FLIGHT_MAX:
             raise InvalidRequestError(
                 f"{self._count} fetches are waiting on this connection already, which is the limit", field=""
@@ -107,22 +113,26 @@ class Fetches:
         self._count += 1
         self._partitions += len(request.partitions)
         # Registered here, because `stop` may come before a task has run.
-        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery))
+        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery, began))
         self.waiting[request_id] = waiter
         if self.stop_reason is not None:
             waiter.end()
         if waiter.is_ended or not self.broker.wait_for(request, waiter):
-            nursery.start_soon(self._wait, self, request_id, request, waiter)
+            nursery.start_soon(self._wait, self, request_id, request, waiter, began)
 
-    def _retry_fetch(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
+    def _retry_fetch(
+        self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, waiter: Waiter
+    ) -> None:
         """Answer a fetch that has waited; if that fails here, a task does it, which also handles the errors."""
-        if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
+        if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, began, waiter):
             del self.waiting[request_id]
             self.end_fetch(request)
         else:
-            nursery.start_soon(self._wait, self, request_id, request, waiter)
+            nursery.start_soon(self._wait, self, request_id, request, waiter, began)
 
-    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> bool:
+    def _answer_waiting(
+        self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, waiter: Waiter
+    ) -> bool:
         """Send the answer to a waiting fetch, if it is known; whether it is sent or being sent."""
         if not self.sender.is_free:
             return False
@@ -133,7 +143,7 @@ class Fetches:
         if answer is None:
             return False
         try:
-            rest = self._begin(request_id, answer)
+            rest = self._begin(request_id, answer, began)
         except Exception:  # noqa: BLE001 - see above
             return False
         if rest is not None:
@@ -167,14 +177,18 @@ class Fetches:
             waiter.end()
         self.waiting.clear()
 
-    def encode_answer(self, request_id: int, answer: FetchAnswer, prefix: bytes | None = None) -> bytes:
+    def encode_answer(self, request_id: int, answer: FetchAnswer, began: float, prefix: bytes | None = None) -> bytes:
         """The frame of an answer without its slices of files, added to the metrics.
 
         ``prefix`` is the frame up to the payload, where it is encoded already.
         """
-        count_answer(self.broker.metrics, answer)
-        return (prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)) + answer.payload
+        counts = self.counts
+        self.broker.metrics.fetch_bytes += answer.size
+        count_errors(counts.errors, answer.reply)
+        prefix = prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)
+        counts.note_answers(1, len(prefix) + answer.size, began)
+        return prefix + answer.payload
 
-    def queue_error(self, request_id: int, error: SeglogError) -> None:
+    def queue_error(self, request_id: int, error: SeglogError, began: float) -> None:
         """Answer a fetch with an error, which is added to the metrics."""
-        queue_reply(self.sender, self.broker.metrics.request_errors, request_id, error)
+        queue_reply(self.sender, self.counts, began, request_id, error)

@@ -1,6 +1,7 @@
 """The first exchange of a native connection: hello, and hints for peers that speak something else."""
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
+from seglog_broker.runtime.request_metrics import UNKNOWN
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.errors import (
     AuthenticationRequiredError,
@@ -21,9 +23,10 @@ from seglog_protocol.errors import (
     RemoteProtocolError,
     SeglogError,
 )
-from seglog_protocol.frames import Frame, FrameReader
+from seglog_protocol.frames import PREFIX, Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
+    REQUESTS,
     AuthenticateReply,
     AuthenticateRequest,
     HelloReply,
@@ -105,6 +108,8 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
 async def _answer(broker: Broker, connection: Connection, frame: Frame) -> HelloReply | AuthenticateReply | SeglogError:
     """Answer what should be a hello, or comes before one; the answer. After most errors the peer may try again."""
     opened = open_request(frame.packed)
+    counts, began = connection.counts.of(api_label(opened)), perf_counter()
+    counts.note_request(size_of(frame))
     reply: HelloReply | AuthenticateReply | SeglogError
     try:
         request = _first_request(opened, frame)
@@ -112,10 +117,9 @@ async def _answer(broker: Broker, connection: Connection, frame: Frame) -> Hello
             reply = await authenticate(connection, request)
         else:
             reply = reply_to(broker, connection, request)
-        broker.metrics.requests[request.api] += 1
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         reply = as_seglog_error(error, HelloRequest.api)
-    queue_reply(connection.sender, broker.metrics.request_errors, opened.request_id, reply)
+    queue_reply(connection.sender, counts, began, opened.request_id, reply)
     return reply
 
 
@@ -159,6 +163,17 @@ def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest | Authen
     request = without_payload(opened, frame)
     assert isinstance(request, (HelloRequest, AuthenticateRequest))
     return request
+
+
+def api_label(opened: OpenedRequest) -> str:
+    """The api of a request as it is counted: a client may ask for any other."""
+    api = opened.api
+    return api if isinstance(api, str) and api in REQUESTS else UNKNOWN
+
+
+def size_of(frame: Frame) -> int:
+    """The bytes of a request."""
+    return PREFIX.size + len(frame.packed) + len(frame.payload)
 
 
 def without_payload(opened: OpenedRequest, frame: Frame) -> Request:

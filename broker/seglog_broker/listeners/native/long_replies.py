@@ -1,10 +1,10 @@
 """Replies with long lists, encoded in parts, between which other tasks run."""
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN, encode_reply, is_long
 from seglog_broker.listeners.request_errors import AppendOutcome, count_errors
+from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import encode_packed_prefix
@@ -32,13 +32,14 @@ async def encode_long_reply(
 async def encode_long_append_replies(
     request_ids: Sequence[int],
     replies: Sequence[AppendOutcome],
-    error_counts: Counter[str],
+    counts: ApiMetrics,
+    began: float,
     turn: Callable[[], Awaitable[None]],
 ) -> Buffer:
     """As ``encode_append_replies``, for replies of which some are long."""
     frames = []
     for request_id, reply in zip(request_ids, replies, strict=False):
-        count_errors(error_counts, reply)
+        count_errors(counts.errors, reply)
         frame: bytes | None = None
         if not isinstance(reply, SeglogError):
             try:
@@ -46,4 +47,6 @@ async def encode_long_append_replies(
             except SeglogError as error:  # too long for a frame
                 frame = encode_reply(request_id, error)
         frames.append(frame or encode_reply(request_id, reply))
-    return b"".join(frames)
+    joined = b"".join(frames)
+    counts.note_answers(len(frames), len(joined), began)
+    return joined

@@ -1,12 +1,12 @@
 """Replies of the native protocol as bytes."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
 from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix
@@ -35,22 +35,32 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
 
 
 def queue_reply(
-    sender: Sender, error_counts: Counter[str], request_id: int, reply: Message | SeglogError, payload: bytes = b""
+    sender: Sender,
+    counts: ApiMetrics,
+    began: float,
+    request_id: int,
+    reply: Message | SeglogError,
+    payload: bytes = b"",
 ) -> None:
-    """Send a reply with the next flush; its errors are added to ``error_counts``, by code."""
-    count_errors(error_counts, reply)
-    sender.queue(encode_reply(request_id, reply, payload))
+    """Send a reply with the next flush, and count it; its request was taken up at ``began``."""
+    count_errors(counts.errors, reply)
+    frame = encode_reply(request_id, reply, payload)
+    counts.note_answers(1, len(frame), began)
+    sender.queue(frame)
 
 
 def encode_append_replies(
-    request_ids: Sequence[int], replies: Sequence[AppendOutcome], error_counts: Counter[str]
+    request_ids: Sequence[int], replies: Sequence[AppendOutcome], counts: ApiMetrics, began: float
 ) -> Buffer | None:
-    """The frames of replies to appends, None if one is long; errors are added to ``error_counts``, by code."""
+    """The frames of replies to appends, None if one is long; they and their errors are counted.
+
+    Their requests were taken up at ``began``.
+    """
     if any(map(is_long, replies)):
         return None
     frames = bytearray()
     for request_id, reply in zip(request_ids, replies):
-        count_errors(error_counts, reply)
+        count_errors(counts.errors, reply)
         begin = len(frames)
         try:
             frames += _NO_PREFIX
@@ -61,6 +71,7 @@ def encode_append_replies(
             continue
         size = len(frames) - begin
         PREFIX.pack_into(frames, begin, size - LENGTH_SIZE, size - PREFIX.size)
+    counts.note_answers(len(request_ids), len(frames), began)
     return frames
 
 

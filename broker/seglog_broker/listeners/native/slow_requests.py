@@ -83,20 +83,21 @@ async def serve_slowly(
     broker: Broker, connection: Connection, client_host: str, request_id: int, request: Request
 ) -> None:
     """Serve a request whose reply waits for something, or is long."""
-    error_counts = broker.metrics.request_errors
+    counts, began = connection.counts.of(request.api), connection.began
     await flush(connection.sender)
     try:
         reply, payload = await _answer(broker, connection, client_host, request)
         long = await encode_long_reply(request_id, reply, len(payload), broker.turn)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        queue_reply(connection.sender, error_counts, request_id, as_seglog_error(error, request.api))
+        queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
         if connection.session.has_failed:
             connection.end(EndReason.AUTHENTICATION_FAILED)
         return
     if long is None:
-        queue_reply(connection.sender, error_counts, request_id, reply, payload)
+        queue_reply(connection.sender, counts, began, request_id, reply, payload)
     else:
-        count_errors(error_counts, reply)
+        count_errors(counts.errors, reply)
+        counts.note_answers(1, len(long) + len(payload), began)
         connection.sender.queue(long + payload)
 
 

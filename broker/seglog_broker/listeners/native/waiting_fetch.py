@@ -10,7 +10,7 @@ from seglog_protocol.errors import BrokerStoppingError, RequestCancelledError, S
 from seglog_protocol.messages import FetchRequest
 
 
-async def answer(fetches: Fetches, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
+async def answer(fetches: Fetches, request_id: int, request: FetchRequest, waiter: Waiter, began: float) -> None:
     """Wait for the answer to a fetch and send it."""
     found: FetchAnswer | None = None
     failure: SeglogError | None = None
@@ -28,25 +28,25 @@ async def answer(fetches: Fetches, request_id: int, request: FetchRequest, waite
                 with found:
                     found = None
         if found is not None:
-            await _send(fetches, request_id, found)
+            await _send(fetches, request_id, found, began)
             return
         if failure is None and fetches.stop_reason is not None:
             failure = BrokerStoppingError(f"{fetches.stop_reason}; connect again")
         if failure is not None:  # else the peer has left
-            fetches.queue_error(request_id, failure)
+            fetches.queue_error(request_id, failure, began)
             await flush(fetches.sender)
     finally:
         fetches.end_fetch(request)
 
 
-async def _send(fetches: Fetches, request_id: int, found: FetchAnswer) -> None:
+async def _send(fetches: Fetches, request_id: int, found: FetchAnswer, began: float) -> None:
     """Send the answer to a fetch and close it."""
     with found:
         try:
             prefix = await encode_long_reply(request_id, found.reply, found.size, fetches.broker.turn)
-            prefix = fetches.encode_answer(request_id, found, prefix)
+            prefix = fetches.encode_answer(request_id, found, began, prefix)
         except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
-            fetches.queue_error(request_id, as_seglog_error(error, FetchRequest.api))
+            fetches.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
             await flush(fetches.sender)
         else:
             await send_frame(fetches.sender, [prefix, *found.slices])

@@ -19,6 +19,7 @@ from seglog_broker.listeners.sending import end_answer
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
@@ -54,7 +55,10 @@ class NativeWire(Wire):
         self._broker = broker
         self._kafka = kafka
         self._connection = connection
-        self._fetches = Fetches(broker, connection.sender, waiting_fetch.answer)
+        self._counts = connection.counts
+        self._appends = connection.counts.of(AppendRequest.api)
+        fetches = connection.counts.of(FetchRequest.api)
+        self._fetches = Fetches(broker, connection.sender, fetches, waiting_fetch.answer)
         memory = broker.request_memory
         self._frames = FrameReader(
             hello.BYTES_MAX, receive_buffer=connection.run_of_appends.buffer, pool=memory.pool, asks=True
@@ -97,6 +101,7 @@ class NativeWire(Wire):
         frame = self._frames.next_frame()
         if frame is None:
             return False
+        self._connection.began = self._connection.ready.began
         if self._connection.faults is not None and self._connection.meets_fault(frame):
             return True
         self._serve_frame(None, frame)
@@ -111,6 +116,7 @@ class NativeWire(Wire):
         if opened is not None and isinstance(opened.request, AppendRequest):
             is_large = connection.intake.has_share and has_own_buffer(frame.payload)
             if not is_large and self._broker.is_plain(opened.request, frame.payload):
+                self._appends.note_request(hello.size_of(frame))
                 connection.run_of_appends.add(connection, opened.request_id, opened.request, frame.payload)
                 connection.note_gathered(1, len(opened.request.partitions), len(frame.payload))
                 return
@@ -119,6 +125,7 @@ class NativeWire(Wire):
         elif opened is None:
             connection.job = partial(slow_requests.open_slowly, self._broker, connection, self.kept(frame))
         elif isinstance(opened.request, AppendRequest):
+            self._appends.note_request(hello.size_of(frame))
             if self._broker.missing_topics(opened.request):
                 connection.job = partial(
                     slow_requests.append_creating,
@@ -131,6 +138,7 @@ class NativeWire(Wire):
             else:
                 connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload)
         elif opened.api == AppendRequest.api:
+            self._appends.note_request(hello.size_of(frame))
             connection.spent = budget.TURN
             assert isinstance(opened.request, SeglogError)
             connection.answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
@@ -145,13 +153,15 @@ class NativeWire(Wire):
         connection = self._connection
         connection.write_gathered()
         connection.spent = budget.TURN
+        counts = self._counts.of(hello.api_label(opened))
+        counts.note_request(hello.size_of(frame))
         error = AuthenticationRequiredError(
             "the session has ended: authenticate again", mechanisms=list(connection.session.mechanisms)
         )
         if opened.api == AppendRequest.api:
             connection.answer_appends([opened.request_id], opened.ack, [error], len(frame.payload))
         else:
-            self._queue_reply(opened.request_id, error)
+            self._queue_reply(counts, opened.request_id, error)
         return True
 
     def kept(self, frame: Frame) -> Frame:
@@ -164,21 +174,30 @@ class NativeWire(Wire):
         """Keep a request, to be served before all others."""
         slow_requests.serve_later(self._connection, None, frame)
 
-    def encode_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Buffer | None:
+    def encode_appended(
+        self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Buffer | None:
         """Replies in the order of their appends."""
-        return encode_append_replies(request_ids, outcomes, self._broker.metrics.request_errors)
+        return encode_append_replies(request_ids, outcomes, self._appends, began)
 
-    def encode_long_appended(self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome]) -> Awaitable[Buffer]:
+    def encode_long_appended(
+        self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Awaitable[Buffer]:
         """As above, in turns."""
-        broker = self._broker
-        return encode_long_append_replies(request_ids, outcomes, broker.metrics.request_errors, broker.turn)
+        return encode_long_append_replies(request_ids, outcomes, self._appends, began, self._broker.turn)
+
+    def note_unanswered(self, request_ids: Sequence[int], errors: Sequence[SeglogError], began: float) -> None:
+        """Count appends without an answer."""
+        self._appends.errors.update([error.code for error in errors])
+        self._appends.note_answers(len(request_ids), 0, began)
 
     def _serve(self, opened: OpenedRequest, frame: Frame) -> None:
         """Serve anything but an append: at once if possible, else it is a job of the task."""
         connection = self._connection
+        counts = self._counts.of(hello.api_label(opened))
+        counts.note_request(hello.size_of(frame))
         try:
             request = hello.without_payload(opened, frame)
-            self._broker.metrics.requests[request.api] += 1
             if isinstance(request, FetchRequest):
                 reply = None
             else:
@@ -190,12 +209,12 @@ class NativeWire(Wire):
                     connection.spent = budget.TURN
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             connection.spent = budget.TURN
-            self._queue_reply(opened.request_id, as_seglog_error(error, str(opened.api)))
+            self._queue_reply(counts, opened.request_id, as_seglog_error(error, str(opened.api)))
             return
         if isinstance(request, FetchRequest):
             connection.sender.flush_now()
             connection.spent += REQUEST_COST + len(request.partitions) * budget.BATCH
-            outcome = self._fetches.answer(opened.request_id, request, connection.nursery)
+            outcome = self._fetches.answer(opened.request_id, request, connection.nursery, connection.began)
             if outcome.has_errors:
                 connection.spent = budget.TURN
             if outcome.rest is not None:
@@ -205,7 +224,7 @@ class NativeWire(Wire):
                 slow_requests.serve_slowly, self._broker, connection, self._client_host, opened.request_id, request
             )
         else:
-            self._queue_reply(opened.request_id, reply)
+            self._queue_reply(counts, opened.request_id, reply)
 
     def _answer_now(self, request: Request) -> Message | None:
         """The reply, if it waits for nothing."""
@@ -215,5 +234,5 @@ class NativeWire(Wire):
             return CancelReply(self._fetches.cancel(request.target))
         return self._broker.answer_now(request)
 
-    def _queue_reply(self, request_id: int, reply: Message | SeglogError) -> None:
-        queue_reply(self._connection.sender, self._broker.metrics.request_errors, request_id, reply)
+    def _queue_reply(self, counts: ApiMetrics, request_id: int, reply: Message | SeglogError) -> None:
+        queue_reply(self._connection.sender, counts, self._connection.began, request_id, reply)

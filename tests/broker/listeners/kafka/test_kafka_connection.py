@@ -566,10 +566,10 @@ async def test_frames_are_not_kept_until_their_ack() -> None:
     kept: list[list[Any]] = []
 
     class Looking(AckQueue):
-        def add(self, request_ids: Sequence[Any], outcome: Any, size: int) -> None:
+        def add(self, request_ids: Sequence[Any], outcome: Any, size: int, began: float) -> None:
             (part,) = request_ids
             kept.append([part.produce.take_appends() if isinstance(part, ResultPart) else [], outcome._payloads])
-            super().add(request_ids, outcome, size)
+            super().add(request_ids, outcome, size, began)
 
     async with kafka() as served:
         served.broker.sync_now = lambda: None  # so that it waits for its ack

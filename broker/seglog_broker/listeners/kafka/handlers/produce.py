@@ -14,16 +14,16 @@ Produce
 """
 
 import struct
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
-from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
@@ -141,7 +141,7 @@ class Produce:
     def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
         result.error_code, result.error_message = code, why
         self.problem = why
-        self._context.broker.metrics.request_errors[code.name] += 1
+        self._context.session.counts.of("Produce").errors[code.name] += 1
 
     def take_appends(self) -> "list[Append]":
         """The appends, once: kept here, they would hold the memory of the frame until their ack."""
@@ -169,6 +169,10 @@ class Produce:
         assert appended.base_offset is not None
         result.base_offset = appended.base_offset
         result.log_append_time_ms = append_time_of(appended)
+
+    def note_silent(self) -> None:
+        """One append has ended, of a request that has no response."""
+        self._missing -= 1
 
     @property
     def is_complete(self) -> bool:
@@ -198,6 +202,10 @@ class Part:
         """Take the outcome of the append; the frame of the response if the request has no other that is open."""
         raise NotImplementedError
 
+    def end_silently(self) -> bool:
+        """The append has ended, with acks=0; whether the request has no other that is open."""
+        raise NotImplementedError
+
 
 class ResultPart(Part):
     """An append whose result stands in the response of ``produce``; ``result`` is None if nothing is appended."""
@@ -214,19 +222,39 @@ class ResultPart(Part):
             self.produce.note(self._result, outcome)
         return self.produce.encode() if self.produce.is_complete else None
 
+    def end_silently(self) -> bool:
+        """Count it as ended."""
+        if self._result is not None:
+            self.produce.note_silent()
+        return self.produce.is_complete
+
 
 Append = tuple[Part, AppendRequest, memoryview]
 """One append of a Produce request, with its batch."""
 
 
-def encode_responses(parts: Sequence[Part], outcomes: Sequence[AppendOutcome], error_counts: Counter[str]) -> bytearray:
-    """The frames of the responses that are complete with these outcomes; errors are counted, by code."""
+def encode_responses(
+    parts: Sequence[Part], outcomes: Sequence[AppendOutcome], counts: ApiMetrics, began: float
+) -> bytearray:
+    """The frames of the responses that are complete with these outcomes; they and their errors are counted.
+
+    Their requests were taken up at ``began``.
+    """
     frames = bytearray()
+    count = 0
     for part, outcome in zip(parts, outcomes):
-        count_errors(error_counts, outcome)
+        error: SeglogError | None = None
+        if isinstance(outcome, SeglogError):
+            error = outcome
+        elif outcome.partitions:  # none, where nothing was to be appended
+            error = outcome.partitions[0].error
+        if error is not None:
+            counts.errors[error_code(error).name] += 1
         frame = part.answer(outcome)
         if frame is not None:
             frames += frame
+            count += 1
+    counts.note_answers(count, len(frames), began)
     return frames
 
 
