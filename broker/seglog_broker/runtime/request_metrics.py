@@ -90,8 +90,10 @@ class ListenerMetrics:
 def flat_name(api: str) -> str:
     """The name of an api in the flat reply to ``metrics``: of Kafka's ListOffsets ``kafka_list_offsets``.
 
-    Produce is an ``append`` there.
+    Produce is an ``append`` there, and a page over HTTP is ``http_metrics``.
     """
+    if api.startswith("/"):
+        return f"http_{api[1:]}"
     if api == "Produce":
         return "append"
     return "kafka_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api).lower() if api[:1].isupper() else api

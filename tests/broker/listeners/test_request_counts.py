@@ -41,8 +41,8 @@ class Taps:
         self.sent = self.received = 0
         receive_some = peer.stream.receive_some
 
-        async def counted(bytes_max: int | None = None) -> bytes:
-            data = await receive_some(bytes_max)
+        async def counted(max_bytes: int | None = None) -> bytes:
+            data = await receive_some(max_bytes)
             self.received += len(data)
             return bytes(data)
 

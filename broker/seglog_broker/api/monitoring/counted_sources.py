@@ -90,6 +90,9 @@ def _errors(metrics: Metrics) -> Iterator[Sample]:
     for listener, api in _apis(metrics):
         for code, count in sorted(api.errors.items()):
             yield Sample((listener, api.api, code), count)
+    for counts in metrics.listeners.values():
+        for code, count in sorted(counts.errors.items()):
+            yield Sample((counts.name, "", code), count)
 
 
 def _by_listener(metrics: Metrics, value: Callable[[ListenerMetrics], float]) -> Source:

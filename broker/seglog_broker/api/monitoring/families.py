@@ -62,7 +62,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("seglog_log_lines_lost_total", _C, "Lines of the log that were dropped because nobody took them."),
     # --- Requests -----------------------------------------------------------------------------------------------------
     Family("seglog_requests_total", _C, "Requests received.", _API),
-    Family("seglog_request_errors_total", _C, "Errors in answers, by their code.", ("listener", "api", "code")),
+    Family(
+        "seglog_request_errors_total",
+        _C,
+        "Errors in answers, by code; `api` is empty for one that ends a connection and answers nothing.",
+        ("listener", "api", "code"),
+    ),
     Family("seglog_request_bytes_total", _C, "Bytes of requests.", _API),
     Family("seglog_response_bytes_total", _C, "Bytes of answers.", _API),
     Family(

@@ -114,8 +114,8 @@ FLAT_NAMES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "requests_<api>_total",
         (
-            "requests served, by api; those of Kafka's clients are `kafka_<api>`, except that each partition of "
-            "a Produce request counts as an `append`"
+            "requests received, by api; those of Kafka's clients are `kafka_<api>`, but for Produce, which counts as "
+            "an `append`; pages over HTTP are `http_<page>`"
         ),
         "",
     ),

@@ -9,7 +9,6 @@ from seglog_broker.listeners.http.answers import Answer, text
 from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.logger import get_logger
-from seglog_protocol.errors import AuthenticationError
 
 _CHALLENGE: Final = ("WWW-Authenticate", 'Bearer realm="seglog"')
 
@@ -59,7 +58,7 @@ class Access:
         )
 
     def _note_failure(self, transport: Transport) -> None:
-        self._broker.metrics.request_errors[AuthenticationError.code] += 1
+        self._broker.metrics.listener(self._kind.label).authentication_failures["BEARER"] += 1
         log.warning(
             "authentication_failed",
             peer=transport.peer,

@@ -332,11 +332,13 @@ class HttpWire(Wire):
         """There are no frames."""
         raise NotImplementedError
 
-    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Buffer:
+    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float) -> Buffer:
         """There are no appends."""
         raise NotImplementedError
 
-    def encode_long_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome]) -> Awaitable[Buffer]:
+    def encode_long_appended(
+        self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float
+    ) -> Awaitable[Buffer]:
         """There are no appends."""
         raise NotImplementedError
 
