@@ -64,6 +64,8 @@ class Daemon:
         """``build`` None: the sources."""
         self.directory = directory
         self.port = 0
+        self.http_port = 0
+        """Where ``arguments`` open one."""
         self.ready_seconds = 0.0
         """From starting the process until it said that it serves."""
         self._bench = bench
@@ -105,6 +107,7 @@ class Daemon:
             if event.get("event") == "broker_ready":
                 self.ready_seconds = time.perf_counter() - began
                 self.port = int(str(event["listen"]).rsplit(":", 1)[1])
+                self.http_port = int(str(event.get("http", ":0")).rsplit(":", 1)[1])
                 break
         else:
             raise BenchmarkError(f"seglogd ended with {process.wait()}: {''.join(said[-5:])}")

@@ -255,6 +255,10 @@ def test_a_token_is_wanted_where_there_is_one_and_read_again_at_a_reload(tmp_pat
         assert get(port, "/metrics", Authorization=f"Bearer {other}").status == 200
         log = running.log_text()
         assert "authentication_failed" in log
+        asked = "/metrics?name[]=seglog_authentication_failures_total"
+        counted = get(port, asked, Authorization=f"Bearer {other}").text
+        [failed] = [float(line.split()[-1]) for line in counted.splitlines() if '"BEARER"' in line]
+        assert failed >= 10
         assert TOKEN not in log
         assert other not in log
 
