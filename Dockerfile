@@ -51,13 +51,15 @@ ENV PATH=/opt/seglog/bin:$PATH \
     SEGLOG_LISTEN=0.0.0.0:9192 \
     SEGLOG_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
     SEGLOG_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
+    SEGLOG_HTTP_LISTEN=0.0.0.0:9193 \
     SEGLOG_LOG_DIR=/var/lib/seglog/data \
     SEGLOG_LOG_FORMAT=json
 VOLUME /var/lib/seglog
-EXPOSE 9092 9192
-# Unhealthy when the broker has problems (a full disk, damage, a partition that is offline), which `docker inspect` shows.
-# Starting it again mends none of them: what replaces unhealthy containers should ask `seglog ping --live`.
-# `seglog` takes the port from SEGLOG_LISTEN; where a file or a flag sets another, set SEGLOG_SERVER, too.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["seglog", "ping"]
+EXPOSE 9092 9192 9193
+# Healthy is a broker that serves its partitions, which it says over HTTP, to anybody. Unhealthy from its start on until all
+# are recovered. Problems that no start mends, such as a full disk or damage, are no part of it: /healthz and `seglog ping`
+# tell those. Where SEGLOG_HTTP_LISTEN is none, or speaks TLS, give the container a check of its own (--health-cmd).
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["python", "-c", "import http.client as h, sys; \
+  c = h.HTTPConnection('127.0.0.1', 9193, timeout=9); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 # SIGTERM, docker's own choice, stops it in good order; give it more than ten seconds where disks are slow.
 ENTRYPOINT ["seglogd"]

@@ -4,9 +4,12 @@ import json
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
 import tomllib
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +33,17 @@ CLEAN_STOP_SECONDS = 300
 """What a service manager leaves for a clean stop: longer than the broker takes for its connections and every fsync."""
 
 
+BASE = DEPLOY / "kustomize" / "base"
+
+
 def manifests() -> dict[str, Any]:
-    """The Kubernetes resources, by kind."""
-    return {found["kind"]: found for found in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+    """The Kubernetes resources of the base, by kind, before kustomize has set what it is there for."""
+    kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    read = [yaml.safe_load((BASE / name).read_text()) for name in kustomization["resources"]]
+    (generated,) = kustomization["configMapGenerator"]
+    data = {name: (BASE / name).read_text() for name in generated["files"]}
+    configuration = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": generated["name"]}, "data": data}
+    return {found["kind"]: found for found in [*read, configuration]}
 
 
 def compose() -> dict[str, Any]:
@@ -57,15 +68,8 @@ def unit() -> list[tuple[str, str]]:
 def clients_started() -> list[list[str]]:
     """Every command line of `seglog` in the files."""
     health = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
-    _, only = container()
-    probes = [only[probe]["exec"]["command"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
     load = compose()["load"]
-    return [
-        *map(json.loads, health),
-        *probes,
-        compose()["broker"]["healthcheck"]["test"][1:],
-        [*load["entrypoint"], *load["command"]],
-    ]
+    return [*map(json.loads, health), [*load["entrypoint"], *load["command"]]]
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def test_the_compose_file_is_one_by_the_specification() -> None:
     parsed = compose_spec.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text())
     parsed.validate()
     parsed.to_spec()
-    assert sorted(parsed.service_names()) == ["broker", "load"]
+    assert sorted(parsed.service_names()) == ["broker", "grafana", "load", "prometheus"]
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Service", "NetworkPolicy", "StatefulSet"])
@@ -112,6 +116,64 @@ def test_each_kubernetes_resource_is_one_by_the_schemas(kind: str) -> None:
     spoiled = manifests()[kind] | {"spek": {}}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(spoiled, version, strict=True)
+
+
+@pytest.fixture(scope="module")
+def kustomized() -> dict[str, Any]:
+    """What kustomize makes of an overlay of the base, by kind."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        missing("kubectl: not on this machine")
+    made = subprocess.run([str(kubectl), "kustomize", str(BASE)], capture_output=True, text=True, check=True)
+    assert made.stderr == ""
+    return {found["kind"]: found for found in yaml.safe_load_all(made.stdout)}
+
+
+def test_kustomize_makes_of_the_base_what_the_schemas_allow(kustomized: dict[str, Any]) -> None:
+    assert set(kustomized) == set(manifests())
+    for resource in kustomized.values():
+        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_pod_has_the_configuration_and_the_release_that_the_base_names(kustomized: dict[str, Any]) -> None:
+    pod = kustomized["StatefulSet"]["spec"]["template"]["spec"]
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    assert {each["image"] for each in (*pod["containers"], *pod["initContainers"])} == {f"seglog:{version}"}
+    name = kustomized["ConfigMap"]["metadata"]["name"]
+    assert name != "seglog"  # it has a digest of the file, so that a change starts the pod again
+    assert {"name": "config", "configMap": {"name": name}} in pod["volumes"]
+
+
+def test_an_overlay_sets_name_image_and_configuration(tmp_path: Path) -> None:
+    """As the first lines of the base show it."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        missing("kubectl: not on this machine")
+    shutil.copytree(BASE, tmp_path / "base")
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    shown = re.findall(r"^#     (\w+: .*)$", (BASE / "kustomization.yaml").read_text(), re.MULTILINE)
+    (overlay / "kustomization.yaml").write_text("\n".join(shown))
+    (overlay / "seglogd.toml").write_text('"num.partitions" = 9\n')
+    made = subprocess.run([str(kubectl), "kustomize", str(overlay)], capture_output=True, text=True, check=True)
+    found = {resource["kind"]: resource for resource in yaml.safe_load_all(made.stdout)}
+    assert {resource["metadata"]["namespace"] for resource in found.values()} == {"logs"}
+    assert found["ConfigMap"]["data"] == {"seglogd.toml": '"num.partitions" = 9\n'}
+    (only,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert only["image"].startswith("registry.example/seglog:")
+
+
+def test_the_policy_is_for_the_broker_alone_and_lets_clients_and_scrapers_to_their_own_ports() -> None:
+    labels = manifests()["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    policy = manifests()["NetworkPolicy"]["spec"]
+    assert (
+        policy["podSelector"] == {"matchLabels": labels} == {"matchLabels": manifests()["Service"]["spec"]["selector"]}
+    )
+    allowed = {
+        next(iter(rule["from"][0]["podSelector"]["matchLabels"])): [port["port"] for port in rule["ports"]]
+        for rule in policy["ingress"]
+    }
+    assert allowed == {"seglog-client": [9192, 9092], "seglog-monitoring": [9193]}
 
 
 def test_the_unit_is_verified_and_little_exposed(systemd_analyze: str, tmp_path: Path) -> None:
@@ -190,7 +252,7 @@ def test_clients_of_each_listener_are_told_an_address_that_they_can_reach(file: 
     image = dict(re.findall(r"(SEGLOG_\w*LISTEN\w*)=(\S+)", DOCKERFILE))
     settings = image | {name: text.replace("$(POD_NAMESPACE)", "apps") for name, text in environments()[file].items()}
     here = {
-        name: re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text).replace("SASL_SSL", "PLAINTEXT")
+        name: re.sub(r"\b(SASL_)?SSL\b", "PLAINTEXT", re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text))
         for name, text in settings.items()
     }
     command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data"), "--log-format", "json"]
@@ -293,8 +355,8 @@ def test_there_is_one_broker_which_may_stop_cleanly() -> None:
 
 def test_probes_start_it_again_only_when_it_does_not_answer() -> None:
     _, only = container()
-    asks = {name: probe["exec"]["command"][-1] for name, probe in only.items() if name.endswith("Probe")}
-    assert asks == {"startupProbe": "--live", "readinessProbe": "--ready", "livenessProbe": "--live"}
+    asks = {name: probe["httpGet"]["path"] for name, probe in only.items() if name.endswith("Probe")}
+    assert asks == {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
 
 
 def test_a_reload_checks_the_configuration_first() -> None:
@@ -352,24 +414,27 @@ def test_what_runs_needs_no_tool_of_development() -> None:
 # --- Accounts on Kubernetes -------------------------------------------------------------------------------------------
 
 
-def test_the_pod_makes_its_accounts_and_its_probes_log_in(tmp_path: Path) -> None:
-    """With the Secrets that the file's first lines make, every path below a folder that stands for the root."""
+def test_the_pod_makes_its_accounts_and_answers_its_probes_and_prometheus(tmp_path: Path) -> None:
+    """With the Secrets that the base's first lines make, every path below a folder that stands for the root."""
     pod, only = container()
-    accounts, certs, data = (tmp_path / name for name in ("accounts", "certs", "data"))
+    accounts, certs, http, data = (tmp_path / name for name in ("accounts", "certs", "http", "data"))
     accounts.mkdir()
-    for name in ("admin", "probe"):
-        (accounts / name).write_text(f"{name}-0123456789")
-    places = {"/etc/seglog-accounts": str(accounts), "/etc/seglog-tls": str(certs), VOLUME: str(data)}
+    (accounts / "admin").write_text("admin-0123456789")
+    http.mkdir()
+    (http / "token").write_text("token-0123456789")
+    (http / "token").chmod(0o600)
+    places = {"/etc/seglog-accounts": accounts, "/etc/seglog-tls": certs, "/etc/seglog-http": http, VOLUME: data}
 
     def moved(text: str) -> str:
         for place, here in places.items():
-            text = text.replace(place, here)
+            text = text.replace(place, str(here))
         return text.replace("$(POD_NAMESPACE)", "apps")
 
     port = free_port()
     variables = {each["name"]: moved(each["value"]) for each in only["env"] if "value" in each}
     variables["SEGLOG_LISTEN"] = variables["SEGLOG_LISTEN"].replace("0.0.0.0:9192", f"127.0.0.1:{port}")
     variables["SEGLOG_LISTENERS"] = variables["SEGLOG_LISTENERS"].replace("0.0.0.0:9092", "127.0.0.1:0")
+    variables["SEGLOG_HTTP_LISTEN"] = variables["SEGLOG_HTTP_LISTEN"].replace("9193", "0")
     variables["SEGLOG_SERVER"] = variables["SEGLOG_SERVER"].replace("9192", str(port))
     environment = clean_environment(**variables, SEGLOG_LOG_DIR=str(data / "data"), SEGLOG_LOG_FORMAT="json")
     environment["PATH"] = f"{TOOLS}:{environment['PATH']}"
@@ -383,13 +448,17 @@ def test_the_pod_makes_its_accounts_and_its_probes_log_in(tmp_path: Path) -> Non
     try:
         logged = logged_until_ready(daemon)
         assert "config_warning" not in {entry["event"] for entry in logged}
+        served = f"https://localhost:{logged[-1]['http'].rpartition(':')[2]}"
+        trusted = ssl.create_default_context(cafile=str(certs / "authority.pem"))
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            subprocess.run(only[probe]["exec"]["command"], env=environment, check=True)
-        create = ["seglog", "topic", "create", "t"]
-        refused = subprocess.run(create, env=environment, capture_output=True, text=True, check=False)
-        assert "User:probe" in refused.stderr
-        as_admin = environment | {"SEGLOG_USER": "admin", "SEGLOG_PASSWORD_FILE": str(accounts / "admin")}
-        subprocess.run(create, env=as_admin, check=True)
+            asked = only[probe]["httpGet"]
+            assert (asked["scheme"], asked["port"]) == ("HTTPS", "http")
+            assert answered(f"{served}{asked['path']}", trusted) == 200
+        assert answered(f"{served}/metrics", trusted) == 401
+        token = {"Authorization": "Bearer token-0123456789"}
+        assert answered(f"{served}/metrics", trusted, **token) == 200
+        as_people = subprocess.run(["seglog", "ping"], env=environment, check=False, capture_output=True, text=True)
+        assert as_people.returncode == 0, as_people.stderr
         unknown = environment | {"SEGLOG_USER": "nobody"}
         assert subprocess.run(["seglog", "ping"], env=unknown, check=False, capture_output=True).returncode != 0
     finally:
@@ -397,3 +466,13 @@ def test_the_pod_makes_its_accounts_and_its_probes_log_in(tmp_path: Path) -> Non
         daemon.wait()
         assert daemon.stderr is not None
         daemon.stderr.close()
+
+
+def answered(url: str, trusted: ssl.SSLContext, **headers: str) -> int:
+    """The status of a page."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), context=trusted) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
