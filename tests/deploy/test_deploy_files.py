@@ -393,7 +393,7 @@ def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path
 
 
 def test_make_run_passes_options_to_the_daemon() -> None:
-    options = "--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001"
+    options = "--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001 --http 127.0.0.1:7002"
     assert made(REPOSITORY, "run", f"ARGS={options}").rstrip().endswith(f"--log-format console {options}")
     assert f"make run ARGS='{options}'" in (REPOSITORY / "README.md").read_text()
 
