@@ -1,6 +1,10 @@
-"""Slices of samples as text for Prometheus, by its own client library: its first format, and OpenMetrics."""
+"""Slices of samples as text for Prometheus: its first format, and OpenMetrics.
 
-from collections.abc import Iterable, Iterator
+Its own client library writes what describes a family, and histograms. Samples of one value, of which there are tens of
+thousands, have lines that are the same in both formats; they are written here, in a fifth of the library's time.
+"""
+
+from collections.abc import Iterable
 from enum import Enum
 from itertools import accumulate
 from typing import Final
@@ -50,6 +54,12 @@ class Exposition:
 
     def encode(self, piece: Slice) -> bytes:
         """The text of a slice. All slices of a family follow each other."""
+        if piece.family.kind is Kind.HISTOGRAM:
+            return self._by_library(piece)
+        head = b"" if piece.family is self._latest else self._by_library(piece._replace(samples=[]))
+        return head + _lines(piece).encode()
+
+    def _by_library(self, piece: Slice) -> bytes:
         collector = _Single(_metric(piece))
         if self._is_openmetrics:
             # Our names need no escaping, and the default would look at each of their characters.
@@ -92,29 +102,50 @@ def _quality(written: str) -> float:
     return quality if 0 <= quality <= 1 else 0.0
 
 
+def _lines(piece: Slice) -> str:
+    """A line for each sample, with its labels in the library's order: the alphabet's."""
+    name, labels = piece.family.name, piece.family.labels
+    if not labels:
+        return "".join([f"{name} {_number(sample.value)}\n" for sample in piece.samples])
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    begin = f'{name}{{{labels[order[0]]}="'
+    between = [f'",{labels[place]}="' for place in order[1:]]
+    lines = []
+    for values, value in piece.samples:
+        written = _escaped(values[order[0]])
+        for place, separator in zip(order[1:], between, strict=True):
+            written += separator + _escaped(values[place])
+        lines.append(f'{begin}{written}"}} {_number(value)}\n')
+    return "".join(lines)
+
+
+def _escaped(value: str) -> str:
+    """As both formats have the value of a label."""
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value
+
+
 def _metric(piece: Slice) -> Metric:
+    """The family with histograms, for the library."""
     family = piece.family
-    is_counter = family.kind is Kind.COUNTER
-    name = family.name.removesuffix(_TOTAL) if is_counter else family.name
+    name = family.name.removesuffix(_TOTAL) if family.kind is Kind.COUNTER else family.name
     metric = Metric(name, family.help, family.kind.value)
     for sample in piece.samples:
-        labels = dict(zip(family.labels, sample.labels, strict=True))
-        if isinstance(sample.value, Buckets):
-            _add_buckets(metric, labels, sample.value)
-        else:
-            metric.add_sample(name + _TOTAL if is_counter else name, labels, sample.value)
+        assert isinstance(sample.value, Buckets)
+        _add_buckets(metric, dict(zip(family.labels, sample.labels, strict=True)), sample.value)
     return metric
 
 
 def _add_buckets(metric: Metric, labels: dict[str, str], buckets: Buckets) -> None:
-    bounds: Iterator[float] = iter((*buckets.bounds, float("inf")))
+    bounds = (*buckets.bounds, float("inf"))
     count = 0
     for bound, count in zip(bounds, accumulate(buckets.counts), strict=True):
-        metric.add_sample(f"{metric.name}_bucket", labels | {"le": _le(bound)}, count)
+        metric.add_sample(f"{metric.name}_bucket", labels | {"le": _number(bound)}, count)
     metric.add_sample(f"{metric.name}_count", labels, count)
     metric.add_sample(f"{metric.name}_sum", labels, buckets.sum)
 
 
-def _le(bound: float) -> str:
-    written: str = floatToGoString(bound)  # type: ignore[no-untyped-call]
+def _number(value: float | Buckets) -> str:
+    written: str = floatToGoString(value)  # type: ignore[no-untyped-call]
     return written

@@ -1,0 +1,65 @@
+"""What is written for Prometheus is what its own library would write, whatever is in names and values."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import exposition
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
+from seglog_broker.api.monitoring.samples import Buckets, Sample, Slice
+from seglog_broker.listeners.http.exposition import Exposition, Format
+
+NUMBERS = st.one_of(st.integers(-(2**63), 2**63), st.floats())
+WORDS = st.text(st.one_of(st.sampled_from('\\"\n{},= '), st.characters(exclude_categories=["Cs"])), max_size=20)
+
+
+@dataclass
+class Registry(Collector):
+    """What the library reads."""
+
+    metric: Metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self.metric,)
+
+
+def by_library(family: Family, samples: list[Sample], wanted: Format) -> bytes:
+    name = family.name.removesuffix("_total") if family.kind is Kind.COUNTER else family.name
+    metric = Metric(name, family.help, family.kind.value)
+    for labels, value in samples:
+        assert not isinstance(value, Buckets)
+        metric.add_sample(family.name, dict(zip(family.labels, labels, strict=True)), value)
+    if wanted is Format.TEXT:
+        return exposition.generate_latest(Registry(metric))
+    written: bytes = openmetrics.generate_latest(Registry(metric))  # type: ignore[no-untyped-call]
+    return written
+
+
+@pytest.mark.parametrize("wanted", Format)
+@given(st.data())
+def test_it_is_what_the_library_writes(wanted: Format, data: st.DataObject) -> None:
+    family = data.draw(st.sampled_from([family for family in FAMILIES if family.kind is not Kind.HISTOGRAM]))
+    labels = st.tuples(*[WORDS] * len(family.labels))
+    samples = data.draw(st.lists(st.builds(Sample, labels, NUMBERS), min_size=1, max_size=5))
+    written = Exposition(wanted)
+    cut = data.draw(st.integers(0, len(samples)))
+    pieces = [written.encode(Slice(family, samples[:cut])), written.encode(Slice(family, samples[cut:]))]
+    assert b"".join(pieces) + written.end() == by_library(family, samples, wanted)
+
+
+def test_a_histogram_has_its_buckets_in_sum_and_its_head_once() -> None:
+    family = next(family for family in FAMILIES if family.kind is Kind.HISTOGRAM and not family.labels)
+    written = Exposition(Format.TEXT)
+    buckets = Buckets((0.1, 1.0), (1, 2, 3), 9.5)
+    text = written.encode(Slice(family, [])) + written.encode(Slice(family, [Sample((), buckets)]))
+    assert text.count(b"# TYPE") == 1
+    [found] = text_string_to_metric_families(text.decode())
+    values = [(sample.labels.get("le"), sample.value) for sample in found.samples]
+    assert values == [("0.1", 1), ("1.0", 3), ("+Inf", 6), (None, 6), (None, 9.5)]
