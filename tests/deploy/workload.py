@@ -38,6 +38,8 @@ SETTINGS: Final = (
 """What happens once in minutes or days happens all the time."""
 
 _A_DAY_SECONDS: Final = 86_400
+_MOMENT_SECONDS: Final = 1.2
+"""So long a topic is there that goes: scrapes, one each second, meet some of them."""
 _PART_ENDS_SECONDS: Final = 60
 """Longer than any part of it does not look whether it is to end."""
 
@@ -132,6 +134,7 @@ class Workload:
                 with client.producer(name) as producer:
                     producer.send(b"moment")
                 client.reset_group(name, "earliest", name)
+                self._stopping.wait(_MOMENT_SECONDS)
                 client.delete_topic(name)
                 client.delete_group(name)
                 self.churned += 1
