@@ -244,14 +244,14 @@ async def test_an_active_segment_expires_with_its_newest_record(
         assert (await run.explain())[0].waiting == 0
 
 
-async def test_the_operations_page_shows_what_is_printed(autojump_clock: MockClock) -> None:
+async def test_the_retention_page_shows_what_is_printed(autojump_clock: MockClock) -> None:
     """At minute 17.5, with checks at minutes 2.25, 7.25 and so on."""
     async with running(phase_ms=135_000) as run:
         moments = [7.0 * (number + k / (BATCHES - 1)) for number in range(4) for k in range(BATCHES)]
         await at_minutes([moment for moment in moments if moment < 17.5], run.append)
         await trio.sleep_until(17.5 * MINUTE)
         explained = PartitionExplanation(*await run.explain())
-    page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "RETENTION.md").read_text(encoding="utf-8")
     command = r"\$ seglog explain segments commits"
     shown = re.findall(
         rf"^```text\n{command}\n(.*?)^```$.*?^```text\n{command} --picture\n(.*?)^```$", page, re.MULTILINE | re.DOTALL

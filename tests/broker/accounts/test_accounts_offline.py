@@ -200,7 +200,7 @@ def test_a_directory_that_is_no_log_directory_gets_no_account(
 
 
 def test_every_option_is_in_the_document() -> None:
-    page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "ACCESS.md").read_text(encoding="utf-8")
     for parser in (user_command.make_parser(), init_command.make_parser()):
         shown = parser.format_help()
         assert parser.prog in page

@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md shows what `seglogd dump` and `seglogd check` really print, and names all that they can say."""
+"""docs/INSPECT.md shows what `seglogd dump` and `seglogd check` really print, and names all that they can say."""
 
 import argparse
 import json
@@ -22,8 +22,8 @@ from tests.broker.inspect.check import support
 from tests.logs import ManualClock, append_one, flip_bit
 from tests.support import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
-CHECKING = PAGE[PAGE.index("## Checking a directory") : PAGE.index("## What the broker counts")]
+PAGE = (REPOSITORY / "docs" / "INSPECT.md").read_text(encoding="utf-8")
+CHECKING = PAGE[PAGE.index("## Checking a directory") :]
 _PATHS = ("README.md", "core/src/Log.scala", "docs/design.html", "clients/producer.py")
 
 

@@ -214,8 +214,8 @@ def test_options_that_do_not_go_together(arguments: tuple[str, ...], capfd: pyte
     assert main(["produce", "t", *arguments]) == 2
 
 
-def test_the_page_of_operations_shows_what_is_printed(emptied: Daemon) -> None:
-    page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+def test_the_page_of_the_command_line_shows_what_is_printed(emptied: Daemon) -> None:
+    page = (REPOSITORY / "docs" / "COMMAND-LINE.md").read_text(encoding="utf-8")
     found = re.search(r"^```sh\n(printf .*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     script = f'set -euo pipefail\nseglog() {{ {sys.executable} -m seglog.cli "$@"; }}\n{found[1]}'

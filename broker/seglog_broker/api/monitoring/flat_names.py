@@ -205,7 +205,7 @@ FLAT_NAMES: Final[tuple[tuple[str, str, str], ...]] = (
             "seconds until `retention.ms` deletes the oldest segment of some partition, by the last check of "
             "retention; -1 if it never deletes one"
         ),
-        "it is less than the lag of readers: see [Is a reader too slow?](OPERATIONS.md#is-a-reader-too-slow)",
+        "it is less than the lag of readers: see [Is a reader too slow?](RETENTION.md#is-a-reader-too-slow)",
     ),
     (
         "fetches_waiting",
