@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import IN_LINE_BYTES, Broker
 from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Arguments, Offload, T
+from seglog_broker.security.tls import ServerTls
 from seglog_broker.server import TASKS
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
@@ -84,10 +85,11 @@ async def living(
     offload: Offload | None = None,
     tasks: Collection[str] = TASKS.keys(),
     in_line_bytes: int = IN_LINE_BYTES,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[Broker]:
     """The broker with these tasks running; it is stopped cleanly at the end."""
     config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags])
-    broker = Broker.open(config, fs, clock, offload or InlineOffload(), in_line_bytes=in_line_bytes)
+    broker = Broker.open(config, fs, clock, offload or InlineOffload(), in_line_bytes=in_line_bytes, tls=tls)
     try:
         async with trio.open_nursery() as nursery:
             for name in tasks:

@@ -55,8 +55,7 @@ async def test_an_end_that_is_near_is_told_once_a_day(
     """From thirty days before on, in the log and by hello; as an error once it has come."""
     issue(authority, pem, days=32)
     with capture_logs() as logged:
-        async with living(fs, clock, tasks=()) as broker, trio.open_nursery() as nursery:
-            broker.tls = loaded(pem)
+        async with living(fs, clock, tasks=(), tls=loaded(pem)) as broker, trio.open_nursery() as nursery:
             nursery.start_soon(TASKS["certificates"], broker)
             await trio.sleep(1.5 * DAY)
             assert broker.hello().problems == []
