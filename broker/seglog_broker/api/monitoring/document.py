@@ -24,7 +24,9 @@ _SCOPES: Final = {
 ## The broker
 
 `listener` is the configured name of a listener of Kafka's clients, `native` or `http`; `api` the name of a request
-as its protocol has it, such as `Produce` or `append`. Both have their first sample with the first request.
+as its protocol has it, such as `Produce` or `append`. `unknown` is an api that is not served, `other` a
+page that is not there. A listener has a sample of the commonest requests from its first connection on, and of any other
+from its first request on.
 """,
     Scope.TOPICS: """\
 ## Topics

@@ -138,7 +138,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("seglog_scrubbed_segments_total", _C, "Segments whose checksums were verified in the background."),
     Family("seglog_scrubbed_bytes_total", _C, "Bytes of them."),
     Family("seglog_scrub_passes_total", _C, "Passes of the scrub over all segments that ended."),
-    Family("seglog_scrub_pass_ratio", _G, "How much of its pass is done, 0 to 1."),
+    Family("seglog_scrub_pass_ratio", _G, "How much of its pass is done, 0 to 1; 1 between two, 0 before the first."),
     Family("seglog_scrub_last_pass_timestamp_seconds", _G, "When its last pass ended, since 1970; 0 before the first."),
     Family("seglog_scrub_findings_total", _C, "What the scrub has found wrong."),
     Family("seglog_damaged_ranges", _G, "Ranges of bytes in segments that are known to be damaged."),

@@ -181,7 +181,7 @@ FLAT_NAMES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "scrub_pass_ratio",
-        "share of the partitions that the current pass has finished; 1 when there is none",
+        "share of the partitions that the current pass has finished; 1 between two, 0 before the first",
         "",
     ),
     (
