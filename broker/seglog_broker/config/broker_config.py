@@ -73,7 +73,7 @@ class BrokerConfig:
     seglog_http_listen: Annotated[
         str,
         Key(
-            Address(optional=True, has_protocol=True),
+            Address(optional=True, has_protocol=True, example="127.0.0.1:9193"),
             "Address of health and metrics over HTTP (/livez, /readyz, /healthz, /metrics); empty for none. "
             "PLAINTEXT:// or SSL:// (HTTPS) may stand before it.",
             "Use 0.0.0.0:9193 to be asked from other machines, with seglog.http.token.file; change the port for a "
@@ -84,9 +84,10 @@ class BrokerConfig:
         str,
         Key(
             Text(),
-            "File with the token, in one line, that /metrics and /healthz want (Authorization: Bearer ...). Without it "
-            "they are shown on a loopback address, to those with a certificate (ssl.client.auth), and where "
-            "seglog.open.to.everyone is true. /livez and /readyz answer anybody. Read again on SIGHUP.",
+            "File with the token, in one line of 16 characters or more (openssl rand -hex 32 makes one), that /metrics "
+            "and /healthz want (Authorization: Bearer ...). Without it they are shown where seglog.http.listen is a "
+            "loopback address, to those with a certificate (ssl.client.auth), and where seglog.open.to.everyone is "
+            "true. /livez and /readyz answer anybody. Read again on SIGHUP.",
             "Together with an address in seglog.http.listen that other machines reach.",
             change=Change.RELOAD,
         ),

@@ -269,6 +269,12 @@ def security_warnings(config: "BrokerConfig") -> list[str]:
             "configurations and accounts. Name an account, as in super.users=User:admin."
         )
     http = http_listener(config)
+    if http is not None and not http.is_loopback and config.seglog_http_token_file and not http.has_tls:
+        warnings.append(
+            f"seglog.http.listen = {config.seglog_http_listen} speaks PLAINTEXT beyond this machine: the token of "
+            f"seglog.http.token.file, and what it shows, cross the network in clear; SSL://{http.address} encrypts "
+            "them."
+        )
     if http is not None and not http.is_loopback and not config.seglog_http_token_file:
         certificate = http.has_tls and config.ssl_client_auth == "required"
         if config.seglog_open_to_everyone and not certificate:

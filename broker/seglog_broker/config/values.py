@@ -332,11 +332,12 @@ class Address(Kind):
     """``HOST:PORT`` to listen on; port 0 is any free one, an IPv6 address stands in brackets.
 
     With ``optional`` the empty text stands for "do not listen". With ``has_protocol`` one of PROTOCOLS may come before
-    it, as in ``SASL_SSL://0.0.0.0:9192``.
+    it, as in ``SASL_SSL://0.0.0.0:9192``. Refusals show the ``example``.
     """
 
     optional: bool = False
     has_protocol: bool = False
+    example: str = "127.0.0.1:9192"
 
     @property
     def valid(self) -> str:
@@ -347,14 +348,14 @@ class Address(Kind):
         """See Kind."""
         value = raw.strip() if isinstance(raw, str) else None
         if value is None or (value == "" and not self.optional):
-            raise ValueError(f"must be {self.valid}, for example 127.0.0.1:9192")
+            raise ValueError(f"must be {self.valid}, for example {self.example}")
         if value and self.has_protocol and "://" in value:
             protocol, _, address = value.partition("://")
             if protocol.upper() not in PROTOCOLS:
                 raise ValueError(f"must be HOST:PORT, or PROTOCOL://HOST:PORT with one of {', '.join(PROTOCOLS)}")
-            split_address(address)
+            split_address(address, self.example)
         elif value:
-            split_address(value)
+            split_address(value, self.example)
         return value
 
 
@@ -432,10 +433,10 @@ def split_listener(listener: str) -> Listener:
         raise ValueError("must be NAME://HOST:PORT, for example PLAINTEXT://127.0.0.1:9092") from None
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, example: str = "127.0.0.1:9192") -> tuple[str, int]:
     """``"127.0.0.1:9192"`` -> ``("127.0.0.1", 9192)``, ``"[::1]:0"`` -> ``("::1", 0)``.
 
-    Raises ValueError ("must be ...") when it is not such an address.
+    Raises ValueError ("must be ...", with the ``example``) when it is not such an address.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -443,7 +444,7 @@ def split_address(address: str) -> tuple[str, int]:
     elif ":" in host:
         raise ValueError("must be HOST:PORT, with an IPv6 address in brackets as in [::1]:9192")
     if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError("must be HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:9192")
+        raise ValueError(f"must be HOST:PORT with a port from 0 to 65535, for example {example}")
     return host, int(port)
 
 

@@ -114,7 +114,8 @@ class Acceptor:
 
         ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many. ``faults``
         are asked about each connection, in tests. ``own_max`` is the most connections of this protocol, beside the
-        limit of all together, of which it is also given no more than a part (``OWN_SHARE``).
+        limit of all together, of which it is also given no more than a part (``OWN_SHARE``). At a limit, such a
+        protocol takes one more in place of the one that has been idle the longest; it is refused where none is idle.
         """
         self._config = config
         self._metrics = metrics
@@ -122,7 +123,7 @@ class Acceptor:
         self._encode_refusal = encode_refusal
         self._faults = Faults() if faults is None else faults
         self._own_max = own_max
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, trio.CancelScope] = {}
         self._refusals = 0
         self._ready = trio.Event()
         self._closing = trio.Event()
@@ -206,22 +207,39 @@ class Acceptor:
             if not self._faults.accepts(transport):
                 transport.reset_at_close()
                 transport.close()
-            elif self._metrics.connections_open < limit and len(self._connections) < own_limit:  # the first: of all
+            elif (
+                self._metrics.connections_open < limit and len(self._connections) < own_limit  # the first: of all
+            ) or self._makes_room():
                 try:
                     connection = self._connect(transport)
                 except OSError:  # it has left already
                     transport.close()
                     continue
-                self._connections.add(connection)
+                self._connections[connection] = scope = trio.CancelScope()
                 connection.counts.connections_accepted += 1
                 connection.counts.connections += 1
-                self._handlers.start_soon(self._serve, connection)
+                self._handlers.start_soon(self._serve, connection, scope)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
                 self._handlers.start_soon(self._refuse, transport, limit, own_limit)
             else:
                 self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
                 transport.close()
+
+    def _makes_room(self) -> bool:
+        """Cut the connection that has been idle the longest, if this protocol does that and one is idle.
+
+        Whoever opens connections and asks for nothing keeps nobody out by that. Nothing is lost: it has no request.
+        """
+        if self._own_max is None or not self._connections:
+            return False
+        idle = min(self._connections, key=lambda connection: connection.idle_since)
+        if idle.idle_since == math.inf:
+            return False
+        idle.note_reason(EndReason.TOO_MANY)
+        idle.log.warning("connection_cut", reason="it asked for nothing, and another needed its place")
+        self._connections.pop(idle).cancel()
+        return True
 
     def end_sessions(self, user: str) -> None:
         """Begin to end the connections of an account that is no more."""
@@ -230,12 +248,12 @@ class Acceptor:
                 connection.note_reason(EndReason.ACCOUNT_DELETED)
                 connection.stop(f"this connection is closed: the account {user} was deleted")
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection, scope: trio.CancelScope) -> None:
         try:
-            with self._faults.serving(connection):
+            with scope, self._faults.serving(connection):
                 await connection_task.run(connection)
         finally:
-            self._connections.discard(connection)
+            self._connections.pop(connection, None)
             connection.counts.connections -= 1
 
     async def _refuse(self, transport: Transport, limit: int, own_limit: int) -> None:

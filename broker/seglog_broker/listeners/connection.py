@@ -180,6 +180,11 @@ class Connection(Producing):
             self.log.debug("connection_idle", seconds=seconds)
             self.stop(f"this connection is closed: it was idle for {seconds} s")
 
+    @property
+    def idle_since(self) -> float:
+        """Since when it waits for bytes with no request under way, by trio's clock; inf where it does not."""
+        return math.inf if self.wire.is_waiting or len(self.acks) else self.intake.quiet_since
+
     def settle(self) -> None:
         """Keep what is left of what was received outside of a turn."""
         self.wire.reader.settle()

@@ -55,6 +55,7 @@ async def run(connection: Connection) -> None:
 async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bool:
     """Begin TLS; False if the connection is to end instead."""
     reason = f"it took longer than {HANDSHAKE_SECONDS} s"
+    connection.intake.quiet_since = trio.current_time()  # it may be one that says nothing
     with trio.move_on_after(HANDSHAKE_SECONDS):
         try:
             await handshake
@@ -64,6 +65,7 @@ async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bo
         except OSError as error:
             reason = why_failed(error)
         else:
+            connection.intake.quiet_since = math.inf
             connection.session.note_handshake()
             return not connection.session.has_failed
     connection.broker.metrics.tls_handshakes_failed += 1

@@ -27,6 +27,6 @@ class EndReason(Enum):
     """A request failed that has no answer for that."""
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MANY = "too_many_connections"
-    """It was one more than seglog.connections.max."""
+    """It was one more than seglog.connections.max; of HTTP also one without a request that made room for another."""
     CRASHED = "crashed"
     """A bug of the broker's: the log has it."""

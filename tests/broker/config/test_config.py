@@ -305,6 +305,14 @@ def test_nothing_else_is_an_address(address: str) -> None:
     assert "must be HOST:PORT" in refused(flags=[f"seglog.listen={address}"]).message
 
 
+@pytest.mark.parametrize("address", ["foo", "localhost:65536", "SSL://foo"])
+@pytest.mark.parametrize(("key", "port"), [("seglog.listen", 9192), ("seglog.http.listen", 9193)])
+def test_a_wrong_address_is_told_an_example_with_the_port_of_its_own_protocol(
+    key: str, port: int, address: str
+) -> None:
+    assert f"for example 127.0.0.1:{port}" in refused(flags=[f"{key}={address}"]).message
+
+
 def test_a_listener_that_is_optional_may_be_empty() -> None:
     config, warnings = load(flags=["seglog.http.listen="])
     assert config.seglog_http_listen == ""

@@ -116,6 +116,10 @@ def test_plain_is_offered_where_nobody_reads_along() -> None:
             ["seglog.http.listen=0.0.0.0:9193", "seglog.open.to.everyone=true"],
             "seglog.http.listen shows metrics and problems to everyone who reaches 0.0.0.0:9193",
         ),
+        (
+            ["seglog.http.listen=0.0.0.0:9193", "seglog.http.token.file=/etc/seglog-http/token"],
+            "the token of seglog.http.token.file, and what it shows, cross the network in clear; SSL://0.0.0.0:9193",
+        ),
         (["listeners=SASL_PLAINTEXT://127.0.0.1:9092"], "super.users is empty, and there is a listener with"),
         (
             ["listeners=SASL_PLAINTEXT://:9092", ADMIN],
@@ -137,6 +141,14 @@ def test_plain_is_offered_where_nobody_reads_along() -> None:
 def test_what_leaves_something_open_or_somebody_out_is_warned_about(flags: list[str], warning: str) -> None:
     _, [found] = load(*flags)
     assert warning in found
+
+
+@pytest.mark.parametrize(
+    "flags", [["seglog.http.listen=127.0.0.1:9193"], ["seglog.http.listen=SSL://0.0.0.0:9193", STORE]]
+)
+def test_a_token_that_nobody_reads_along_is_not_warned_about(flags: list[str]) -> None:
+    _, warnings = load(*flags, "seglog.http.token.file=/etc/seglog-http/token")
+    assert warnings == []
 
 
 UNSECURED = ["sasl.enabled.mechanisms=SCRAM-SHA-256,OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true", ADMIN]

@@ -18,8 +18,8 @@ log = get_logger()
 class Access:
     """Judges the requests of one listener.
 
-    Where there is a token, it is wanted everywhere. Else these may see everything: clients of a loopback address,
-    those that have shown a certificate, and all where the broker is open to everyone.
+    Where there is a token, it is wanted everywhere. Else these may see everything: clients of a listener on a loopback
+    address, those that have shown a certificate, and all where the broker is open to everyone.
     """
 
     def __init__(self, broker: Broker, kind: Listener) -> None:
@@ -51,8 +51,9 @@ class Access:
             return None
         return text(
             HTTPStatus.FORBIDDEN,
-            "Nothing says who may see this page from other machines. Have the broker's configuration name a file with "
-            "a token (seglog.http.token.file), or want certificates of clients (SSL:// in seglog.http.listen, and "
+            "seglog.http.listen is an address that other machines reach, and nothing says who may see this page there: "
+            "not even clients of this machine do. Have the broker's configuration name a file with a token "
+            "(seglog.http.token.file), or want certificates of clients (SSL:// in seglog.http.listen, and "
             "ssl.client.auth=required); seglog.open.to.everyone=true shows it to all. /livez and /readyz answer "
             "anybody.",
         )

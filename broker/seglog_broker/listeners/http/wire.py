@@ -5,6 +5,7 @@ that says so, and ends the connection. A page that takes long is a job of the co
 """
 
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
@@ -50,6 +51,9 @@ REQUEST_COST: Final = 300.0
 
 OTHER: Final = "other"
 """Stands for all paths without a page, where requests are counted."""
+
+_REPR: Final = re.compile(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
+"""Python's spelling of bytes, with which h11 ends its sentences."""
 
 _SERVER: Final = f"seglogd/{VERSION}"
 
@@ -122,7 +126,7 @@ class HttpWire(Wire):
                     self._serve(event)
                     return True
                 if event is not h11.NEED_DATA:
-                    raise RemoteProtocolError(f"HTTP with {event!r} in place of a request")
+                    raise RemoteProtocolError("HTTP with something else in place of a request")
                 # No more than a head at a time, so that its size is bounded before it is parsed.
                 data = self.reader.take(HEAD_BYTES_MAX + 1 - len(self._http.trailing_data[0]))
                 if not data:
@@ -133,7 +137,9 @@ class HttpWire(Wire):
                 self._http.receive_data(data)
         except h11.RemoteProtocolError as error:
             self._refused = HTTPStatus(error.error_status_hint)
-            raise self._stranger() or RemoteProtocolError(f"not HTTP that can be served: {error}") from None
+            raise self._stranger() or RemoteProtocolError(
+                f"not HTTP that can be served: {_REPR.sub('', str(error))}"
+            ) from None
 
     def _stranger(self) -> RemoteProtocolError | None:
         """The error for a client of another wire, which has begun with other bytes than HTTP; None for any other."""
@@ -179,6 +185,9 @@ class HttpWire(Wire):
 
     def _page(self, request: h11.Request, connection: Connection) -> Answer | Callable[[], Awaitable[None]]:
         """The answer, or what makes it in the connection's task. Raises NotAPageError."""
+        if not request.http_version.startswith(b"1."):
+            sentence = "This port speaks HTTP/1.1 and 1.0, no other version."
+            return text(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, sentence, is_last=True)
         if request.method not in pages.METHODS:
             sentence = "There are pages to read here: use GET or HEAD."
             return text(HTTPStatus.METHOD_NOT_ALLOWED, sentence, ("Allow", "GET, HEAD"), is_last=True)

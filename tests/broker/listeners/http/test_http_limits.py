@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import seglog
 from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
@@ -91,16 +91,46 @@ async def test_a_silent_connection_ends(autojump_clock: MockClock, asks: bool, s
 
 @pytest.mark.trio
 async def test_connections_for_http_are_few_of_all_and_one_more_is_told_to_come_later() -> None:
-    async with serving(HttpBroker(seglog_connections_max=16), serve) as served:
+    """One that reads no more of its page is busy with that."""
+    broker = HttpBroker(slices=10_000, seglog_connections_max=16, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
         peers = [await served.connect() for _ in range(4)]
         for peer in peers:
-            assert await is_alive(peer)
+            await peer.stream.send_all(request("/metrics"))
+            assert (await peer.stream.receive_some(1_000)).startswith(b"HTTP/1.1 200 ")
         refused = await (await served.connect()).rest()
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nRetry-After: 5\r\n" in refused
         await peers[0].stream.aclose()
         while not (answer := await _asked(await served.connect())).startswith(b"HTTP/1.1 200 "):
             assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("limit", [16, 4])
+async def test_silent_connections_keep_nobody_out(limit: int) -> None:
+    """One more takes the place of the one that has been idle the longest, at the limit of HTTP and at that of all."""
+    broker = HttpBroker(seglog_connections_max=limit)
+    async with serving(broker, serve) as served:
+        places = 4 if limit == 16 else 1
+        silent = [await served.connect() for _ in range(places)]
+        for _ in range(20):
+            await wait_all_tasks_blocked()
+            assert await is_alive(await served.connect())
+        for peer in silent:
+            assert await peer.rest() == b""
+        assert broker.metrics.connections_ended == {"too_many_connections": 20}
+
+
+@pytest.mark.trio
+async def test_a_connection_that_asks_again_and_again_keeps_its_place_beside_silent_ones() -> None:
+    async with serving(HttpBroker(seglog_connections_max=16), serve) as served:
+        asking = await served.connect()
+        for _ in range(20):
+            assert await is_alive(asking)
+            await served.connect()
+            await wait_all_tasks_blocked()
+        assert await is_alive(asking)
 
 
 async def _asked(peer: Peer) -> bytes:

@@ -183,7 +183,12 @@ HOST = b"Host: x\r\n"
         (b"GET /livez HTTP/1.1\r\n" + HOST + b"X: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n", 431),
         (b"GET /" + b"x" * HEAD_BYTES_MAX * 20, 431),
         (b"GET /livez HTTP/1.1\r\n" + HOST + b"a:\r\n" * HEAD_BYTES_MAX, 431),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 405),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET /livez HTTP/2.0\r\n" + HOST + b"\r\n", 505),
+        (b"GET /livez HTTP/0.9\r\n\r\n", 505),
+        (b"GET /livez\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nbad header\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nX'\": x\r\n\r\n", 400),
     ],
 )
 def test_what_is_no_request_for_a_page_is_told_so_and_ends_the_connection(
@@ -192,6 +197,7 @@ def test_what_is_no_request_for_a_page_is_told_so_and_ends_the_connection(
     answer = raw(served.http_port, data)
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer
     assert b"\r\nConnection: close\r\n" in answer
+    assert not re.search(rb"b['\"]", answer), "no Python in what people read"
     assert get(served.http_port, "/livez").status == 200
 
 
@@ -270,6 +276,7 @@ def test_without_a_token_other_machines_see_whether_it_lives_and_no_more(tmp_pat
         for page in ("/metrics", "/healthz"):
             refused = get(running.http_port, page)
             assert (refused.status, "seglog.http.token.file" in refused.text) == (403, True)
+            assert "seglog.http.listen is an address that other machines reach" in refused.text, "it is asked from here"
         assert "nothing says who may see /metrics and /healthz" in running.log_text()
     with daemon(
         tmp_path / "open", "--set", "seglog.http.listen=0.0.0.0:0", "--set", "seglog.open.to.everyone=true"
@@ -293,6 +300,22 @@ def test_with_tls_a_certificate_of_the_client_lets_it_see_everything(tmp_path: P
         plain = raw(running.http_port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert plain.startswith(b"HTTP/1.1 400 ")
         assert b"https://" in plain
+
+
+def test_with_tls_connections_that_begin_no_handshake_keep_nobody_out(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    assert make_certificates(["--to", str(made)]) == 0
+    keys = ("seglog.http.listen=SSL://127.0.0.1:0", f"ssl.keystore.location={made / SERVER}")
+    flags = [part for key in (*keys, "seglog.connections.max=16") for part in ("--set", key)]
+    with daemon(tmp_path / "data", *flags) as running:
+        silent = [socket.create_connection(("127.0.0.1", running.http_port), timeout=60) for _ in range(12)]
+        context = ssl.create_default_context(cafile=str(made / AUTHORITY))
+        connection = http.client.HTTPSConnection("127.0.0.1", running.http_port, context=context, timeout=60)
+        connection.request("GET", "/livez")
+        assert Got(connection.getresponse()).status == 200
+        connection.close()
+        for client in silent:
+            client.close()
 
 
 # --- A broker that is not well ----------------------------------------------------------------------------------------
