@@ -12,11 +12,11 @@ from seglog.cli.arguments import Options
 from seglog.cli.checkups.model import Check, Verdict, problem
 from seglog.cli.commands import Command
 from seglog.cli.common import open_client, print_json
-from seglog.cli.exits import FAILED, OK, exit_code_of
+from seglog.cli.exits import FAILED, OK, REFUSED, exit_code_of
 from seglog.cli.tables import wrapped
 from seglog.cli.terminal import columns_of_terminal, print_line
 from seglog.core.errors import count_of
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError, TlsRequiredError
 from seglog_protocol.texts import printable
 
 _STYLES: Final = {Verdict.UNKNOWN: {"fg": "cyan"}, Verdict.WARNING: {"fg": "yellow"}, Verdict.PROBLEM: {"fg": "red"}}
@@ -25,6 +25,12 @@ _NAME_WIDTH: Final = 15
 _NO_BROKER: Final = (
     "start it, or name its address: --server HOST:PORT, or SEGLOG_SERVER; its log says where it listens (broker_ready)"
 )
+_ACCOUNT: Final = (
+    "give an account that it knows: --user NAME with --password-file FILE, or a profile; where it asks for none, none"
+)
+_RIGHTS: Final = "give an account that may ask this (--user, --password-file), as one in super.users"
+_TLS: Final = "connect with TLS: --server seglogs://HOST:PORT, with --ca FILE where its authority is not the system's"
+_SEE_LOG: Final = "see the broker's log"
 
 
 def run(options: Options) -> int:
@@ -43,7 +49,7 @@ def run(options: Options) -> int:
                 _print(check)
     except SeglogError as error:
         code = exit_code_of(error)
-        checks.append(problem("broker", error.message, _NO_BROKER if not checks else "see the broker's log"))
+        checks.append(problem("broker", error.message, _remedy(error) if not checks else _SEE_LOG))
         if not options.json:
             _print(checks[-1])
     if code == OK and any(check.verdict is Verdict.PROBLEM for check in checks):
@@ -53,6 +59,21 @@ def run(options: Options) -> int:
     else:
         print_line(summary(checks))
     return code
+
+
+def _remedy(error: SeglogError) -> str:
+    """What to do where nothing could be examined: one that refuses has been reached."""
+    cause: BaseException | None = error
+    while cause is not None:
+        match cause:
+            case AuthenticationError():
+                return _ACCOUNT
+            case AuthorizationError():
+                return _RIGHTS
+            case TlsRequiredError():
+                return _TLS
+        cause = cause.__cause__
+    return _SEE_LOG if exit_code_of(error) == REFUSED else _NO_BROKER
 
 
 def lines_of(check: Check, width: int | None) -> Iterator[str]:

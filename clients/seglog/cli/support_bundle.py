@@ -31,30 +31,38 @@ ResultT = TypeVar("ResultT")
 
 GROUPS_MAX: Final = 1_000
 _SENT_WITH: Final = (
-    "Topics and groups are named in it, hosts and paths too; keys, values and headers of records are not. Look into it "
-    "before you send it to somebody: tar xzf FILE"
+    "keys, values and headers of records are not. Look into it before you send it to somebody: tar xzf FILE"
 )
+_HOSTS: Final = "Hosts and paths may be named in it"
+_NAMING: Final = frozenset({"topics.json", "groups.json", "metrics.json", "data/listing.txt", "log.txt"})
+"""Files that name topics and groups."""
 
 
 def run(options: Options) -> int:
     """Write the file; the exit code tells whether a broker answered."""
-    from seglog.cli.bundle.archive import Archive
+    from seglog.cli.bundle.archive import Archive, ArchiveError
 
     folder = f"seglog-support-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     try:
         archive = Archive(options.file, folder, _own_secrets(options))
     except FileExistsError:
         raise UsageError(f"{options.file} exists already; name another file, or remove it") from None
-    with archive:
-        bundle = _Bundle(archive, options)
-        code = bundle.collect()
+    try:
+        with archive:
+            bundle = _Bundle(archive, options)
+            code = bundle.collect()
+    except ArchiveError as error:
+        why = f"{error.cause.strerror}; nothing is left of it, name a file where there is room"
+        raise OSError(error.cause.errno, why, options.file) from error
     if options.json:
         print_json({"file": options.file, "files": archive.names, "missing": bundle.missing, "ok": code == OK})
     else:
-        print_line(f"{options.file}: {count_of(len(archive.names), 'file')}")
+        incomplete = "" if code == OK else ", incomplete"
+        print_line(f"{options.file}: {count_of(len(archive.names), 'file')}{incomplete}")
         for what in bundle.missing:
             warn(f"note: not in it: {what}")
-        print_line(_SENT_WITH.replace("FILE", options.file))
+        named = "Topics and groups are named in it, hosts and paths too" if _NAMING & set(archive.names) else _HOSTS
+        print_line(f"{named}; {_SENT_WITH.replace('FILE', options.file)}")
     return code
 
 

@@ -56,7 +56,7 @@ class Watched:
         self._interval = interval
         self._clock = clock
         self._read = read
-        self._began = clock()
+        self._told = self._began = clock()
         self.view: View = View(client.server, read(client))
         self._next = self._after(self._began)
 
@@ -68,15 +68,18 @@ class Watched:
     def refresh(self) -> "View":
         """The view, read anew where it is time to. Raises AuthenticationError: an account that is gone stays gone."""
         if (begun := self._clock()) < self._next:
+            if self.view.trouble:
+                self.view = self.view._replace(age=begun - self._told)
             return self.view
         try:
             now = self._read(self._client, self.view.now)
         except AuthenticationError:
             raise
         except SeglogError as error:
-            self.view = self.view._replace(trouble=error.message)
+            self.view = self.view._replace(trouble=error.message, age=self._clock() - self._told)
         else:
-            self.view = self.view._replace(now=now, before=self.view.now, trouble="")
+            self._told = begun
+            self.view = self.view._replace(now=now, before=self.view.now, trouble="", age=0.0)
         self._next = self._after(begun)
         return self.view
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.checkups.told import OFFSET_SECONDS_WARNED, OFFSET_SECONDS_WRONG
+from seglog.cli.checkups.told import OFFSET_SECONDS_WARNED, OFFSET_SECONDS_WRONG, SECTIONS
 from seglog_protocol.errors import UnsupportedApiError
 from seglog_protocol.messages import DescribeBrokerRequest, DescribedListener, Request
 from tests.clients.cli.doctor_answers import Sick
 from tests.clients.fake_broker import Answer, FakeBroker, fake_broker
+from tests.clients.secure_broker import secure_broker
 from tests.processes import daemon, free_port, kafka_daemon, on_terminal, seglog, seglog_command, seglog_json
 
 
@@ -162,6 +163,26 @@ def test_without_a_broker_it_says_so_and_exits_as_ping() -> None:
     assert lines[-1] == "1 check: 1 problem"
 
 
+@pytest.mark.parametrize("account", [(), ("--user", "admin")], ids=["none", "a wrong password"])
+def test_one_that_refuses_the_login_is_not_said_to_be_stopped(account: tuple[str, ...], tmp_path: Path) -> None:
+    wrong = tmp_path / "password"
+    wrong.write_text("wrong-password")
+    wrong.chmod(0o600)
+    given = (*account, "--password-file", str(wrong)) if account else ()
+    with secure_broker(passwords={"admin": "right-password"}) as running:
+        done = seglog(running.address, "doctor", *given)
+        pinged = seglog(running.address, "ping", *given)
+    assert done.returncode == pinged.returncode == 4
+    shown = " ".join(done.stdout.decode().split())
+    assert "--user NAME with --password-file FILE" in shown
+    assert "start it" not in shown
+
+
+def test_the_runbook_has_the_sections_that_are_named() -> None:
+    headings = (Path(__file__).parents[3] / "docs" / "OPERATIONS.md").read_text().splitlines()
+    assert [name for name in {*SECTIONS.values(), "Situations"} if f"## {name}" not in headings] == []
+
+
 # --- Brokers that tell something else ---------------------------------------------------------------------------------
 
 
@@ -185,6 +206,9 @@ def test_every_problem_that_a_broker_names_is_one(broker: FakeBroker, sick: Sick
     assert code == 1
     assert verdicts(checks, "broker") == ["ok", "problem", "problem"]
     assert checks["broker"][1]["found"] == "t-0 is offline: EIO"
+    assert "'The disk is slow or fails' in docs/OPERATIONS.md" in checks["broker"][1]["remedy"]
+    assert "'When the disk is full' in docs/OPERATIONS.md" in checks["broker"][2]["remedy"]
+    assert "'When the disk is full'" in checks["free space"][0]["remedy"]
     assert verdicts(checks, "recovery") == ["warning"]
     assert verdicts(checks, "free space") == ["problem"]
     assert verdicts(checks, "versions") == ["warning"]

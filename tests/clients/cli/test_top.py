@@ -34,7 +34,10 @@ def test_it_outlives_its_broker_follows_the_width_and_leaves_the_last_page(runni
         terminal.until(lambda shown: any(is_wide(frame) for frame in frames(shown)))
         running.kill()
         terminal.until(lambda shown: b"no answer: " in frames(shown)[-1])
-        assert "partitions   2 in 1 topic" in frames(terminal.shown)[-1].decode(), "what was known stays"
+        away = frames(terminal.shown)[-1].decode()
+        assert "partitions   2 in 1 topic" in away, "what was known stays"
+        assert ", up " not in away
+        assert "what follows is of " in away
         running.start()
         terminal.until(lambda shown: b"no answer: " not in frames(shown)[-1])
         terminal.process.send_signal(signal.SIGINT)
@@ -162,7 +165,9 @@ def test_what_was_known_stays_while_the_broker_is_away(slow: Slow, clock: Clock)
     slow.failure = NotReachableError("no broker answers")
     clock.now = 2.0
     view = watched.refresh()
-    assert (view.trouble, view.now.at) == ("no broker answers", watched.view.now.at)
+    assert (view.trouble, view.now.at, view.age) == ("no broker answers", watched.view.now.at, 2.0)
+    clock.now = 3.5
+    assert watched.refresh().age == 3.5, "it grows also where the broker is not asked"
     slow.failure, clock.now = None, 4.0
     assert watched.refresh().trouble == ""
 

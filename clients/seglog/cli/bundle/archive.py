@@ -13,8 +13,19 @@ from typing import Any, Self
 from seglog.cli.bundle.redaction import redacted
 
 
+class ArchiveError(Exception):
+    """The archive cannot be written; ``cause`` is why. No OSError: what collects goes on after one of its sources."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Archive:
-    """A file that is not there yet. Raises FileExistsError where it is; without ``finish`` nothing is left of it."""
+    """A file that is not there yet. Raises FileExistsError where it is.
+
+    Nothing is left of it where the ``with`` block, or writing, fails: what raises ArchiveError.
+    """
 
     def __init__(self, path: str, folder: str, secrets: Sequence[str] = ()) -> None:
         """``folder`` is the one in the archive; ``secrets`` are some that must not be in it."""
@@ -29,18 +40,28 @@ class Archive:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._tar.close()
-        self._file.close()
+        try:
+            try:
+                self._tar.close()
+            finally:
+                self._file.close()  # writes what is buffered
+        except OSError as failure:
+            self._path.unlink(missing_ok=True)
+            if kind is None:
+                raise ArchiveError(failure) from failure
         if kind is not None:
             self._path.unlink(missing_ok=True)
 
     def add(self, name: str, content: str | bytes) -> None:
-        """Add a file. Bytes that are no text are kept as escapes: secrets are found in text."""
+        """Add a file. Bytes that are no text are kept as escapes: secrets are found in text. Raises ArchiveError."""
         text = content.decode(errors="backslashreplace") if isinstance(content, bytes) else content
         data = redacted(text, self._secrets).encode(errors="backslashreplace")
         info = tarfile.TarInfo(f"{self._folder}/{name}")
         info.size, info.mtime, info.mode = len(data), int(time.time()), 0o600
-        self._tar.addfile(info, io.BytesIO(data))
+        try:
+            self._tar.addfile(info, io.BytesIO(data))
+        except OSError as failure:
+            raise ArchiveError(failure) from failure
         self.names.append(name)
 
     def add_json(self, name: str, value: Any) -> None:

@@ -21,7 +21,7 @@ _PRIVATE_KEY: Final = re.compile(
 )
 _NAMED: Final = re.compile(
     r"""(?ix)
-    ( (?: password | passwd | passphrase | secret | credential | api_?key | keystore\.key | token | authorization
+    ( (?: password | passwd | passphrase | secret | credential | api[_-]?key | keystore\.key | token | authorization
         | jaas[._]config | stored_?key | server_?key )
       (?! [\w.\-]{0,60}
           \b (?: file | location | path | url | type | mechanisms? | seconds | ms | issuer | audience )
@@ -37,6 +37,22 @@ _LINE: Final = re.compile(
     ( [^"'\[{\s] .* ) $
     """
 )
+_OPTION: Final = re.compile(
+    r"""(?ix)
+    (?<![\w-]) ( -- [\w-]{0,40}? (?: password | passwd | passphrase | secret | token | api-?key )
+        (?: ["']? \s{0,4} , \s{0,4} | \s{0,4} = \s{0,4} | [\s\0]{1,4} ) )
+    ( "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | (?: \\. | [^\s\0"\\] | "(?! [\s,}\]] | \Z) )+ )
+    """
+)  # as typed: what follows the option is its value, whatever is in it
+_HEADER: Final = re.compile(
+    r"""(?ix)
+    \b ( (?: (?: set- )? cookie2? | (?: proxy- )? authorization )
+        (?: ["'] \s{0,4} [,:] \s{0,4} b? | \s{0,4} : \s{0,4} ) | (?: set- )? cookie \s{0,4} = \s{0,4} )
+    ( "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
+        | (?! null\b | true\b | false\b | [\[{\s"'] ) (?: \\. | [^\r\n"\\]
+            | "(?! \s{0,4} (?: [}\]\r\n] | , \s{0,4} ["\n] | \Z ) ) )+ )
+    """
+)  # all of a header's value, which has parts
 _IN_URL: Final = re.compile(r"(?<=://)[^/\s:@]{0,200}:[^/\s@]{1,200}(?=@)")
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s{1,4}[\w.~+/=-]{6,}")
 _JWT: Final = re.compile(r"\beyJ[\w-]{5,}\.[\w-]+\.[\w-]*")
@@ -50,6 +66,8 @@ def redacted(text: str, known: Sequence[str] = ()) -> str:
                 text = text.replace(written, HIDDEN)
     text = _PRIVATE_KEY.sub(HIDDEN, text)
     text = _JWT.sub(HIDDEN, text)
+    text = _OPTION.sub(_without, text)
+    text = _HEADER.sub(_without, text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
     text = _IN_URL.sub(HIDDEN, text)
     text = _LINE.sub(rf"\1{HIDDEN}", text)

@@ -28,7 +28,15 @@ FREE_SHARE_WARNED: Final = 0.1
 FREE_INODES_WARNED: Final = 10_000
 """Free space that is little, by when it will be gone, by its share, and by the files that it is good for."""
 
-_RUNBOOK: Final = "docs/OPERATIONS.md has what to do in each situation"
+_RUNBOOK: Final = "docs/OPERATIONS.md"
+SECTIONS: Final = {
+    "disk is full": "When the disk is full",
+    "damage": "Damage is found",
+    "offline": "The disk is slow or fails",
+    "read-only": "The disk is slow or fails",
+    "held up": "The disk is slow or fails",
+}
+"""Of the runbook, by what stands in a problem's sentence; of others it says as a whole what to do."""
 
 
 class Told(NamedTuple):
@@ -94,12 +102,19 @@ def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
     partitions = count_of(hello.partitions, "partition")
     yield ok("broker", f"{hello.broker} at {server}, up {duration_of(hello.uptime_ms)}, {partitions}")
     for sentence in hello.problems:
-        yield problem("broker", sentence, _RUNBOOK)
+        yield problem("broker", sentence, _in_runbook(sentence))
     if hello.recovery:
         left = count_of(hello.recovery.get("partitions", 0), "partition")
         yield warning(
             "recovery", f"{left} still to recover after a stop that was not clean", "wait; ping shows progress"
         )
+
+
+def _in_runbook(sentence: str) -> str:
+    for part, section in SECTIONS.items():
+        if part in sentence:
+            return f"see '{section}' in {_RUNBOOK}"
+    return f"see 'Situations' in {_RUNBOOK}"
 
 
 def _account(told: Told) -> Check:
@@ -173,7 +188,7 @@ def _free_space(told: Told) -> Iterator[Check]:
     found = f"{bytes_text(free)}{of} are free{counted}"
     remedy = "make room, shorten retention.ms, or give log.dir a larger disk"
     if told.disk.get("full"):
-        yield problem("free space", f"{found}, and appends are refused", remedy)
+        yield problem("free space", f"{found}, and appends are refused", f"{remedy}: {_in_runbook('the disk is full')}")
     elif until < FULL_SECONDS_WARNED:
         yield warning("free space", f"{found}, for {seconds_text(until)} if it shrinks as in the last hour", remedy)
     elif size and free < FREE_SHARE_WARNED * size:

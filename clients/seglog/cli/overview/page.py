@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
+from rich.styled import Styled
 from rich.table import Table
 from rich.text import Text
 
@@ -27,10 +28,14 @@ NOT_DURABLE_SECONDS_WARNED: Final = 30.0
 """Where figures become yellow, or rows red."""
 SIDE_BY_SIDE_WIDTH: Final = 150
 """From this width on groups stand beside topics."""
+NAME_WIDTH_MIN: Final = 16
+"""Of the name of a topic or group; where there is less room, or the longest is shorter, columns are left out."""
 ROWS_MIN: Final = 3
 ROWS_ELSEWHERE: Final = 20
 """Rows of a table where the height is nobody's: in a pipe."""
 
+_GAP: Final = 2
+"""Between columns of a table."""
 _RED: Final = "bold red"
 _YELLOW: Final = "yellow"
 
@@ -50,6 +55,8 @@ class View(NamedTuple):
     now: Reading
     before: Reading | None = None
     trouble: str = ""
+    age: float = 0.0
+    """Seconds since ``now`` was told, where there is trouble."""
 
 
 def lines_of(view: View, width: int, height: int | None, *, colours: bool) -> list[str]:
@@ -97,7 +104,8 @@ def page_of(view: View, width: int, height: int | None) -> RenderableType:
             "",
             _groups(groups, width, rows if height is None else rows - min(len(topics), for_topics), left[1]),
         )
-    return Group(*head, "", _grid(figures, width), "", tables)
+    told = Group("", _grid(figures, width), "", tables)
+    return Group(*head, Styled(told, "dim") if view.trouble else told)
 
 
 # --- The head ---------------------------------------------------------------------------------------------------------
@@ -105,14 +113,23 @@ def page_of(view: View, width: int, height: int | None) -> RenderableType:
 
 def _title(view: View, numbers: Numbers, width: int) -> Text:
     hello = view.now.hello
-    up = seconds_text(numbers.value("seglog_uptime_seconds"))
-    left = f"{printable(hello.broker)} at {printable(view.server)}, up {up}"
-    right = time.strftime("%H:%M:%SZ", time.gmtime(view.now.wall))
+    left = f"{printable(hello.broker)} at {printable(view.server)}"
+    if view.trouble:
+        return Text(f"{left}, away", style="bold", no_wrap=True)
+    left += f", up {seconds_text(numbers.value('seglog_uptime_seconds'))}"
+    right = _moment(view)
     return Text(f"{left}{right.rjust(max(2 + len(right), width - len(left)))}", style="bold", no_wrap=True)
 
 
+def _moment(view: View) -> str:
+    return time.strftime("%H:%M:%SZ", time.gmtime(view.now.wall))
+
+
 def _troubles(view: View) -> list[Text]:
-    lines = [Text(f"no answer: {printable(view.trouble)}", style=_RED)] if view.trouble else []
+    lines = []
+    if view.trouble:
+        lines.append(Text(f"no answer: {printable(view.trouble)}", style=_RED))
+        lines.append(Text(f"what follows is of {_moment(view)}, {seconds_text(view.age)} old", style=_YELLOW))
     problems = view.now.hello.problems
     lines += [Text(f"problem: {printable(problem)}", style=_RED) for problem in problems[:PROBLEMS_SHOWN_MAX]]
     if len(problems) > PROBLEMS_SHOWN_MAX:
@@ -225,44 +242,71 @@ def _grid(figures: Sequence[Figure], width: int) -> Columns:
 # --- Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _table(width: int, *titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), collapse_padding=True, width=width, header_style="bold")
-    for place, title in enumerate(titles):
-        table.add_column(title, justify="left" if not place else "right", no_wrap=True, ratio=None if place else 1)
+class _Column(NamedTuple):
+    """A column of numbers. The one of the highest ``spare`` is left out first where names would have no room."""
+
+    title: str
+    cells: Sequence[str]
+    spare: int
+
+    @property
+    def width(self) -> int:
+        """With the gap behind it."""
+        return max(map(len, (self.title, *self.cells))) + _GAP
+
+
+def _table(
+    title: str, names: Sequence[str], columns: Sequence[_Column], width: int, styles: Sequence[str] = ()
+) -> Table:
+    """Names, as long as there is room for, and behind them the columns that leave it; numbers are never cut."""
+    wanted = min(NAME_WIDTH_MIN, max(map(len, (title, *names)))) + _GAP
+    kept = list(columns)
+    while kept and sum(column.width for column in kept) + wanted > width:
+        kept.remove(max(kept, key=lambda column: column.spare))
+    room = max(1, width - _GAP - sum(column.width for column in kept))
+    table = Table(box=None, padding=(0, _GAP, 0, 0), collapse_padding=True, width=width, header_style="bold")
+    table.add_column(shortened(title, room), justify="left", no_wrap=True, ratio=1)
+    for column in kept:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    most = min(room, max(NAME_WIDTH_MIN, width // 2))
+    for place, name in enumerate(names):
+        cells = [column.cells[place] for column in kept]
+        table.add_row(Text(shortened(name, most)), *cells, style=styles[place] if styles else None)
     return table
-
-
-def _name(name: str, width: int) -> Text:
-    return Text(shortened(printable(name), max(16, width // 2)), overflow="crop")
 
 
 def _topics(rows: Sequence[TopicRow], width: int, most: int, left_out: float) -> Table:
-    table = _table(
-        width, f"TOPIC ({len(rows) + int(left_out):,})", "PARTS", "SIZE", "RECORDS/S", "RECORDS", "NOT ON DISK"
+    shown = rows[:most]
+    return _table(
+        f"TOPIC ({len(rows) + int(left_out):,})",
+        [printable(row.name) for row in shown],
+        [
+            _Column("PARTS", [str(row.partitions) for row in shown], 4),
+            _Column("SIZE", [bytes_text(row.size) for row in shown], 2),
+            _Column("RECORDS/S", [rate_text(row.rate).removesuffix("/s") for row in shown], 1),
+            _Column("RECORDS", [count_text(row.records) for row in shown], 5),
+            _Column("NOT ON DISK", [count_text(row.not_durable) if row.not_durable else NONE for row in shown], 3),
+        ],
+        width,
     )
-    for row in rows[:most]:
-        table.add_row(
-            _name(row.name, width),
-            str(row.partitions),
-            bytes_text(row.size),
-            rate_text(row.rate).removesuffix("/s"),
-            count_text(row.records),
-            count_text(row.not_durable) if row.not_durable else NONE,
-        )
-    return table
 
 
 def _groups(rows: Sequence[GroupRow], width: int, most: int, left_out: float) -> Table:
-    table = _table(width, f"GROUP ({len(rows) + int(left_out):,})", "STATE", "MEMBERS", "LAG", "BEHIND", "LOSS IN")
-    for row in rows[: max(ROWS_MIN, most)]:
-        is_losing = row.to_loss is not None and row.to_loss < LOSS_SECONDS_WARNED and bool(row.lag)
-        table.add_row(
-            _name(row.name, width),
-            printable(row.state) or NONE,
-            str(row.members),
-            count_text(row.lag),
-            seconds_text(row.behind),
-            seconds_text(row.to_loss),
-            style=_RED if is_losing else "",
-        )
-    return table
+    shown = rows[: max(ROWS_MIN, most)]
+    return _table(
+        f"GROUP ({len(rows) + int(left_out):,})",
+        [printable(row.name) for row in shown],
+        [
+            _Column("STATE", [printable(row.state) or NONE for row in shown], 5),
+            _Column("MEMBERS", [str(row.members) for row in shown], 4),
+            _Column("LAG", [count_text(row.lag) for row in shown], 1),
+            _Column("BEHIND", [seconds_text(row.behind) for row in shown], 3),
+            _Column("LOSS IN", [seconds_text(row.to_loss) for row in shown], 2),
+        ],
+        width,
+        [_RED if _is_losing(row) else "" for row in shown],
+    )
+
+
+def _is_losing(row: GroupRow) -> bool:
+    return row.to_loss is not None and row.to_loss < LOSS_SECONDS_WARNED and bool(row.lag)

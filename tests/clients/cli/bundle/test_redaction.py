@@ -34,6 +34,22 @@ SECRET = "s3cr3t-Pa55"
         '{{"stored_key": "{}", "server_key": "{}", "salted_password": "{}"}}',
         "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\n{}",
+        "started as: seglogd --ssl-key-password {} --data /data",
+        "seglog --password {}",
+        "seglog --token='{}' topic list",
+        'seglog --password pa"ss,{} ping',
+        '["seglog", "--password", "{}", "ping"]',
+        "['seglog', '--client-secret', '{}']",
+        '{{"command": "seglog --password {}"}}',
+        "Cookie: session={}",
+        "Cookie: theme=dark; session={}; other=1",
+        'Cookie: theme="dark"; session="{}"',
+        "set-cookie: id={}; HttpOnly",
+        '{{"cookie": "session={}", "host": "a"}}',
+        "[(b'cookie', b'session={}')]",
+        "Authorization: Token {}",
+        'Proxy-Authorization: Digest username="a", response="{}"',
+        "X-Api-Key: {}",
         "token eyJ{}abc.eyJzdWIiOiJ4In0.sig",
     ],
 )
@@ -50,6 +66,8 @@ def test_what_stands_where_secrets_stand_is_hidden(line: str) -> None:
         "seglog.http.token.file=/etc/seglog/token",
         "password_file=/run/secrets/password",
         "sasl.oauthbearer.jwks.endpoint.url=https://idp.example/keys",
+        "give --password-file /run/secrets/password, or --token-file=/etc/token",
+        '{"authorization": null, "cookie": {}}',
         '{"token": null, "password": true}',
         "sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN",
         "the password was wrong for User:alice",
@@ -71,6 +89,14 @@ def test_what_is_known_to_be_a_secret_is_nowhere(secret: str, before: str, behin
         assert secret not in gone
 
 
+@pytest.mark.parametrize("line", ["seglog --password {}", "Cookie: a={}; b=c", "Authorization: Token {}"])
+def test_json_stays_json_around_a_line_of_somebody_else(line: str) -> None:
+    written = json.dumps({"message": line.format(SECRET), "level": "info"})
+    shown = json.loads(redacted(written))
+    assert shown["level"] == "info"
+    assert SECRET not in shown["message"]
+
+
 def test_json_stays_json() -> None:
     value = {"config": {"ssl.key.password": {"value": SECRET, "origin": "file"}}, "password": SECRET, "token": 1234}
     shown = json.loads(redacted(json.dumps({**value, "token": SECRET}, indent=2)))
@@ -78,7 +104,17 @@ def test_json_stays_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 1_000_000, "password" * 125_000, ".-" * 500_000, "://" * 300_000, "eyJ" * 300_000]
+    "text",
+    [
+        "a" * 1_000_000,
+        "password" * 125_000,
+        ".-" * 500_000,
+        "://" * 300_000,
+        "cookie" * 160_000,
+        "eyJ" * 300_000,
+        "--" * 500_000,
+        "--a " * 250_000,
+    ],
 )
 def test_long_lines_take_time_in_proportion(text: str) -> None:
     """A megabyte takes well below the time that a quadratic pattern would: minutes."""

@@ -1,6 +1,7 @@
 """``seglog support-bundle``: all that helps, no secret wherever one was planted, and no record."""
 
 import json
+import os
 import stat
 import subprocess
 import tarfile
@@ -13,6 +14,7 @@ import pytest
 from seglog.cli.bundle import data_files
 from tests.clients.cli.doctor_answers import Sick
 from tests.clients.fake_broker import fake_broker
+from tests.clients.secure_broker import secure_broker
 from tests.processes import clean_environment, daemon, free_port, seglog, seglog_command
 
 PASSWORD = "planted-password-1"
@@ -150,6 +152,35 @@ def test_it_is_readable_by_its_owner_alone_and_replaces_nothing(bundle: Path, ho
     assert bundle.read_bytes() == before
 
 
+@pytest.mark.parametrize("log_bytes", [0, 200_000], ids=["when it is closed", "in the middle"])
+def test_where_there_is_no_room_nothing_is_left_and_the_file_is_named(tmp_path: Path, log_bytes: int) -> None:
+    """A limit of the size of files stands for a full disk: what is written beyond it fails."""
+    (tmp_path / "broker.log").write_text(os.urandom(log_bytes // 2).hex())
+    target = tmp_path / "bundle.tar.gz"
+    command = seglog_command(f"127.0.0.1:{free_port()}", "support-bundle", str(target), "--connect-timeout", "0.1")
+    command = ["prlimit", "--fsize=100", *command, "--log", str(tmp_path / "broker.log")]
+    for _ in range(2):  # and nothing is in the way of another try
+        done = subprocess.run(command, env=clean_environment(), capture_output=True, check=False)
+        assert done.returncode == 1, done.stderr
+        assert f"{target}: File too large".encode() in done.stderr
+        assert b"Traceback" not in done.stderr
+        assert b"Exception" not in done.stderr
+        assert not target.exists()
+
+
+def test_after_a_refused_login_it_is_said_to_be_incomplete(tmp_path: Path) -> None:
+    wrong = tmp_path / "password"
+    wrong.write_text("wrong-password")
+    wrong.chmod(0o600)
+    with secure_broker(passwords={"admin": "right-password"}) as running:
+        done = seglog(
+            running.address, "support-bundle", str(tmp_path / "b.tgz"), "--user", "admin", "--password-file", str(wrong)
+        )
+    assert done.returncode == 4
+    assert b"b.tgz: 3 files, incomplete" in done.stdout
+    assert b"Topics and groups are named in it" not in done.stdout
+
+
 def test_without_a_broker_it_has_what_there_is(tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as running:
         assert seglog(running.address, "topic", "create", "t").returncode == 0
@@ -161,6 +192,7 @@ def test_without_a_broker_it_has_what_there_is(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 3
     found = contents(target)
+    assert b"Topics and groups are named in it" in done.stdout, "the list of files has them"
     assert "no broker answers" in found["broker.txt"]
     assert found["log.txt"] == "the last words\n"
     assert {"data/meta.properties", "data/seglog-topics.json", "data/t-0/partition.metadata"} <= found.keys()

@@ -11,11 +11,11 @@ CAPTURES = Path(__file__).parent / "captures"
 EVIL = "[red]\x1b]0;owned\x07\u202e" + "x" * 300
 WELL = View("localhost:9192", healthy(10), healthy(0))
 SICK = View("localhost:9192", sick(10), sick(0))
-AWAY = SICK._replace(trouble="no broker answers at localhost:9192: Connection refused (tried for 2 s)")
+AWAY = SICK._replace(trouble="no broker answers at localhost:9192: Connection refused (tried for 2 s)", age=12.3)
 VIEWS = {"healthy": WELL, "sick": SICK, "away": AWAY}
 
 
-@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("columns", [40, 80, 160])
 @pytest.mark.parametrize("name", list(VIEWS))
 def test_the_page_is_as_it_was_looked_at(name: str, columns: int) -> None:
     """``captures`` has what was judged by eye; a changed page is to be looked at again."""
@@ -30,6 +30,34 @@ def test_no_line_is_wider_and_no_page_higher_than_the_terminal(view: View) -> No
             lines = lines_of(view, columns, height, colours=False)
             assert len(lines) <= height
             assert max(map(len, lines)) <= columns, (columns, height)
+
+
+@pytest.mark.parametrize("columns", [30, 40, 50, 60, 70, 80, 160])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=list(VIEWS))
+def test_names_and_whole_numbers_stay_in_a_narrow_terminal(view: View, columns: int) -> None:
+    shown = "\n".join(lines_of(view, columns, None, colours=False))
+    for title in ("TOPIC (3)", "clicks", "orders", "metrics.raw", "GROUP (2)", "billing", "LAG"):
+        assert title in shown
+    assert "\u2026" not in shown
+
+
+def test_a_long_name_is_shortened_and_takes_no_room_from_numbers() -> None:
+    ends = family("seglog_partition_log_end_offset", ("topic", "partition"), {("x" * 200, "0"): 123_456.0})
+    view = View("b", WELL.now._replace(families={**WELL.now.families, ends.name: ends}))
+    for columns in (40, 60, 80, 160):
+        (line,) = [line for line in lines_of(view, columns, None, colours=False) if "xxx" in line]
+        assert "..." in line, columns
+        assert "\u2026" not in line
+        assert len(line.split()[0]) >= 16
+
+
+def test_figures_of_a_broker_that_is_away_are_said_to_be_old_and_dimmed() -> None:
+    lines = lines_of(AWAY, 80, None, colours=False)
+    assert lines[0] == "seglogd/0.2.0 at localhost:9192, away"
+    assert "what follows is of 02:15:10Z, 12.3 s old" in lines
+    coloured = lines_of(AWAY, 80, None, colours=True)
+    assert all("\x1b[2" in line for line in coloured if "clicks   " in line or "open files" in line)
+    assert not any("\x1b[2m" in line for line in lines_of(SICK, 80, None, colours=True) if "clicks   " in line)
 
 
 def test_colours_mark_what_is_wrong_and_nothing_else_is_coloured_red() -> None:
