@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.describe_broker import OpenedListener
+from seglog_broker.api.describe_broker import BUILD, OpenedListener
 from seglog_broker.config import BrokerConfig, all_listeners, http_listener, native_listener
-from seglog_broker.listeners import connection, socket_loop
+from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.http.listener import http_places, serve_http
@@ -27,7 +27,7 @@ from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
-from seglog_broker.runtime.interpreter import build_of, describe_interpreter, run_imports
+from seglog_broker.runtime.interpreter import describe_interpreter, run_imports
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_metrics import HTTP
 from seglog_broker.runtime.service_manager import ServiceManager
@@ -186,12 +186,10 @@ async def serve(
         config = dataclasses.replace(config, seglog_listen=listen)
     manager = ServiceManager() if manager is None else manager
     manager.status(f"Loading {config.log_dir}")
-    # Every request passes the module; a wheel compiles the hot path whole or not at all.
-    build = build_of(connection.__file__)
     log.info(
         "broker_starting",
         version=VERSION,
-        build=build,
+        build=BUILD,
         python=describe_interpreter(),
         log_dir=config.log_dir,
     )

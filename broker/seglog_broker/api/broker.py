@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.api import pending_appends
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
-from seglog_broker.api.describe_broker import BrokerDescriber
+from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
 from seglog_broker.api.dynamic_configs import DynamicConfigs
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
@@ -55,7 +54,6 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
-from seglog_broker.runtime.interpreter import build_of
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -247,7 +245,7 @@ class Broker:
             self.problems,
             self.forecast,
             tls,
-            build_of(pending_appends.__file__),
+            BUILD,
             self._started_ms,
         )
         of_topics = TopicSources(self.live_config, directory.registry, self.partitions, self.scheduler)

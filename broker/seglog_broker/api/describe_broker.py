@@ -27,6 +27,9 @@ VALUE_CHARACTERS_MAX: Final = 1_000
 
 WARNINGS_MAX: Final = 50
 
+BUILD: Final = build_of(append.__file__)
+"""Whether the modules are compiled: a wheel compiles the hot path, which every request passes, whole or not at all."""
+
 
 class OpenedListener(NamedTuple):
     """A socket that listens."""
@@ -63,7 +66,7 @@ class BrokerDescriber:
             listeners=[_described(opened, config) for opened in self.listening],
             versions={
                 "seglogd": VERSION,
-                "build": build_of(append.__file__),  # compiled as a whole or not at all
+                "build": BUILD,
                 "python": describe_interpreter(),
                 "kernel": f"{system.sysname} {system.release} {system.machine}",
             },

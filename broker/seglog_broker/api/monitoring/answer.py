@@ -18,7 +18,8 @@ async def answer_samples(
     monitoring: Monitoring, request: SamplesRequest, turn: Callable[[], Awaitable[None]]
 ) -> tuple[SamplesReply, bytes]:
     """The reply and its payload, a msgpack list with one item or more for each family; a ``turn`` between slices."""
-    names = [family.name for family in FAMILIES if not request.families or family.name in set(request.families)]
+    wanted = set(request.families)
+    names = [family.name for family in FAMILIES if not wanted or family.name in wanted]
     if request.after:
         names = names[names.index(request.after) + 1 :] if request.after in names else []
     page: list[bytes] = []

@@ -35,6 +35,11 @@ class Place(NamedTuple):
         return max(0, self.partition.log.log_end_offset - self.offset)
 
     @property
+    def labels(self) -> tuple[str, str, str]:
+        """As ``key``, of a sample."""
+        return self.group, self.partition.topic, str(self.partition.number)
+
+    @property
     def key(self) -> tuple[str, str, int]:
         """Group, topic and partition."""
         return self.group, self.partition.topic, self.partition.number
@@ -105,10 +110,9 @@ class GroupSources:
     def _places(self, names: Iterable[str], value: Callable[[Place], float | None]) -> Iterator[Sample | None]:
         for name in names:
             yield None
-            for (topic, number), committed in list(self._groups.offsets_of(name).items()):
-                partition = self._table.find_readable(topic, number)
-                found = None if partition is None else value(Place(name, partition, committed.offset))
-                yield None if found is None else Sample((name, topic, str(number)), found)
+            for place in self._places_of(name):
+                found = None if place is None else value(place)
+                yield None if place is None or found is None else Sample(place.labels, found)
 
     def _members(self) -> Iterator[Sample]:
         for name in self.shown():
@@ -159,14 +163,14 @@ class GroupSources:
         for name in self._groups.names():
             committed = self._groups.offsets_of(name)
             await turns.spend(GROUP_COST + OFFSET_COST * len(committed))
-            lags[name] = sum(place.lag for place in self._places_of(name))
+            lags[name] = sum(place.lag for place in self._places_of(name) if place is not None)
             offsets[name] = len(committed)
         self._largest = select(lags, offsets, self._config.current.seglog_metrics_groups_max)
         self._count = len(lags)
         behind: list[Place] = []
         for name in self.shown():
             await turns.spend(GROUP_COST + OFFSET_COST * len(self._groups.offsets_of(name)))
-            behind += [place for place in self._places_of(name) if place.lag]
+            behind += [place for place in self._places_of(name) if place is not None and place.lag]
         behind.sort(key=lambda place: place.key[1:])  # those of a partition are measured together
         measured: dict[tuple[str, str, int], Measured] = {}
         for begin in range(0, len(behind), LAG_PARTITIONS_MAX):
@@ -178,8 +182,8 @@ class GroupSources:
                     measured[place.key] = Measured(place.offset, reply.now_ms, found.timestamp, found.lost_from_ms)
         self._measured = measured
 
-    def _places_of(self, group: str) -> Iterator[Place]:
-        for (topic, number), committed in self._groups.offsets_of(group).items():
+    def _places_of(self, group: str) -> Iterator[Place | None]:
+        """Each committed offset of a group, None where its partition cannot be read; others may run in between."""
+        for (topic, number), committed in list(self._groups.offsets_of(group).items()):
             partition = self._table.find_readable(topic, number)
-            if partition is not None:
-                yield Place(group, partition, committed.offset)
+            yield None if partition is None else Place(group, partition, committed.offset)

@@ -74,19 +74,22 @@ class TopicSources:
         topics = [(topic.name, topic.partitions) for topic in self._registry.topics.values()]
         return within(topics)
 
+    def _numbers(self, name: str) -> Iterable[int]:
+        """Those of the partitions of a topic; none where it has been deleted."""
+        topic = self._registry.topics.get(name)
+        return range(0 if topic is None else topic.partitions)
+
     def _samples(self, names: Iterable[str], value: Value) -> Iterator[Sample | None]:
         for name in names:
-            topic = self._registry.topics.get(name)
-            for number in range(0 if topic is None else topic.partitions):
+            for number in self._numbers(name):
                 partition = self._table.find_readable(name, number)
                 found = None if partition is None else value(partition)
                 yield None if found is None else Sample((name, str(number)), found)
 
     def _expired_on_arrival(self) -> Iterator[Sample | None]:
         for name in self.shown():
-            topic = self._registry.topics.get(name)
             count = 0
-            for number in range(0 if topic is None else topic.partitions):
+            for number in self._numbers(name):
                 partition = self._table.find_readable(name, number)
                 count += 0 if partition is None else partition.expired_on_arrival
                 yield None
@@ -119,8 +122,7 @@ class TopicSources:
         self._largest = select(sizes, samples, self._config.current.seglog_metrics_topics_max)
         ratios: dict[tuple[str, int], float] = {}
         for name in self.shown():
-            topic = topics.get(name)
-            for number in range(0 if topic is None else topic.partitions):
+            for number in self._numbers(name):
                 found = self._table.find(name, number)
                 await turns.spend(MEASURED_COST)
                 if found is None or "compact" not in found.log.config.cleanup_policy or found.is_deleted:

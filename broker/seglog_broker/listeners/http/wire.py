@@ -27,7 +27,7 @@ from seglog_broker.listeners.http.scrapes import Scrape, Scrapes
 from seglog_broker.listeners.kafka.first_bytes import native_client
 from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import encode_last_error
-from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
@@ -330,26 +330,6 @@ class HttpWire(Wire):
             return self._for_stranger
         status = self._refused if isinstance(error, RemoteProtocolError) else HTTPStatus.SERVICE_UNAVAILABLE
         return self._last(text(status, f"{status.phrase}: {error.message}."))
-
-    # --- What no request of this wire does ----------------------------------------------------------------------------
-
-    def kept(self, frame: Any) -> Any:
-        """There are no frames."""
-        raise NotImplementedError
-
-    def serve_later(self, frame: Any) -> None:
-        """There are no frames."""
-        raise NotImplementedError
-
-    def encode_appended(self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float) -> Buffer:
-        """There are no appends."""
-        raise NotImplementedError
-
-    def encode_long_appended(
-        self, request_ids: Sequence[Any], outcomes: Sequence[AppendOutcome], began: float
-    ) -> Awaitable[Buffer]:
-        """There are no appends."""
-        raise NotImplementedError
 
 
 def _failure(error: Exception, request: h11.Request) -> Answer:
