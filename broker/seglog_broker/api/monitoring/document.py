@@ -11,8 +11,8 @@ _HEAD: Final = """\
 
 What the broker tells about itself, by name. Prometheus reads them at `/metrics` ([CONFIG.md](CONFIG.md) has
 `seglog.http.listen`), a program by `client.samples()`, and `seglog metrics` shows them. They are read when they are
-asked for; nothing is computed for those that nobody asks for, but for what is measured every ten seconds or so: the
-sizes of topics, the dirty ratio, the lag of groups in seconds and their time to loss.
+asked for. The sizes of topics, the dirty ratio, the lag of groups in seconds and their time to loss are measured in the
+background, every ten seconds or so.
 
 Names end in their base unit, and those of counters in `_total`. A counter counts from the start of the broker. A
 name never changes its meaning. This page is made of the table in the code: `python -m seglog_broker.api.monitoring
