@@ -448,6 +448,7 @@ class Client:
         Who waits for a producer or consumer of this client gets ClientClosedError.
         """
         self._close(lambda child: child.abort_now())
+        self._link.close()  # also where an earlier close waits, or was interrupted before it came to this
 
     def _close(self, close_child: "Callable[[Producer | Consumer], None]") -> None:
         if self._owner.is_here:

@@ -206,7 +206,8 @@ class BlockingBroker:
         with self._lock:
             try:
                 while self._clients:
-                    self._clients.pop().abort()  # what waits for an ack would have it wait, too
+                    self._clients[-1].abort()  # what waits for an ack would have it wait, too
+                    self._clients.pop()  # only now: an interrupted abort is for the next close to finish
             finally:
                 if self._owner == os.getpid():
                     end()
