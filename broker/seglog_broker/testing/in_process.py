@@ -32,9 +32,6 @@ from seglog_broker.testing.offload import InlineOffload
 SETTLE_SECONDS_MAX: Final = 2.0
 """How long ``settle`` waits at most for a loop that never comes to rest, because clients keep it busy."""
 
-INTERRUPTED_SECONDS_MAX: Final = 5.0
-"""How long an interrupted ``stop`` still waits for the end."""
-
 STOPPED: Final = "the broker has stopped"
 NOT_RUNNING: Final = "the broker is not running: start() starts it"
 
@@ -130,24 +127,12 @@ class BrokerThread:
             pass
         if self._token is not None:
             self._on_loop_soon(self._cancel)
-        self._join()
+        self._ended.wait()
+        self._thread.join()
         _running.discard(self)
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-    def _join(self) -> None:
-        """Wait for the thread, also if the caller is interrupted once: it ends within milliseconds.
-
-        By the event, because Python before 3.13 takes a thread for ended whose ``join`` was interrupted.
-        """
-        assert self._thread is not None
-        try:
-            self._ended.wait()
-        except KeyboardInterrupt:
-            self._ended.wait(INTERRUPTED_SECONDS_MAX)
-            raise
-        self._thread.join()
 
     def _cancel(self) -> None:
         self._offload.slow_down(0)  # a stop waits for syncs

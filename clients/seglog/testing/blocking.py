@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -23,6 +24,7 @@ from seglog.testing.daemon import Daemon
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog.testing.exempt import connect_exempt
 from seglog.testing.in_thread import InThread
+from seglog.testing.interrupts import uninterrupted
 from seglog.testing.reading import WAIT_SECONDS
 from seglog.testing.security import security_of
 from seglog_broker.testing.in_process import NOT_RUNNING
@@ -173,7 +175,7 @@ class BlockingBroker:
         except Exception as error:  # noqa: BLE001 - raised below; an interrupt leaves the rest to the next close
             failure = error
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            uninterrupted(partial(shutil.rmtree, self._temporary, ignore_errors=True))
         self._forgotten.detach()
         if failure is not None:
             raise failure
@@ -203,11 +205,13 @@ class BlockingBroker:
             raise reworded(error) from None
 
     def _end(self, end: Callable[[], None]) -> None:
+        uninterrupted(partial(self._end_now, end))
+
+    def _end_now(self, end: Callable[[], None]) -> None:
         with self._lock:
             try:
                 while self._clients:
-                    self._clients[-1].abort()  # what waits for an ack would have it wait, too
-                    self._clients.pop()  # only now: an interrupted abort is for the next close to finish
+                    self._clients.pop().abort()  # what waits for an ack would have it wait, too
             finally:
                 if self._owner == os.getpid():
                     end()

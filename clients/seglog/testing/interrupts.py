@@ -1,0 +1,38 @@
+"""What an interrupt may not cut short."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+INTERRUPTED_SECONDS_MAX: Final = 5.0
+"""How long an interrupted caller still waits for the end of what it has called."""
+
+
+def uninterrupted(fn: Callable[[], None]) -> None:
+    """Call ``fn`` in a thread of its own, and return when that has ended. Raises what ``fn`` raises.
+
+    KeyboardInterrupt reaches the main thread alone, and there at any step: between a socket taken from a list and its
+    close, or within the standard library. Here it is raised once ``fn`` is done.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            fn()
+        except BaseException as error:  # noqa: BLE001 - the caller's
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    thread = threading.Thread(target=run, name="seglog testing end", daemon=True)
+    try:
+        thread.start()
+        failure = done.exception()
+        thread.join()
+    except KeyboardInterrupt:
+        if thread.ident is not None:
+            thread.join(INTERRUPTED_SECONDS_MAX)
+        raise
+    if failure is not None:
+        raise failure
