@@ -13,9 +13,9 @@ each operation what a crash would leave (``on_operation`` with ``found_after``).
 failed fdatasync drops the dirty pages as Linux does: readable, clean, and not on the disk.
 
 The idea is LevelDB's fault injection environment, with torn and reordered writes added. Simplifications: there are no
-permissions and no links, ``/`` and the current directory are one, times of change survive everything, a rename between
-two directories is synced with either of them, and the changes of a failed sync of a directory are synced by the next
-one.
+permissions and no symbolic links, no two files share blocks, ``/`` and the current directory are one, times of change
+survive everything, a rename between two directories is synced with either of them, and the changes of a failed sync of
+a directory are synced by the next one.
 """
 
 import errno
@@ -201,6 +201,16 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
             step = (NameChange(*target, replaced, moved), NameChange(*source, moved, None))
             self.disk.change(step, self.now_ms)
 
+    def link(self, path: str, new: str) -> None:
+        """A second name; unsynced, as that of a new file, until its directory is synced."""
+        inode = self._inode(path)
+        directory, name = self._place(new)
+        if name in directory.entries:
+            raise os_error(errno.EEXIST, new)
+        self.begin("link", path, new)
+        inode.links += 1
+        self.disk.change((NameChange(directory, name, None, inode),), self.now_ms)
+
     def unlink(self, path: str) -> None:
         """Remove a file; open handles stay valid."""
         self._inode(path)
@@ -365,6 +375,14 @@ class _ForgetfulFile(filesystem.File):
             raise os_error(errno.ENOSPC, self._path)
         fs.disk.write(inode, data[:room], position, fs.now_ms)
         return room
+
+    def clone_from(self, source: filesystem.File) -> bool:
+        del source
+        return False  # as most file systems
+
+    def copy_from(self, source: filesystem.File, position: int, size: int) -> int:
+        data = source.pread(size, position)
+        return filesystem.write_all(self, [data], position) if data else 0
 
     def truncate(self, size: int) -> None:
         inode = self._open_inode(to_write=True)

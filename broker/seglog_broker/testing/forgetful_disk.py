@@ -43,7 +43,7 @@ class _Truncate(NamedTuple):
 class Inode:
     """A file's content. ``_pending`` are the changes from ``_durable`` to ``content``, less what a failed sync lost."""
 
-    __slots__ = ("_durable", "_pending", "content", "evicted", "handles", "linked", "mtime_ms", "version")
+    __slots__ = ("_durable", "_pending", "content", "evicted", "handles", "links", "mtime_ms", "version")
 
     def __init__(self, mtime_ms: int, content: bytes | bytearray = b"") -> None:
         """A synced file with this content."""
@@ -51,7 +51,7 @@ class Inode:
         self.mtime_ms = mtime_ms
         self.version = 0
         self.evicted = False
-        self.linked = True
+        self.links = 1
         self.handles = 0
         self._durable = bytearray(content)
         self._pending: list[_Write | _Truncate] = []
@@ -90,7 +90,7 @@ class Inode:
         """A copy with the same unsynced changes, without open handles."""
         copy = Inode(self.mtime_ms)
         copy.content, copy._durable, copy._pending = self.content[:], self._durable[:], self._pending[:]
-        copy.evicted, copy.linked = self.evicted, self.linked
+        copy.evicted, copy.links = self.evicted, self.links
         return copy
 
     def after_power_cut(self, dice: random.Random | None, kept_share: float) -> "Inode":
@@ -143,7 +143,7 @@ class Disk:
         self.root = root
         self.capacity = capacity
         self.inodes_max: int | None = None
-        self.used = sum(len(node.content) for _, node in walk(root) if isinstance(node, Inode))
+        self.used = sum(len(node.content) for node in {node for _, node in walk(root)} if isinstance(node, Inode))
         self._pending = pending
 
     def write(self, inode: Inode, data: bytes, position: int, now_ms: int) -> None:
@@ -169,7 +169,7 @@ class Disk:
     @property
     def inodes_used(self) -> int:
         """The number of files and directories with a name, the root included."""
-        return 1 + sum(1 for _ in walk(self.root))
+        return 1 + len({node for _, node in walk(self.root)})
 
     def change(self, step: Step, now_ms: int) -> None:
         """Change names in one step."""
@@ -180,12 +180,12 @@ class Disk:
         for change in step:
             lost = change.before
             if isinstance(lost, Inode) and all(lost is not other.after for other in step):  # replaced, not moved
-                lost.linked = False
+                lost.links -= 1
                 self.free_if_unused(lost)
 
     def free_if_unused(self, inode: Inode) -> None:
         """Free the space of a file that has neither a name nor a handle."""
-        if not inode.linked and not inode.handles:
+        if not inode.links and not inode.handles:
             self.used -= len(inode.content)
 
     def sync(self, directory: Directory) -> None:
@@ -275,8 +275,16 @@ def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random |
             for have, change in zip(names, step, strict=True):
                 _set(have, change)
 
+    files: dict[Inode, Inode] = {}
+
     def left(node: Node) -> Node:
-        return node.after_power_cut(dice, bytes_share) if isinstance(node, Inode) else left_directory(node)
+        if isinstance(node, Directory):
+            return left_directory(node)
+        if node in files:
+            files[node].links += 1
+        else:
+            files[node] = node.after_power_cut(dice, bytes_share)
+        return files[node]
 
     def left_directory(directory: Directory) -> Directory:
         copy = Directory(directory.mtime_ms)

@@ -15,8 +15,8 @@ class Operation(NamedTuple):
     """A requested change, even if a fault prevented it.
 
     ``name`` is the method of the file system. ``detail`` is (position, size) of a pwritev, (size,) of a truncate, (new
-    path,) of a rename, (ms,) of a set_mtime, else (). ``remove_tree`` counts once per entry removed: it is not one
-    system call.
+    path,) of a rename or link, (ms,) of a set_mtime, else (). ``remove_tree`` counts once per entry removed: it is not
+    one system call.
     """
 
     number: int

@@ -61,6 +61,17 @@ wait for the disk."""
 
 _ORPHANS_LOOK_SECONDS: Final = 0.005
 
+_FICLONE: Final = 0x40049409
+"""Linux's ioctl that has a file share the blocks of another one; the number is the same on all its machines."""
+
+CANNOT_LINK: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
+"""Why a file gets no second name: another file system, one without hard links, too many of them, another owner."""
+
+_CANNOT_SHARE: Final = frozenset(
+    {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM, errno.EACCES}
+)
+"""Errors of FICLONE and copy_file_range where the bytes have to be copied by hand."""
+
 _PROBE: Final = [bytearray(1)]
 """The buffer that probes read into; its content is not used."""
 
@@ -116,6 +127,29 @@ class File:
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write the buffers one after the other at ``position``; the count may be short."""
         return os.pwritev(self._descriptor, buffers[:BUFFERS_PER_WRITE], position)
+
+    def clone_from(self, source: "File") -> bool:
+        """Replace the content by that of ``source``, sharing its blocks (reflink). False: not possible here."""
+        if sys.platform != "linux":
+            return False
+        try:
+            fcntl.ioctl(self._descriptor, _FICLONE, source.fileno())
+        except OSError as error:
+            if error.errno in _CANNOT_SHARE:
+                return False
+            raise
+        return True
+
+    def copy_from(self, source: "File", position: int, size: int) -> int:
+        """Copy up to ``size`` bytes at ``position`` of ``source`` to the same place; 0 only at its end."""
+        if sys.platform == "linux":
+            try:
+                return os.copy_file_range(source.fileno(), self._descriptor, size, position, position)
+            except OSError as error:
+                if error.errno not in _CANNOT_SHARE:
+                    raise
+        data = source.pread(size, position)
+        return write_all(self, [data], position) if data else 0
 
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes."""
@@ -302,6 +336,10 @@ class FileSystem:
 
     def rename(self, old: str, new: str) -> None:
         """Move within one file system, replacing a file of that name in one step."""
+        raise NotImplementedError
+
+    def link(self, path: str, new: str) -> None:
+        """Give the file a second name (hard link); FileExistsError when that is there, see CANNOT_LINK for more."""
         raise NotImplementedError
 
     def unlink(self, path: str) -> None:
@@ -491,6 +529,10 @@ class PosixFileSystem(FileSystem):
     def rename(self, old: str, new: str) -> None:
         """Replaces a file of the new name in one step."""
         os.replace(old, new)
+
+    def link(self, path: str, new: str) -> None:
+        """A symbolic link gets the second name itself, not the file that it leads to."""
+        os.link(path, new, follow_symlinks=False)
 
     def unlink(self, path: str) -> None:
         """Open descriptors of the file stay usable."""

@@ -1,0 +1,62 @@
+"""Where a backup is kept: named files, each written once, whole or not at all."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+
+class DestinationError(Exception):
+    """The destination cannot be read or written; the message says which name, why, and what to do."""
+
+
+class MissingFileError(DestinationError):
+    """There is no file of that name in the destination."""
+
+
+class StoredFile(NamedTuple):
+    """A file of a destination: its name, and its size in bytes as it is kept there."""
+
+    name: str
+    size: int
+
+
+class Destination(Protocol):
+    """Files by name. A name is a relative path with ``/``, of parts without ``.`` at their beginning.
+
+    A file is there under its name only when it is whole, and then survives a power cut. One that is put again replaces
+    the old one in one step. Each method raises DestinationError, and OSError for a source that cannot be read.
+    """
+
+    @property
+    def place(self) -> str:
+        """The destination as a person would name it: a path or an address, without secrets."""
+
+    def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
+        """Put the first ``size`` bytes of the file at the path ``source``.
+
+        With ``link`` the destination may keep a second name of the file instead of a copy, where it can: for files that
+        are never changed again.
+        """
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Put a file of these bytes, of any number, which are taken one chunk after the other."""
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """The bytes of a file, in chunks of some MiB at most. Raises MissingFileError at the first."""
+
+    def names(self, prefix: str = "") -> Iterator[StoredFile]:
+        """The files whose names begin with ``prefix``, sorted by name; those that are not whole are left out."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file, for good when this returns; none of that name is no error."""
+
+    def discard_unfinished(self) -> None:
+        """Remove what interrupted puts have left. For the only writer, before its first put."""
+
+    def close(self) -> None:
+        """Let go of connections and descriptors."""
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that could lead out of the destination, or to what is no file of a backup."""
+    if not all(part and not part.startswith(".") for part in name.split("/")):
+        raise ValueError(f"{name!r} is no name for a file of a backup")

@@ -1,0 +1,162 @@
+"""A destination that is a directory: files that are written under another name, synced, and renamed."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, copy_file, remove_if_there
+from seglog_broker.storage.io.filesystem import File, FileSystem, parent, write_all
+from seglog_broker.storage.io.os_errors import is_no_room, why
+
+READ_BYTES: Final = 1024 * 1024
+"""Of a chunk of ``read``."""
+
+
+class DirectoryDestination:
+    """The directory ``path``, which is made with the first file, for its owner alone. See ``Destination``."""
+
+    def __init__(self, fs: FileSystem, path: str, *, throttle: Throttle | None = None) -> None:
+        self._fs = fs
+        self._path = path.rstrip("/") or "/"
+        self._throttle = throttle
+        self._made: set[str] = set()
+
+    @property
+    def place(self) -> str:
+        """The path."""
+        return self._path
+
+    def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
+        """By a second name, shared blocks or a copy: see ``copy_file``."""
+        self._fs.stat(source)  # a source that is not there is no failure of the destination
+        with self._failing("write", name):
+            target = self._place_for(name)
+            copy_file(self._fs, source, target, size=size, link=link, throttle=self._throttle)
+            self._fs.sync_directory(parent(target))
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Written and synced under another name, renamed, and its directory synced."""
+        with self._failing("write", name):
+            target = self._place_for(name)
+            unfinished = target + UNFINISHED_SUFFIX
+            remove_if_there(self._fs, unfinished)
+            file = self._fs.open(unfinished, create=True)
+        try:
+            try:
+                self._write(name, file, chunks)
+            finally:
+                file.close()
+            with self._failing("write", name):
+                self._fs.rename(unfinished, target)
+                self._fs.sync_directory(parent(target))
+        except BaseException:
+            self._discard(unfinished)
+            raise
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """In chunks of READ_BYTES."""
+        with self._failing("read", name):
+            file = self._fs.open(self._path_of(name))
+            try:
+                position = 0
+                while data := file.pread(READ_BYTES, position):
+                    yield data
+                    position += len(data)
+            finally:
+                file.close()
+
+    def names(self, prefix: str = "") -> Iterator[StoredFile]:
+        """All below the directory, but for what begins with a dot."""
+        yield from sorted(
+            StoredFile(name, size)
+            for name, size in self._walk("")
+            if name.startswith(prefix) and not name.endswith(UNFINISHED_SUFFIX)
+        )
+
+    def delete(self, name: str) -> None:
+        """Gone for good when this returns, so that what names a file can be deleted before the file."""
+        with self._failing("remove", name):
+            path = self._path_of(name)
+            if self._fs.exists(path):
+                self._fs.unlink(path)
+                self._fs.sync_directory(parent(path))
+
+    def discard_unfinished(self) -> None:
+        """Those with UNFINISHED_SUFFIX."""
+        for name, _ in list(self._walk("")):
+            if name.endswith(UNFINISHED_SUFFIX):
+                self.delete(name)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _path_of(self, name: str) -> str:
+        check_name(name)
+        return f"{self._path}/{name}"
+
+    def _place_for(self, name: str) -> str:
+        """The path for a new file, whose directories are made."""
+        path = self._path_of(name)
+        self._make(parent(path))
+        return path
+
+    def _make(self, path: str) -> None:
+        if path in self._made:
+            return
+        above = parent(path)
+        if not self._fs.exists(path):
+            if path != above:
+                self._make(above)
+            self._fs.make_directory(path)
+        # Also for one that is there: a crash may have come between its making and this.
+        self._fs.sync_directory(above)
+        self._made.add(path)
+
+    def _write(self, name: str, file: File, chunks: Iterable[bytes]) -> None:
+        position = 0
+        for chunk in chunks:  # what making them raises is no failure of the destination
+            with self._failing("write", name):
+                position += write_all(file, [chunk], position) if chunk else 0
+            if self._throttle is not None:
+                self._throttle.note(len(chunk))
+        with self._failing("write", name):
+            file.fdatasync()
+
+    def _discard(self, path: str) -> None:
+        try:
+            remove_if_there(self._fs, path)
+        except OSError:
+            return  # left for ``discard_unfinished``
+
+    def _walk(self, below: str) -> Iterator[tuple[str, int]]:
+        """Name and size of each file below a directory of the destination, by its name and ``/``, or ``""``."""
+        with self._failing("list", below.rstrip("/")):
+            directory = f"{self._path}/{below}".rstrip("/")
+            if not below and not self._fs.exists(directory):
+                return
+            for entry in self._fs.list_directory(directory):
+                if entry.startswith("."):
+                    continue
+                found = self._fs.stat(f"{directory}/{entry}")
+                if found.is_directory:
+                    yield from self._walk(f"{below}{entry}/")
+                else:
+                    yield below + entry, found.size
+
+    @contextmanager
+    def _failing(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            if doing == "read":
+                raise MissingFileError(f"the backup in {self._path} has no {name}") from error
+            raise self._error(doing, name, error) from error
+        except OSError as error:
+            raise self._error(doing, name, error) from error
+
+    def _error(self, doing: str, name: str, error: OSError) -> DestinationError:
+        what_now = ": make room there and run the same command again" if is_no_room(error) else ""
+        what = f"{self._path}/{name}" if name else self._path
+        return DestinationError(f"cannot {doing} {what}: {why(error)}{what_now}")

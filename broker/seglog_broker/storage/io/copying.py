@@ -1,0 +1,93 @@
+"""A file at a second place: by a second name, by sharing its blocks, or by copying its bytes, whichever works."""
+
+import contextlib
+import errno
+from typing import Final
+
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.filesystem import CANNOT_LINK, File, FileSystem
+
+UNFINISHED_SUFFIX: Final = ".tmp"
+"""At the end of the name of a file that is not whole yet."""
+
+COPY_BYTES: Final = 4 * 1024 * 1024
+"""Copied by one call, and counted for the pace."""
+
+
+class SourceTooShortError(OSError):
+    """The source has fewer bytes than were to be copied."""
+
+
+def copy_file(
+    fs: FileSystem, source: str, target: str, *, size: int, link: bool = False, throttle: Throttle | None = None
+) -> None:
+    """Make ``target`` a file with the first ``size`` bytes of ``source``, durable but for its name.
+
+    The caller syncs the directory. After a crash at any point ``target`` is what it was before or complete; until then
+    the bytes are in a file with UNFINISHED_SUFFIX, which the next call replaces, and which is removed after an error.
+    With ``link`` the two may be one file by two names, where that is possible: for files of which neither is ever
+    changed again. ``throttle`` counts the bytes that are copied; linked and shared ones cost none. Raises OSError.
+    """
+    unfinished = target + UNFINISHED_SUFFIX
+    remove_if_there(fs, unfinished)
+    try:
+        opened = fs.open(source)
+        try:
+            _need(opened, size)
+            if not (link and opened.size() == size and _linked(fs, source, unfinished)):
+                _copy(fs, opened, unfinished, size, throttle)
+            else:
+                opened.fdatasync()
+        finally:
+            opened.close()
+        fs.rename(unfinished, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_if_there(fs, unfinished)
+        raise
+    remove_if_there(fs, unfinished)  # rename(2) does nothing where both are names of one file
+
+
+def remove_if_there(fs: FileSystem, path: str) -> None:
+    """Remove a file, if there is one."""
+    if fs.exists(path):
+        fs.unlink(path)
+
+
+def _linked(fs: FileSystem, source: str, target: str) -> bool:
+    try:
+        fs.link(source, target)
+    except OSError as error:
+        if error.errno in CANNOT_LINK:
+            return False
+        raise
+    return True
+
+
+def _copy(fs: FileSystem, source: File, target: str, size: int, throttle: Throttle | None) -> None:
+    copy = fs.open(target, create=True)
+    try:
+        if not (size and copy.clone_from(source)):
+            _copy_bytes(source, copy, size, throttle)
+        if copy.size() > size:
+            copy.truncate(size)  # a clone has all that the source has
+        copy.fdatasync()
+    finally:
+        copy.close()
+
+
+def _copy_bytes(source: File, copy: File, size: int, throttle: Throttle | None) -> None:
+    done = 0
+    while done < size:
+        count = copy.copy_from(source, done, min(COPY_BYTES, size - done))
+        if not count:
+            _need(source, size)
+            raise OSError(errno.EIO, "a copy took no byte and gave no reason", copy.path)
+        done += count
+        if throttle is not None:
+            throttle.note(count)
+
+
+def _need(source: File, size: int) -> None:
+    if source.size() < size:
+        raise SourceTooShortError(f"{source.path} has {source.size()} bytes, and {size} were to be copied")
