@@ -30,6 +30,7 @@ REPOSITORY: Final = Path(__file__).resolve().parent.parent
 FLAGS: Final = (
     "--listen=127.0.0.1:0",
     "--kafka=127.0.0.1:0",
+    "--set=seglog.http.listen=127.0.0.1:0",
     "--set=seglog.disk.ballast.bytes=0",
     "--set=offsets.retention.minutes=2147483647",
     "--set=log.flush.offset.checkpoint.interval.ms=600000",

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from scripts import make_baseline
 from scripts.make_baseline import REPOSITORY
+from seglog_broker.storage.directory.upgrades import UNNAMED
 from tests.support import missing
 
 BASELINES = REPOSITORY / "tests" / "baselines"
@@ -21,13 +23,34 @@ def expected(release: str, kind: str) -> Any:
     return json.loads((BASELINES / release / "contents.json").read_text(encoding="utf-8"))[kind]
 
 
+def what_a_start_changes(data: Path) -> str:
+    """What `seglogd --check-config` prints of a directory, which it leaves as it is."""
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    told = subprocess.run(
+        [sys.executable, "-m", "seglog_broker", "--check-config", "--data", str(data)],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    return told
+
+
+def _names_itself(data: Path) -> bool:
+    return "written_by" in json.loads((data / "seglog-topics.json").read_bytes())
+
+
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("kind", ["clean", "unclean"])
 def test_a_directory_of_a_release_has_all_its_records_offsets_and_accounts(
     release: str, kind: str, tmp_path: Path
 ) -> None:
     data = make_baseline.unpack(BASELINES / release / f"{kind}.tar.gz", tmp_path)
+    said = what_a_start_changes(data)
+    assert f"{data} was last written by seglog {release if _names_itself(data) else UNNAMED}; this is " in said
+    assert "The next start changes there:\n  seglog-topics.json names " in said
     with make_baseline.serving(REPOSITORY, data) as (address, daemon):
+        assert f"{data} was last written by this version, " in what_a_start_changes(data)
         assert make_baseline.contents_of(address) == expected(release, kind)
         make_baseline.stop(daemon)
     with make_baseline.serving(REPOSITORY, data) as (address, _):

@@ -102,6 +102,8 @@ def _check_config(sources: "ConfigSources") -> int:
     lines = report.configuration_lines(examined)
     if not examined.mistakes:
         lines += ["", *report.access_lines(examined.config)]
+        upgrade, examined = _upgrade(examined)
+        lines += ["", *upgrade] if upgrade else []
     code = _print(lines, EXIT_OK)
     warnings: list[str] = []
     if not examined.mistakes:
@@ -115,6 +117,20 @@ def _check_config(sources: "ConfigSources") -> int:
     for line in report.verdict_lines(examined, warnings):
         complain("seglogd", line)
     return EXIT_USAGE if examined.mistakes else code
+
+
+def _upgrade(examined: "Examined") -> tuple[list[str], "Examined"]:
+    """What a start would change in the directory of another version; with a mistake where it would be refused."""
+    from seglog_broker.storage.directory.upgrades import upgrade_lines  # noqa: PLC0415
+    from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
+    from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415
+
+    try:
+        return upgrade_lines(PosixFileSystem(), examined.config.log_dir), examined
+    except LogDirectoryError as error:
+        return [], examined._replace(mistakes=[InvalidConfigError(error.message, key="log.dir")])
+    except OSError:
+        return [], examined  # said below, as this user cannot use the directory
 
 
 def _with_access_warnings(examined: "Examined") -> "Examined":

@@ -67,6 +67,7 @@ from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading
+from seglog_broker.storage.directory.upgrades import OtherVersion
 from seglog_broker.storage.io.clock import Clock, Pace
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -289,7 +290,14 @@ class Broker:
         handles = HandlePool(fs, config.seglog_handles_max, readahead=False)
         handles.limit_to(handles_max(config), handles_excess_max(config))
         directory = open_log_directory(
-            fs, clock, config, config.log_dir, handles=handles, in_line_bytes=in_line_bytes, loading=loading
+            fs,
+            clock,
+            config,
+            config.log_dir,
+            handles=handles,
+            in_line_bytes=in_line_bytes,
+            loading=loading,
+            upgrading=_say_what_changes,
         )
         report = directory.report
         for settings in report.kafka_settings:
@@ -474,6 +482,21 @@ class Broker:
         """Seconds until retention.ms deletes the next segment of any partition; -1 if none is known."""
         moments = [p.next_expiry_ms for p in self.partitions.values() if p.next_expiry_ms is not None]
         return max(0, min(moments) - self.clock.now_ms()) / 1000 if moments else -1
+
+
+def _say_what_changes(other: OtherVersion) -> None:
+    """Before it is changed: log which version wrote the directory, and what this one changes in it."""
+    if other.is_newer:
+        log.warning(
+            "directory_of_newer_version",
+            written_by=other.written_by,
+            version=VERSION,
+            changes=other.changes,
+            advice="this version serves it, as the format is the same; run the newer one again if you did not mean "
+            "to go back",
+        )
+    else:
+        log.info("directory_of_older_version", written_by=other.written_by, version=VERSION, changes=other.changes)
 
 
 def _limited(problems: Sequence[str]) -> list[str]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.config.topic_overrides import settings_in_force
 from seglog_broker.storage.directory import adoption
 from seglog_broker.storage.directory.accounts import SALT_BYTES_MIN, AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
@@ -18,7 +17,6 @@ from seglog_broker.storage.directory.identity import check_format, read_cluster_
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
 from seglog_broker.storage.directory.kafka_metadata import (
     METADATA_DIRECTORY,
-    METADATA_TOPIC_ID,
     KafkaMetadata,
     read_kafka_metadata,
 )
@@ -33,6 +31,13 @@ from seglog_broker.storage.directory.partition_loader import Loading, LoadingSto
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_admin import TopicAdmin
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.directory.upgrades import (
+    RENAMED_TOPIC,
+    OtherVersion,
+    corrections,
+    find_other_version,
+    reserved_directories,
+)
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, parent, write_file_atomically
@@ -67,9 +72,6 @@ REPLACED_FILES: Final = frozenset(
 )
 """Files that are replaced through a ``.tmp``; other ``.tmp`` files are left alone, like every unknown file."""
 
-RENAMED_TOPIC: Final = f"renamed.{RESERVED_TOPIC}"
-"""The name of a topic that an earlier version made under the reserved one."""
-
 _MARKS: Final = frozenset(
     {
         filenames.LOCK_FILE,
@@ -95,6 +97,7 @@ def open_log_directory(
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     in_line_bytes: int | None = None,
     loading: Loading = lambda _done, _total: None,
+    upgrading: Callable[[OtherVersion], None] = lambda _other: None,
 ) -> LogDirectory:
     """Lock and check a log directory, and load every partition. It stays locked until ``close`` or ``abandon``.
 
@@ -103,6 +106,7 @@ def open_log_directory(
 
     After an unclean stop partitions are recovered here, the smallest first, up to ``in_line_bytes`` in total, by
     default all; the others are left ``recovering``. ``handles`` belong to the log directory, which closes them.
+    ``upgrading`` is called before anything is changed in a directory that another version wrote last.
 
     Raises LogDirectoryError when the directory cannot be used: locked, foreign, of a newer format, not writable. A
     single partition that cannot be opened is reported and offline. Raises LoadingStoppedError when ``loading`` does.
@@ -120,7 +124,7 @@ def open_log_directory(
             opened.callback(handles.close)
             opening = _Opening(fs, clock, config, path, handles, accounts, new_uuid)
             opened.callback(opening.partitions.release)
-            directory = opening.run(lock, in_line_bytes, loading)
+            directory = opening.run(lock, in_line_bytes, loading, upgrading)
             directory.dynamic_config = dynamic
             opened.pop_all()
             return directory
@@ -256,19 +260,30 @@ class _Opening:
         self.partitions = PartitionLogs(fs, clock, handles, path, config, self._report.offline)
         self._topics = TopicAdmin(fs, path, self.partitions, self._registry, self._space, handles, new_uuid)
 
-    def run(self, lock: DirectoryLock, in_line_bytes: int | None, loading: Loading) -> LogDirectory:
+    def run(
+        self,
+        lock: DirectoryLock,
+        in_line_bytes: int | None,
+        loading: Loading,
+        upgrading: Callable[[OtherVersion], None],
+    ) -> LogDirectory:
         """Load everything. Raises OSError, LogDirectoryError, and what ``loading`` raises."""
         fs, path = self._fs, self._path
         check_format(fs, path)
         found = fs.list_directory(path)
         known = filenames.REGISTRY_FILE in found
         directories = _partition_directories(fs, path, found)
+        other = None
+        if known:
+            self._registry.load()
+            other = find_other_version(fs, path, found, self._registry)
+            if other is not None:
+                upgrading(other)
         for name in found:
             if name.removesuffix(TEMPORARY_SUFFIX) in REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
                 fs.unlink(self._file(name))
         cluster_id = self._cluster_id(found, has_data=bool(directories) or known)
         if known:
-            self._registry.load()
             self._give_up_reserved_name(found, directories)
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
@@ -291,6 +306,9 @@ class _Opening:
         if not known:
             self._adopt(directories, is_own=filenames.FORMAT_FILE in found)
         self._correct_internal_topics()
+        if other is not None:
+            with suppress_no_room():  # else the next start says the same again
+                self._registry.save()
         if filenames.FORMAT_FILE not in found:
             write_format(fs, path)
         self._mark_leftovers(directories)
@@ -320,15 +338,13 @@ class _Opening:
 
     def _correct_internal_topics(self) -> None:
         """Use settings of internal topics under which nothing is lost, where an older version or Kafka altered them."""
-        for name, topic in list(self._registry.topics.items()):
-            config = settings_in_force(name, topic.config)
-            if config != topic.config:
-                self._registry.topics[name] = replace(topic, config=config)
-                self._registry.save()
-                self._report.problems.append(
-                    f"settings of {name}, under which it would lose or refuse what groups commit, were corrected: "
-                    f"{', '.join(f'{key}={value}' for key, value in config.items() if topic.config.get(key) != value)}"
-                )
+        for topic, config, told in list(corrections(self._registry)):
+            self._registry.topics[topic.name] = replace(topic, config=config)
+            self._registry.save()
+            self._report.problems.append(
+                f"settings of {topic.name}, under which it would lose or refuse what groups commit, were corrected: "
+                f"{told}"
+            )
 
     def _cluster_id(self, found: list[str], *, has_data: bool) -> str:
         """The cluster id in ``meta.properties``, which is written if it is absent; if it was lost, report a problem."""
@@ -354,12 +370,7 @@ class _Opening:
         that of Kafka's metadata log. Such a version may also have dropped the topic from the registry.
         """
         topics = self._registry.topics
-        old = {}
-        for name in (name for name in found if name.startswith(f"{RESERVED_TOPIC}-")):
-            parsed = filenames.parse_partition_directory(name)
-            topic_id = topic_id_in(self._fs, self._file(name))
-            if parsed[0] == RESERVED_TOPIC and topic_id not in (None, METADATA_TOPIC_ID):
-                old[name] = parsed[1], topic_id
+        old = reserved_directories(self._fs, self._path, found)
         topic = topics.get(RESERVED_TOPIC)
         if topic is None and not old:
             return

@@ -4,7 +4,8 @@ Partition directories are made after the entry is written, and completed by the 
 registry first, with the topic's id in ``deleting``, or, on a disk without room for that, renames one directory to a
 name that records it. So a crash at any point leaves either a topic whose directories are completed, or directories that
 are known to be of a deleted topic. An unknown directory is set aside, never removed. The file contains its own
-checksum, because no other file could show that a bit in a setting has flipped.
+checksum, because no other file could show that a bit in a setting has flipped. It names the version that wrote it, by
+which the next start knows whether it is an upgrade.
 """
 
 import json
@@ -15,11 +16,15 @@ from typing import Any, Final
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import seal_members, unseal
+from seglog_broker.version import VERSION
 from seglog_protocol.errors import LogDirectoryError
 
 _VERSION: Final = 1
 _encoded = json.dumps
-_KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata"})
+_KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata", "written_by"})
+
+_WRITTEN_BY_MAX: Final = 50
+"""Characters of a version that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class TopicRegistry:
         self._texts: dict[str, tuple[Topic, str]] = {}  # encoded entries, by name
         self.kafka_metadata: dict[str, int] | None = None
         """The files of Kafka's metadata log and their sizes when seglog last looked; None if it never did."""
+        self.written_by: str | None = None
+        """The version of seglog that wrote the file that was read; None of 0.2.0 and older, which did not say so."""
 
     @property
     def topics(self) -> Topics:
@@ -92,6 +99,7 @@ class TopicRegistry:
             topics = [Topic(**item) for item in found["topics"]]
             self.deleting = list(found.get("deleting", ()))
             self.kafka_metadata = _sizes(found.get("kafka_metadata"))
+            self.written_by = str(found["written_by"])[:_WRITTEN_BY_MAX] if "written_by" in found else None
             problem = next(filter(None, map(_why_impossible, topics)), None)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             found, topics, problem = {"version": _VERSION}, [], str(error) or type(error).__name__
@@ -138,6 +146,7 @@ class TopicRegistry:
                 f'"topics": {_block("[]", [text for _, text in texts.values()], 2)}',
                 f'"deleting": {_block("[]", map(_encoded, self.deleting), 2)}',
                 f'"kafka_metadata": {"null" if self.kafka_metadata is None else _mapping(self.kafka_metadata, 2)}',
+                f'"written_by": {_encoded(VERSION)}',
             )
         )
 

@@ -7,6 +7,7 @@ import pytest
 
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
+from seglog_broker.version import VERSION
 from seglog_protocol.errors import LogDirectoryError
 
 _PATH = "/seglog-topics.json"
@@ -116,6 +117,7 @@ def test_the_file_is_json_with_a_line_for_each_value() -> None:
             ],
             "deleting": registry.deleting,
             "kafka_metadata": registry.kafka_metadata,
+            "written_by": VERSION,
         }
         content = registry.content()
         facts["crc"] = json.loads(content)["crc"]
