@@ -38,6 +38,7 @@ EXIT_NOT_CLEAN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # of an offline command interrupted while its module is imported
 
 COMMANDS: Final = {
+    "backup-key": "seglog_broker.backup.key_command",
     "certificates": "seglog_broker.security.trial_certificates",
     "check": "seglog_broker.inspect.check.command",
     "dump": "seglog_broker.inspect.dump.command",

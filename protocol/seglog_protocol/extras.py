@@ -21,6 +21,7 @@ _BROKER: Final = {
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
+        "backup": {**_BROKER, "obstore": "obstore"},
         "broker": _BROKER,
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
         "testing": _BROKER,

@@ -1,7 +1,10 @@
 """Where a backup is kept: named files, each written once, whole or not at all."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+MARKER: Final = "seglog-backup.json"
+"""The file that says that this is a backup, and whose; written first."""
 
 
 class DestinationError(Exception):

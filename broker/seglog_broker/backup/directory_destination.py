@@ -2,16 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, copy_file, remove_if_there
+from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, copy_file, read_chunks, remove_if_there
 from seglog_broker.storage.io.filesystem import File, FileSystem, parent, write_all
 from seglog_broker.storage.io.os_errors import is_no_room, why
-
-READ_BYTES: Final = 1024 * 1024
-"""Of a chunk of ``read``."""
 
 
 class DirectoryDestination:
@@ -56,16 +52,12 @@ class DirectoryDestination:
             raise
 
     def read(self, name: str) -> Iterator[bytes]:
-        """In chunks of READ_BYTES."""
+        """As ``read_chunks``."""
         with self._failing("read", name):
-            file = self._fs.open(self._path_of(name))
-            try:
-                position = 0
-                while data := file.pread(READ_BYTES, position):
-                    yield data
-                    position += len(data)
-            finally:
-                file.close()
+            for chunk in read_chunks(self._fs, self._path_of(name)):
+                if self._throttle is not None:
+                    self._throttle.note(len(chunk))
+                yield chunk
 
     def names(self, prefix: str = "") -> Iterator[StoredFile]:
         """All below the directory, but for what begins with a dot."""

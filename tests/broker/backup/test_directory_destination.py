@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile
-from seglog_broker.backup.directory_destination import READ_BYTES, DirectoryDestination
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.storage.io.copying import READ_BYTES
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,

@@ -47,14 +47,20 @@ class Pace:
 class Throttle:
     """Keeps one stream below ``bytes_per_second``: ``note`` sleeps when it was faster. None: it never sleeps.
 
-    ``monotonic`` returns seconds, ``sleep`` waits for so many; ``total`` is the number of bytes counted. After
-    Kafka's Throttler.
+    ``monotonic`` returns seconds, ``sleep`` waits for so many; ``total`` is the number of bytes counted. Within
+    ``window_seconds`` bytes may come as fast as they do. After Kafka's Throttler.
     """
 
     def __init__(
-        self, bytes_per_second: float | None, monotonic: Callable[[], float], sleep: Callable[[float], None]
+        self,
+        bytes_per_second: float | None,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], None],
+        *,
+        window_seconds: float = WINDOW_SECONDS,
     ) -> None:
         self.total = 0
+        self._window_seconds = window_seconds
         self._bytes_per_second = bytes_per_second
         self._monotonic = monotonic
         self._sleep = sleep
@@ -68,7 +74,7 @@ class Throttle:
             return
         self._observed += size
         elapsed = self._monotonic() - self._began
-        if elapsed > WINDOW_SECONDS:
+        if elapsed > self._window_seconds:
             wait = self._observed / self._bytes_per_second - elapsed
             if wait > 0:
                 self._sleep(wait)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from typing import Final
 
 from seglog_broker.storage.io.clock import Throttle
@@ -12,6 +13,9 @@ UNFINISHED_SUFFIX: Final = ".tmp"
 
 COPY_BYTES: Final = 4 * 1024 * 1024
 """Copied by one call, and counted for the pace."""
+
+READ_BYTES: Final = 1024 * 1024
+"""Of a chunk of ``read_chunks``."""
 
 
 class SourceTooShortError(OSError):
@@ -91,3 +95,23 @@ def _copy_bytes(source: File, copy: File, size: int, throttle: Throttle | None) 
 def _need(source: File, size: int) -> None:
     if source.size() < size:
         raise SourceTooShortError(f"{source.path} has {source.size()} bytes, and {size} were to be copied")
+
+
+def read_chunks(fs: FileSystem, path: str, size: int | None = None) -> Iterator[bytes]:
+    """The first ``size`` bytes of a file, or all there are, READ_BYTES at a time.
+
+    Raises SourceTooShortError where it has fewer, OSError.
+    """
+    file = fs.open(path)
+    try:
+        position = 0
+        while size is None or position < size:
+            data = file.pread(READ_BYTES if size is None else min(READ_BYTES, size - position), position)
+            if not data:
+                break
+            yield data
+            position += len(data)
+        if size is not None:
+            _need(file, size)
+    finally:
+        file.close()

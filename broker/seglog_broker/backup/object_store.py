@@ -1,0 +1,201 @@
+"""A destination that is an object store: S3 and what speaks as it does, Google Cloud Storage, Azure, through obstore.
+
+Credentials and endpoints are from the environment, by the names that the providers' own tools have, or those of the
+machine's role; an address never has them. Files longer than PART_BYTES are uploaded in parts, some at a time; the
+object is there when all are. Of an upload that was interrupted the parts may stay, which no listing shows: a lifecycle
+rule of the bucket removes them.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
+from seglog_broker.backup.object_store_errors import is_missing, store_error
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.copying import read_chunks
+from seglog_broker.storage.io.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Of a part of a long file. S3 wants 5 MiB or more, and no more than 10,000 of them, enough for 80 GiB."""
+
+PARTS_AT_ONCE: Final = 4
+"""Parts that are uploaded side by side, and held in memory."""
+
+RETRY_SECONDS: Final = 120
+"""How long a request that fails, for the network or the store's trouble, is tried again."""
+
+REQUEST_SECONDS: Final = 300
+"""After which a request has failed: a part takes that long at 30 kB/s."""
+
+_SCHEMES: Final = {"s3": "Amazon S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
+
+_CREDENTIALS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL where it is not Amazon's",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Variables of the environment that credentials are from."""
+
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+
+
+def open_object_store(
+    fs: FileSystem, url: str, *, throttle: Throttle | None = None, retry_seconds: float = RETRY_SECONDS
+) -> "ObjectStoreDestination":
+    """The destination at ``s3://BUCKET/PATH``, ``gs://BUCKET/PATH`` or ``az://CONTAINER/PATH``.
+
+    Asks nothing yet. Raises DestinationError for an address that is none of these, without showing what it may hold.
+    """
+    scheme = url.partition("://")[0]
+    if scheme not in _SCHEMES:
+        known = ", ".join(f"{name}:// ({what})" for name, what in _SCHEMES.items())
+        raise DestinationError(f"there is no kind of destination {scheme}://: name a directory, or one of {known}")
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise DestinationError(
+            f"an address of a destination has bucket and path alone, as {scheme}://BUCKET/PATH: credentials are from "
+            f"the environment ({_CREDENTIALS[scheme]})"
+        )
+    if not parts.netloc:
+        raise DestinationError(f"{url} names no bucket: it has to be {scheme}://BUCKET/PATH")
+    place = url.rstrip("/")
+    retry: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=retry_seconds)}
+    client: ClientConfig = {
+        "timeout": timedelta(seconds=REQUEST_SECONDS),
+        "connect_timeout": timedelta(seconds=min(10.0, retry_seconds)),
+        # Without TLS only where the operator has named such an endpoint.
+        "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
+    }
+    try:
+        store = from_url(place, retry_config=retry, client_options=client)
+    except exceptions.BaseError as error:
+        raise store_error("open", place, error, _CREDENTIALS[scheme]) from None
+    return ObjectStoreDestination(fs, store, place, throttle=throttle)
+
+
+class ObjectStoreDestination:
+    """The objects of ``store``, which has the path of the backup as its prefix. See ``Destination``."""
+
+    def __init__(self, fs: FileSystem, store: "ObjectStore", place: str, *, throttle: Throttle | None = None) -> None:
+        self._fs = fs
+        self._store = store
+        self._place = place
+        self._throttle = throttle
+
+    @property
+    def place(self) -> str:
+        """The address."""
+        return self._place
+
+    def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
+        """Uploaded."""
+        del link
+        self.put(name, read_chunks(self._fs, source, size))
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """In one request, or in parts where they are more than PART_BYTES."""
+        check_name(name)
+        remaining = iter(chunks)
+        beginning = bytearray()
+        for chunk in remaining:
+            beginning += chunk
+            if len(beginning) > PART_BYTES:
+                break
+        else:
+            with self._failing("write", name):
+                self._note(len(beginning))
+                obstore.put(self._store, name, bytes(beginning), use_multipart=False)
+            return
+        counted = _Chunks(chain([bytes(beginning)], remaining), self._note)
+        try:
+            with self._failing("write", name):
+                obstore.put(self._store, name, counted, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        except DestinationError:
+            if counted.failure is not None:
+                raise counted.failure from None
+            raise
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """As the chunks arrive."""
+        check_name(name)
+        with self._failing("read", name):
+            stream = iter(obstore.get(self._store, name).stream(min_chunk_size=1024 * 1024))
+        while True:
+            with self._failing("read", name):
+                chunk = next(stream, None)
+            if chunk is None:
+                return
+            self._note(len(chunk))
+            yield bytes(chunk)
+
+    def names(self, prefix: str = "") -> Iterator[StoredFile]:
+        """Listed page by page, and sorted here: not every store sorts."""
+        found: list[StoredFile] = []
+        with self._failing("list", prefix):
+            for page in obstore.list(self._store, prefix.rpartition("/")[0] or None):
+                found += [StoredFile(entry["path"], entry["size"]) for entry in page]
+        yield from sorted(entry for entry in found if entry.name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        """One request."""
+        check_name(name)
+        try:
+            with self._failing("remove", name):
+                obstore.delete(self._store, name)
+        except MissingFileError:
+            return
+
+    def discard_unfinished(self) -> None:
+        """Parts of interrupted uploads cannot be asked for by every store: see this module's description."""
+
+    def close(self) -> None:
+        """Connections are closed with the process."""
+
+    def _note(self, size: int) -> None:
+        if self._throttle is not None:
+            self._throttle.note(size)
+
+    @contextmanager
+    def _failing(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.BaseError, FileNotFoundError) as error:  # the library has Python's own class for a 404
+            if doing in {"read", "remove"} and is_missing(error):
+                raise MissingFileError(f"the backup in {self._place} has no {name}") from None
+            where = f"{self._place}/{name}".rstrip("/")
+            credentials = _CREDENTIALS[self._place.partition("://")[0]]
+            # The cause may show addresses with signatures in them.
+            raise store_error(doing, where, error, credentials) from None
+
+
+class _Chunks:
+    """An iterator that counts its bytes, and remembers what making them raised: no failure of the store."""
+
+    def __init__(self, chunks: Iterator[bytes], note: Callable[[int], None]) -> None:
+        self._chunks = chunks
+        self._note = note
+        self.failure: OSError | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            chunk = next(self._chunks)
+        except OSError as error:
+            self.failure = error
+            raise
+        self._note(len(chunk))
+        return chunk

@@ -1,0 +1,61 @@
+"""From what a person names as destination to the ``Destination``: a directory or an object store, encrypted or not."""
+
+from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.backup.key_file import BackupKey
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_protocol.extras import missing
+
+
+def open_destination(
+    fs: FileSystem, where: str, *, key: BackupKey | None = None, throttle: Throttle | None = None
+) -> Destination:
+    """The destination ``where``: a path, or an address such as ``s3://bucket/path``, see ``object_store``.
+
+    Asks the destination whether a backup that is there already is encrypted, and by which key. Raises DestinationError,
+    also where that does not fit ``key``.
+    """
+    inner = _destination(fs, where, throttle)
+    try:
+        _check_key(inner, key)
+    except BaseException:
+        inner.close()
+        raise
+    if key is None:
+        return inner
+    from seglog_broker.backup.encrypted_destination import EncryptedDestination  # noqa: PLC0415 - seldom needed
+
+    return EncryptedDestination(fs, inner, key)
+
+
+def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
+    if "://" not in where:
+        return DirectoryDestination(fs, where, throttle=throttle)
+    if (error := missing("A backup in an object store", "backup")) is not None:
+        raise DestinationError(str(error))
+    from seglog_broker.backup.object_store import open_object_store  # noqa: PLC0415 - only an extra has what it needs
+
+    return open_object_store(fs, where, throttle=throttle)
+
+
+def _check_key(destination: Destination, key: BackupKey | None) -> None:
+    from seglog_broker.backup.encrypted_destination import key_id_of, wrong_key  # noqa: PLC0415 - as above
+
+    try:
+        beginning = next(destination.read(MARKER), b"")
+    except MissingFileError:
+        return  # a new one, or no backup at all: the caller finds out
+    found = key_id_of(beginning)
+    if found is None and key is not None:
+        raise DestinationError(
+            f"the backup in {destination.place} is not encrypted: leave out the key file, or begin an encrypted one "
+            "elsewhere"
+        )
+    if found is not None and key is None:
+        raise DestinationError(
+            f"the backup in {destination.place} is encrypted: name the file with its key, whose id is {found.hex()}, "
+            "by --key-file"
+        )
+    if key is not None and found != key.id:
+        raise wrong_key(destination.place, beginning, key)
