@@ -1,12 +1,13 @@
 """Derives the table of Kafka's messages, and its type stub, from the message definitions in Kafka's jars.
 
     python scripts/kafka_definitions.py kafka-clients-4.3.1.jar kafka-group-coordinator-4.3.1.jar \
-        kafka-transaction-coordinator-4.3.1.jar
+        kafka-transaction-coordinator-4.3.1.jar kafka-metadata-4.3.1.jar
 
 writes ``definitions.txt`` and ``messages.pyi`` of ``seglog_protocol.kafka``. The jars carry the definitions as JSON
-with comments, in ``common/message``. Taken are the requests that a broker listens for, up to the api key
-``LAST_API_KEY``, their responses, both headers, the consumer protocol of classic groups and the records of the
-coordinators. A test derives both files again where it has the jars, and the stub from the table where it has not.
+with comments, in ``common/message`` and ``common/metadata``. Taken are the requests that a broker listens for, up to
+the api key ``LAST_API_KEY``, their responses, both headers, the consumer protocol of classic groups, the records of the
+coordinators, and those records of the metadata log that a directory is adopted by, or handed over with. A test derives
+both files again where it has the jars, and the stub from the table where it has not.
 """
 
 import argparse
@@ -50,6 +51,18 @@ DATA: Final = (
     "OffsetCommitValue",
     "TransactionLogKey",
     "TransactionLogValue",
+    "SnapshotHeaderRecord",
+    "SnapshotFooterRecord",
+    "TopicRecord",
+    "PartitionRecord",
+    "ConfigRecord",
+    "RemoveTopicRecord",
+    "UserScramCredentialRecord",
+    "FeatureLevelRecord",
+    "ProducerIdsRecord",
+    "AccessControlEntryRecord",
+    "RemoveAccessControlEntryRecord",
+    "RemoveUserScramCredentialRecord",
 )
 """What is read and written besides requests and responses."""
 
@@ -87,7 +100,7 @@ from seglog_protocol.kafka.structs import Message, Request, Response, Struct
 def main(arguments: Sequence[str]) -> int:
     """Write both files; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help="kafka-clients and the coordinators' jars")
+    parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help="Kafka's jars")
     parser.add_argument("--into", type=Path, default=PACKAGE, metavar="DIR", help="instead of the package")
     options = parser.parse_args(arguments)
     (options.into / "definitions.txt").write_text(render_table(read_jars(options.jars)))
@@ -101,7 +114,7 @@ def read_jars(jars: Sequence[Path]) -> dict[str, Json]:
     for jar in jars:
         with zipfile.ZipFile(jar) as opened:
             for entry in opened.namelist():
-                if re.fullmatch(r"common/message/\w+\.json", entry):
+                if re.fullmatch(r"common/(message|metadata)/\w+\.json", entry):
                     message = json.loads(re.sub(r"(?m)^\s*//.*$", "", opened.read(entry).decode()))
                     found[message["name"]] = message
     return found

@@ -67,17 +67,22 @@ def read_cluster_id(fs: FileSystem, path: str, found: Collection[str]) -> str | 
 def write_identity(fs: FileSystem, path: str, node_id: int, new_uuid: Callable[[], uuid.UUID]) -> str:
     """Write a ``meta.properties`` for the broker ``node_id`` with a new cluster id, and return that."""
     cluster_id = filenames.new_id(new_uuid())
+    content = encode_identity(node_id, filenames.new_id(new_uuid()), cluster_id)
+    write_file_atomically(fs, f"{path}/{filenames.META_PROPERTIES_FILE}", content)
+    return cluster_id
+
+
+def encode_identity(node_id: int, directory_id: str, cluster_id: str) -> bytes:
+    """The content of a ``meta.properties``."""
     lines = (
         "#",
         "# written by seglog",
         f"node.id={node_id}",
-        f"directory.id={filenames.new_id(new_uuid())}",
+        f"directory.id={directory_id}",
         f"version={_META_VERSION}",
         f"cluster.id={cluster_id}",
     )
-    content = "".join(f"{line}\n" for line in lines).encode()
-    write_file_atomically(fs, f"{path}/{filenames.META_PROPERTIES_FILE}", content)
-    return cluster_id
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def decode_properties(content: bytes) -> dict[str, str]:

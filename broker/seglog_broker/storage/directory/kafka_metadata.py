@@ -1,24 +1,16 @@
-"""Reads topics, partitions, configuration and accounts from Kafka's metadata log, if it is in the log directory.
+"""Kafka's metadata log: topics, partitions, configuration and accounts read from it, and the snapshot that begins one.
 
 Kafka keeps it in the first of its ``log.dirs``; every broker of a cluster has a full copy. The value of a record is a
-frame: its version (1), the kind of record and its version as unsigned varints, then the fields. These kinds are read:
-
-     2 TopicRecord         name; topic id: 16 bytes
-     3 PartitionRecord     partition: int32; topic id: 16 bytes; and more
-     4 ConfigRecord        resource type: int8 (2 a topic, 4 a broker); resource name; key; value, null where removed
-     9 RemoveTopicRecord   topic id: 16 bytes
-    11 UserScramCredentialRecord        name; mechanism: int8; salt; stored key; server key; iterations: int32
-    18 AccessControlEntryRecord         id: 16 bytes; and more
-    19 RemoveAccessControlEntryRecord   id: 16 bytes
-    22 RemoveUserScramCredentialRecord  name; mechanism: int8
-
-A text is its length + 1 as unsigned varint, 0 for null, then UTF-8; bytes likewise. A snapshot,
-``<offset>-<epoch>.checkpoint``, holds the same records and replaces those of the log below that offset.
+frame: its version (1), the kind of record and its version as unsigned varints, then the record, which has the fields of
+``seglog_protocol.kafka.messages``. A snapshot, ``<offset>-<epoch>.checkpoint``, holds the same records and replaces
+those of the log below that offset. ``bootstrap.checkpoint``, in the log directory itself, has the records with which a
+new log begins; ``kafka-storage format`` writes features into it, and ``encode_bootstrap`` a whole directory.
 """
 
+import contextlib
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -27,7 +19,9 @@ from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.io.filenames import new_id
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.kafka import Message, WireError, messages, read_message, write_message
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import iter_records
 
@@ -36,14 +30,51 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 """The topic id of the metadata log itself, the same in every cluster."""
 
 SNAPSHOT_SUFFIX: Final = ".checkpoint"
+BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
+
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
+"""The resource types of a ConfigRecord; the name of the settings of all brokers is empty."""
+
+MECHANISMS: Final = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
+"""Numbers in records of credentials."""
+
+FEATURES: Final = MappingProxyType(
+    {
+        "metadata.version": 30,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+        "transaction.version": 2,
+    }
+)
+"""What ``kafka-storage format`` of Kafka 4.3.1 writes: metadata.version 4.3-IV0, and the levels that go with it."""
 
 _FRAME: Final = 1
-_TOPIC, _PARTITION, _CONFIG, _REMOVE_TOPIC = 2, 3, 4, 9
-_CREDENTIAL, _ACL, _REMOVE_ACL, _REMOVE_CREDENTIAL = 11, 18, 19, 22
-_MECHANISMS: Final = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
-_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
-_ID_BYTES: Final = 16
-_INT32 = struct.Struct(">i")
+_KINDS: Final = MappingProxyType(
+    {
+        2: "TopicRecord",
+        3: "PartitionRecord",
+        4: "ConfigRecord",
+        9: "RemoveTopicRecord",
+        11: "UserScramCredentialRecord",
+        12: "FeatureLevelRecord",
+        15: "ProducerIdsRecord",
+        18: "AccessControlEntryRecord",
+        19: "RemoveAccessControlEntryRecord",
+        22: "RemoveUserScramCredentialRecord",
+    }
+)
+"""The kinds that are read or written; others are skipped."""
+
+_NUMBERS: Final = MappingProxyType({name: number for number, name in _KINDS.items()})
+
+_WRITTEN_VERSIONS: Final = MappingProxyType({"PartitionRecord": 1})
+"""Where it is not 0. Version 2 of a partition adds eligible leader replicas, of which one replica has none."""
+
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4
+_RECORDS_A_BATCH: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -52,7 +83,8 @@ class KafkaMetadata:
 
     ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
     id, with an empty one for all brokers; ``credentials`` are those of users by name and mechanism, and ``acls`` is the
-    number of ACLs. ``problem``: why a part of it could not be read, or None.
+    number of ACLs. Kafka has given no producer id from ``next_producer_id`` on. ``problem``: why a part of it could not
+    be read, or None.
     """
 
     is_there: bool = False
@@ -62,6 +94,7 @@ class KafkaMetadata:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     credentials: dict[tuple[str, str], Credential] = field(default_factory=dict)
     acls: int = 0
+    next_producer_id: int = 0
     problem: str | None = None
 
     def configs_of(self, topic: str, topic_id: str | None) -> dict[str, str] | None:
@@ -71,29 +104,33 @@ class KafkaMetadata:
 
 
 def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
-    """The metadata log of the log directory ``path``. What follows an invalid batch is not read: see ``problem``."""
+    """The metadata log of the log directory ``path``. What follows an invalid batch is not read: see ``problem``.
+
+    Where Kafka has not begun one yet it is what ``bootstrap.checkpoint`` has.
+    """
     directory = f"{path}/{METADATA_DIRECTORY}"
-    if not fs.exists(directory):
-        return KafkaMetadata()
-    found = fs.list_directory(directory)
+    found = fs.list_directory(directory) if fs.exists(directory) else []
     snapshots = sorted(name for name in found if name.endswith(SNAPSHOT_SUFFIX))
     logs = sorted(name for name in found if name.endswith(names.LOG_SUFFIX))
     image = _Image()
     first = 0
+    if not snapshots and not logs and fs.exists(f"{path}/{BOOTSTRAP_FILE}"):
+        image.apply(BOOTSTRAP_FILE, read_file(fs, f"{path}/{BOOTSTRAP_FILE}"), 0)
     for name in snapshots[-1:]:
         first = int(name.partition("-")[0])
-        image.apply(name, read_file(fs, f"{directory}/{name}"), 0)
+        image.apply(f"{METADATA_DIRECTORY}/{name}", read_file(fs, f"{directory}/{name}"), 0)
     for name in logs:
-        image.apply(name, read_file(fs, f"{directory}/{name}"), first)
+        image.apply(f"{METADATA_DIRECTORY}/{name}", read_file(fs, f"{directory}/{name}"), first)
     by_name = {name: topic_id for topic_id, name in image.topics.items()}
     return KafkaMetadata(
         bool(snapshots or logs),
         {name: new_id(uuid.UUID(bytes=topic_id)) for name, topic_id in by_name.items()},
         {(name, number) for name, topic_id in by_name.items() for number in image.partitions.get(topic_id, ())},
-        {name: dict(config) for (kind, name), config in image.configs.items() if kind == _TOPIC_RESOURCE},
-        {name: dict(config) for (kind, name), config in image.configs.items() if kind == _BROKER_RESOURCE and config},
+        {name: dict(config) for (kind, name), config in image.configs.items() if kind == TOPIC_RESOURCE},
+        {name: dict(config) for (kind, name), config in image.configs.items() if kind == BROKER_RESOURCE and config},
         dict(image.credentials),
         len(image.acls),
+        image.next_producer_id,
         image.problem,
     )
 
@@ -107,61 +144,52 @@ class _Image:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.credentials: dict[tuple[str, str], Credential] = {}
         self.acls: set[bytes] = set()
+        self.next_producer_id = 0
         self.problem: str | None = None
 
     def apply(self, name: str, log: bytes, first: int) -> None:
         """Apply the records of one file from offset ``first`` on, up to the first invalid batch."""
         try:
             for value in _values(log, first):
-                try:
-                    self._apply(value)
-                except (IndexError, ValueError, struct.error):
-                    continue  # of an unknown version
+                record = _read(value)
+                if record is not None:
+                    self._apply(record)
         except CorruptRecordError as error:
-            self.problem = self.problem or f"{METADATA_DIRECTORY}/{name} cannot be read further: {error}"
+            self.problem = self.problem or f"{name} cannot be read further: {error}"
 
-    def _apply(self, value: bytes) -> None:
-        frame, at = _varint(value, 0)
-        kind, at = _varint(value, at)
-        _, at = _varint(value, at)
-        if frame != _FRAME:
-            return
-        if kind == _TOPIC:
-            name, at = _text(value, at)
-            self.topics[_id(value, at)] = name or ""
-        elif kind == _PARTITION:
-            [number] = _INT32.unpack_from(value, at)
-            self.partitions.setdefault(_id(value, at + _INT32.size), set()).add(number)
-        elif kind == _CONFIG:
-            resource = value[at]
-            name, at = _text(value, at + 1)
-            key, at = _text(value, at)
-            setting, at = _text(value, at)
-            config = self.configs.setdefault((resource, name or ""), {})
-            if setting is None:
-                config.pop(key or "", None)
+    def _apply(self, record: Message) -> None:
+        if isinstance(record, messages.TopicRecord):
+            self.topics[record.topic_id] = record.name
+        elif isinstance(record, messages.PartitionRecord):
+            self.partitions.setdefault(record.topic_id, set()).add(record.partition_id)
+        elif isinstance(record, messages.ConfigRecord):
+            config = self.configs.setdefault((record.resource_type, record.resource_name), {})
+            if record.value is None:
+                config.pop(record.name, None)
             else:
-                config[key or ""] = setting
-        elif kind == _REMOVE_TOPIC:
-            topic = self.topics.pop(_id(value, at), None)
-            self.configs.pop((_TOPIC_RESOURCE, topic or ""), None)
-        elif kind in {_CREDENTIAL, _REMOVE_CREDENTIAL}:
-            self._apply_credential(value, at, removes=kind == _REMOVE_CREDENTIAL)
-        elif kind == _ACL:
-            self.acls.add(_id(value, at))
-        elif kind == _REMOVE_ACL:
-            self.acls.discard(_id(value, at))
+                config[record.name] = record.value
+        elif isinstance(record, messages.RemoveTopicRecord):
+            topic = self.topics.pop(record.topic_id, None)
+            self.configs.pop((TOPIC_RESOURCE, topic or ""), None)
+        elif isinstance(record, messages.ProducerIdsRecord):
+            self.next_producer_id = record.next_producer_id
+        elif isinstance(record, messages.AccessControlEntryRecord):
+            self.acls.add(record.id)
+        elif isinstance(record, messages.RemoveAccessControlEntryRecord):
+            self.acls.discard(record.id)
+        elif isinstance(record, messages.UserScramCredentialRecord | messages.RemoveUserScramCredentialRecord):
+            self._apply_credential(record)
 
-    def _apply_credential(self, value: bytes, at: int, *, removes: bool) -> None:
-        name, at = _text(value, at)
-        key = name or "", _MECHANISMS.get(value[at], "")
+    def _apply_credential(
+        self, record: messages.UserScramCredentialRecord | messages.RemoveUserScramCredentialRecord
+    ) -> None:
+        key = record.name, MECHANISMS.get(record.mechanism, "")
         self.credentials.pop(key, None)
-        if not removes:
-            salt, at = _bytes(value, at + 1)
-            stored_key, at = _bytes(value, at)
-            server_key, at = _bytes(value, at)
-            [iterations] = _INT32.unpack_from(value, at)
-            self.credentials[key] = Credential(key[1], iterations, salt, stored_key, server_key)
+        if isinstance(record, messages.UserScramCredentialRecord):
+            with contextlib.suppress(ValueError):  # of an unknown mechanism
+                self.credentials[key] = Credential(
+                    key[1], record.iterations, record.salt, record.stored_key, record.server_key
+                )
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:
@@ -171,33 +199,44 @@ def _values(log: bytes, first: int) -> Iterator[bytes]:
             yield from (r.value for r in iter_records(header, batch) if r.offset >= first and r.value is not None)
 
 
-def _id(value: bytes, at: int) -> bytes:
-    found = value[at : at + _ID_BYTES]
-    if len(found) < _ID_BYTES:
-        raise ValueError("a record ends within a topic id")
-    return found
+def _read(value: bytes) -> Message | None:
+    """The record in a frame; None for one of a kind or in a version that is not known here."""
+    try:
+        frame, kind, version = value[0], value[1], value[2]  # varints, of one byte while they are below 128
+        if frame != _FRAME or kind not in _KINDS:
+            return None
+        cls: type[Message] = getattr(messages, _KINDS[kind])
+        return read_message(cls, min(version, cls.VERSIONS[-1]), memoryview(value)[3:])
+    except (IndexError, WireError):
+        return None
 
 
-def _text(value: bytes, at: int) -> tuple[str | None, int]:
-    """A text and the position after it. Raises ValueError if the record ends within it."""
-    is_null = value[at] == 0
-    found, at = _bytes(value, at)
-    return (None if is_null else found.decode()), at
+# --- Written ----------------------------------------------------------------------------------------------------------
 
 
-def _bytes(value: bytes, at: int) -> tuple[bytes, int]:
-    """Bytes, none for null, and the position after them. Raises ValueError if the record ends within them."""
-    size, at = _varint(value, at)
-    end = at + max(size - 1, 0)
-    if end > len(value):
-        raise ValueError("a record ends within a text")
-    return value[at:end], end
+def encode_bootstrap(records: Sequence[Message], now_ms: int) -> bytes:
+    """The content of a ``bootstrap.checkpoint`` of ``FEATURES`` and these records, with which a Kafka's log begins."""
+    features = [messages.FeatureLevelRecord(name=name, feature_level=level) for name, level in FEATURES.items()]
+    return _snapshot([*features, *records], now_ms)
 
 
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint and the position after it. Raises IndexError if it does not end."""
-    number = shift = 0
-    while value[at] & 0x80:
-        number |= (value[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return number | value[at] << shift, at + 1
+def _snapshot(records: Sequence[Message], now_ms: int) -> bytes:
+    """Records between a header and a footer, in batches at consecutive offsets, of epoch 0."""
+    values = [_frame(record) for record in records]
+    batches = [_control_batch(_SNAPSHOT_HEADER, messages.SnapshotHeaderRecord(), 0, now_ms)]
+    for first in range(0, len(values), _RECORDS_A_BATCH):
+        some = ((now_ms, None, value, ()) for value in values[first : first + _RECORDS_A_BATCH])
+        batches.append(encode_batch(some, base_offset=first + 1, leader_epoch=0))
+    batches.append(_control_batch(_SNAPSHOT_FOOTER, messages.SnapshotFooterRecord(), len(values) + 1, now_ms))
+    return b"".join(batches)
+
+
+def _control_batch(kind: int, record: Message, offset: int, now_ms: int) -> bytes:
+    content = (now_ms, _CONTROL_KEY.pack(0, kind), write_message(record, 0), ())
+    return encode_batch([content], base_offset=offset, leader_epoch=0, control=True)
+
+
+def _frame(record: Message) -> bytes:
+    name = type(record).__name__
+    version = _WRITTEN_VERSIONS.get(name, 0)
+    return bytes((_FRAME, _NUMBERS[name], version)) + write_message(record, version)

@@ -46,6 +46,11 @@ class ProducerIds:
         start = self._read() if self.is_recorded else 0
         self._next = self._end = max(start, highest_seen + 1)  # ready to be given: [next, end)
 
+    @property
+    def next_id(self) -> int:
+        """No id from here on was ever given."""
+        return self._next
+
     def _read(self) -> int:
         try:
             found = unseal(read_file(self._fs, self._path), {"version", "next"})

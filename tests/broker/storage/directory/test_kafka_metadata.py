@@ -14,14 +14,17 @@ import pytest
 
 from seglog_broker.config import load_config
 from seglog_broker.config.topic_overrides import validate_topic_config
+from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.directory.adoption import ADOPTED_CONFIG
-from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
+from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filenames import encode_partition_metadata, new_id, uuid_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from seglog_protocol.kafka import messages
+from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
+from seglog_protocol.records import iter_records
 from tests.logs import ManualClock, batch, read_all
 
 _HERE: Final = Path(__file__).parent
@@ -252,3 +255,65 @@ def test_an_unreadable_metadata_log_changes_nothing() -> None:
     directory = _opened(fs)
     assert directory.registry.topics["t"].config["retention.ms"] == "5000"
     assert any("cannot be read further" in problem for problem in directory.report.problems)
+
+
+# --- Written ----------------------------------------------------------------------------------------------------------
+
+_FORMATTED: Final = bytes.fromhex(
+    "0000000000000000000000470000000002fd88f59c002000000000000001a21b56f2c3000001a21b56f2c3ffffffffffffffffffffffffff"
+    "ff000000012a0000000800000003160000000000000000000000000000000000000001000000f100000000029023803f0000000000050000"
+    "01a21b56f2dc000001a21b56f2dcffffffffffffffffffffffffffff000000063a000000012e010c00116d657461646174612e7665727369"
+    "6f6e001e00005a000002014e010c0021656c696769626c652e6c65616465722e7265706c696361732e76657273696f6e0001000034000004"
+    "0128010c000e67726f75702e76657273696f6e00010000340000060128010c000e73686172652e76657273696f6e0001000038000008012c"
+    "010c001073747265616d732e76657273696f6e000100004000000a0134010c00147472616e73616374696f6e2e76657273696f6e00020000"
+    "00000000000000070000003f00000000020a82c945002000000000000001a21b56f2dd000001a21b56f2ddffffffffffffffffffffffffff"
+    "ff000000011a00000008000000040600000000"
+)
+"""``bootstrap.checkpoint`` as ``kafka-storage format`` of Kafka 4.3.1 wrote it."""
+
+
+def _without_times(content: bytes) -> list[tuple[Any, list[Any]]]:
+    return [
+        (
+            header._replace(crc=0, base_timestamp=0, max_timestamp=0),
+            [(record.offset, record.key, record.value) for record in iter_records(header, content)],
+        )
+        for header, content in iter_batches(content)
+    ]
+
+
+def test_a_bootstrap_file_without_records_is_what_kafka_formats() -> None:
+    ours = _without_times(encode_bootstrap([], 1_795_755_012_803))
+    assert len(ours) == 3
+    assert ours == _without_times(_FORMATTED)
+
+
+def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None:
+    credential = Credential("SCRAM-SHA-512", 4096, b"salt of it..", b"s" * 64, b"t" * 64)
+    records = [
+        messages.TopicRecord(name="first", topic_id=_FIRST.bytes),
+        *(messages.PartitionRecord(partition_id=each, topic_id=_FIRST.bytes) for each in range(2_500)),
+        messages.ConfigRecord(resource_type=2, resource_name="first", name="retention.ms", value="7"),
+        messages.ConfigRecord(resource_type=4, resource_name="", name="log.cleaner.threads", value="2"),
+        messages.ProducerIdsRecord(broker_id=1, next_producer_id=5_000),
+        messages.UserScramCredentialRecord(
+            name="ada",
+            mechanism=2,
+            salt=credential.salt,
+            stored_key=credential.stored_key,
+            server_key=credential.server_key,
+            iterations=4096,
+        ),
+    ]
+    fs = ForgetfulFileSystem()
+    fs.load({f"{_DATA}/bootstrap.checkpoint": encode_bootstrap(records, 5)})
+    found = read_kafka_metadata(fs, _DATA)
+    assert found.problem is None
+    assert found.topic_ids == {"first": new_id(_FIRST)}
+    assert found.partitions == {("first", number) for number in range(2_500)}
+    assert found.topic_configs == {"first": {"retention.ms": "7"}}
+    assert found.broker_configs == {"": {"log.cleaner.threads": "2"}}
+    assert found.next_producer_id == 5_000
+    assert found.credentials == {("ada", "SCRAM-SHA-512"): credential}
+    fs.load({_LOG: b""})
+    assert read_kafka_metadata(fs, _DATA).topic_ids == {}
