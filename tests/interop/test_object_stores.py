@@ -1,0 +1,233 @@
+"""Destinations of backups on a real server that speaks S3, with faults in the middle."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError, StoredFile
+from seglog_broker.backup.encrypted_destination import EncryptedDestination
+from seglog_broker.backup.key_file import BackupKey
+from seglog_broker.backup.object_store import PART_BYTES, open_object_store
+from seglog_broker.backup.opening import open_destination
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from tests.interop.object_stores import ACCESS_KEY, SECRET_KEY, Gateway, cutting_link, gateway
+from tests.processes import clean_environment
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+
+FS: Final = PosixFileSystem()
+LONG: Final = 5 * PART_BYTES + 123
+KEY: Final = BackupKey(bytes(32))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with gateway(tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+
+
+def _variables(port: int, secret: str = SECRET_KEY, access: str = ACCESS_KEY) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": access,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_REGION": "us-east-1",
+    }
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
+def _opened(port: int, path: str, *, retry_seconds: float = 60) -> Destination:
+    with _environment(_variables(port)):
+        return open_object_store(FS, f"s3://backups/{path}", retry_seconds=retry_seconds)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_files_of_any_size_are_put_read_listed_and_deleted(server: Gateway, tmp_path: Path, encrypted: bool) -> None:
+    destination = _opened(server.port, f"deep/{encrypted}/")
+    if encrypted:
+        destination = EncryptedDestination(FS, destination, KEY)
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(LONG + 5))
+    assert list(destination.names()) == []
+    contents = {size: os.urandom(size) for size in (0, 1, PART_BYTES, PART_BYTES + 1)}
+    for size, content in contents.items():
+        destination.put(f"files/{size:08}", [content[: size // 2], content[size // 2 :]])
+    destination.put_file("files/long", str(source), size=LONG, link=True)
+    destination.put("backups/1.json", [b"{}"])
+    for size, content in contents.items():
+        assert b"".join(destination.read(f"files/{size:08}")) == content
+    assert b"".join(destination.read("files/long")) == source.read_bytes()[:LONG]
+    names = [*(f"files/{size:08}" for size in contents), "files/long"]
+    assert [name for name, _ in destination.names()] == ["backups/1.json", *names]
+    assert [name for name, _ in destination.names("files/")] == names
+    assert [name for name, _ in destination.names("files/l")] == ["files/long"]
+    destination.put("backups/1.json", [b"new"])
+    assert b"".join(destination.read("backups/1.json")) == b"new"
+    destination.delete("files/long")
+    destination.delete("files/long")
+    with pytest.raises(MissingFileError, match=r"in s3://backups/deep/\w+ has no files/long$"):
+        list(destination.read("files/long"))
+
+
+def test_a_connection_that_breaks_in_an_upload_is_made_again(server: Gateway) -> None:
+    content = os.urandom(LONG)
+    with cutting_link(server.port) as link:
+        destination = _opened(link.port, "cut")
+        for after in (1_000, PART_BYTES // 2, 3 * PART_BYTES):
+            link.cut(after, stays_down=False)
+            destination.put(f"files/{after}", [content])
+        assert link.cuts == 3
+        for name, size in destination.names():
+            assert size == LONG
+            assert b"".join(destination.read(name)) == content
+
+
+def test_a_store_that_is_gone_in_the_middle_of_an_upload_is_a_sentence_and_no_half_file(server: Gateway) -> None:
+    content = os.urandom(LONG)
+    with cutting_link(server.port) as link:
+        destination = _opened(link.port, "gone", retry_seconds=1)
+        link.cut(2 * PART_BYTES, stays_down=True)
+        with pytest.raises(
+            DestinationError,
+            match=r"^cannot write s3://backups/gone/files/a: .*: see that the store can be reached, and",
+        ) as caught:
+            destination.put("files/a", [content])
+        assert SECRET_KEY not in str(caught.value)
+        assert "Signature" not in str(caught.value)
+        with pytest.raises(DestinationError, match=r"^cannot list s3://backups/gone: "):
+            list(destination.names())
+        link.mend()
+        assert list(destination.names()) == []
+        destination.put("files/a", [content])
+        assert list(destination.names()) == [StoredFile("files/a", LONG)]
+
+
+def test_a_store_that_is_gone_in_the_middle_of_a_download_never_gives_a_short_file(server: Gateway) -> None:
+    content = os.urandom(3 * LONG)
+    _opened(server.port, "down").put("files/a", [content])
+    with cutting_link(server.port) as link:
+        destination = _opened(link.port, "down", retry_seconds=1)
+        chunks = destination.read("files/a")
+        got = len(next(chunks))
+        link.cut_now()
+        with pytest.raises(DestinationError, match=r"^cannot read s3://backups/down/files/a: "):
+            got += sum(map(len, chunks))
+    assert 0 < got < len(content)
+
+
+def test_a_server_killed_and_started_again_in_an_upload_is_waited_for(server: Gateway) -> None:
+    destination = _opened(server.port, "restarted")
+    content = os.urandom(PART_BYTES)
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(8):
+            if number == 4:
+                server.kill()
+                server.start()
+            yield content
+
+    destination.put("files/a", chunks())
+    assert list(destination.names()) == [StoredFile("files/a", 8 * PART_BYTES)]
+    assert b"".join(destination.read("files/a")) == content * 8
+
+
+_PUTTING = """
+import sys, time
+from seglog_broker.backup.object_store import open_object_store
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+
+def chunks():
+    for number in range(40):
+        yield bytes(1024 * 1024)
+    print("in the middle", flush=True)
+    time.sleep(600)
+
+open_object_store(PosixFileSystem(), "s3://backups/killed").put("files/a", chunks())
+"""
+
+
+def test_a_writer_that_is_killed_leaves_no_half_file(server: Gateway) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PUTTING],
+        env=clean_environment(**_variables(server.port)),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in the middle\n"
+        while not any("killed" not in name and size >= PART_BYTES for name, size in server.sizes().items()):
+            time.sleep(0.05)  # until a part is there
+        process.kill()
+    destination = _opened(server.port, "killed")
+    assert list(destination.names()) == []
+    destination.put("files/a", [b"whole"])
+    assert list(destination.names()) == [StoredFile("files/a", 5)]
+
+
+def test_a_source_that_fails_in_an_upload_leaves_no_parts(server: Gateway) -> None:
+    destination = _opened(server.port, "broken-source")
+
+    def chunks() -> Iterator[bytes]:
+        yield bytes(3 * PART_BYTES)
+        raise OSError(5, "bad sector", "/data/segment")
+
+    before = server.sizes()
+    with pytest.raises(OSError, match="bad sector"):
+        destination.put("files/a", chunks())
+    assert server.sizes() == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "bucket", "sentence"),
+    [
+        ({}, "nowhere", "there is no such bucket .*: make it, or name another$"),
+        ({"AWS_SECRET_ACCESS_KEY": "mistyped"}, "backups", "the store refuses these credentials .*AWS_SECRET_ACCESS_"),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
+            "backups",
+            "Connection refused.*see that the store can be reached",
+        ),
+    ],
+)
+def test_what_is_configured_wrong_is_said(
+    server: Gateway, variables: dict[str, str], bucket: str, sentence: str
+) -> None:
+    with _environment(_variables(server.port) | variables):
+        destination = open_object_store(FS, f"s3://{bucket}/path", retry_seconds=0.5)
+        for attempt in (
+            lambda: list(destination.names()),
+            lambda: list(destination.read(MARKER)),
+            lambda: destination.put(MARKER, [b"{}"]),
+            lambda: destination.put("files/long", [bytes(PART_BYTES + 1)]),
+        ):
+            with pytest.raises(DestinationError, match=sentence) as caught:
+                attempt()
+            assert caught.value.__cause__ is None
+            assert SECRET_KEY not in str(caught.value)
+            assert not isinstance(caught.value, MissingFileError)
+
+
+def test_a_key_that_does_not_fit_is_found_out(server: Gateway) -> None:
+    with _environment(_variables(server.port)):
+        open_destination(FS, "s3://backups/keyed", key=KEY).put(MARKER, [b"{}"])
+        with pytest.raises(DestinationError, match="in s3://backups/keyed is encrypted"):
+            open_destination(FS, "s3://backups/keyed")
+        with pytest.raises(DestinationError, match="was encrypted with another key"):
+            open_destination(FS, "s3://backups/keyed", key=BackupKey(bytes(range(32))))
+        assert b"".join(open_destination(FS, "s3://backups/keyed", key=KEY).read(MARKER)) == b"{}"
