@@ -1,5 +1,11 @@
-"""A real server that speaks S3, from its registry: Versity's gateway, whose objects are files of a folder."""
+"""Real servers of objects, from their registries: Versity's gateway for S3, Azurite for Azure's protocol."""
 
+import base64
+import email.utils
+import hashlib
+import hmac
+import http.client
+import os
 import socket
 import subprocess
 import threading
@@ -16,6 +22,10 @@ GATEWAY: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
 ACCESS_KEY: Final = "reader-and-writer"
 SECRET_KEY: Final = "what-nobody-is-to-see"
+
+AZURITE: Final = "azurite@3.35.0"
+AZURE_ACCOUNT: Final = "seglog"
+AZURE_KEY: Final = base64.b64encode(b"what-nobody-is-to-see").decode()
 
 _WAITS: Final = 300
 
@@ -79,6 +89,57 @@ def gateway(folder: Path) -> Iterator[Gateway]:
         yield running
     finally:
         running.kill()
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[int]:
+    """A running Azurite with an empty container, ``backups``; its port on this machine."""
+    with skipped_where_absent("azurite"):
+        tools("node", "npm")
+        home = installed("azurite", [Path(__file__)], _install_azurite)
+    port = free_port()
+    given = ["--location", str(folder), "--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [str(home / "node_modules" / ".bin" / "azurite-blob"), *given],
+            env=os.environ | {"AZURITE_ACCOUNTS": f"{AZURE_ACCOUNT}:{AZURE_KEY}"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        for _ in range(_WAITS):
+            with suppress(OSError):
+                _make_container(port)
+                break
+            assert process.poll() is None, (folder / "output").read_text()
+            time.sleep(0.1)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _install_azurite(folder: Path) -> None:
+    run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", AZURITE, cwd=folder)
+
+
+def _make_container(port: int) -> None:
+    """Azure's request, signed by its rules: the library has none to make one."""
+    headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    lines = [f"{name}:{value}" for name, value in headers.items()]
+    signed = "\n".join(["PUT", *[""] * 11, *lines, f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/backups", "restype:container"])
+    digest = hmac.new(base64.b64decode(AZURE_KEY), signed.encode(), hashlib.sha256).digest()
+    authorization = f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(digest).decode()}"
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request(
+        "PUT",
+        f"/{AZURE_ACCOUNT}/backups?restype=container",
+        headers=headers | {"Authorization": authorization, "Content-Length": "0"},
+    )
+    answer = connection.getresponse()
+    assert answer.status == 201, answer.read()
+    connection.close()
 
 
 class CuttingLink:

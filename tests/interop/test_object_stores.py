@@ -1,4 +1,4 @@
-"""Destinations of backups on a real server that speaks S3, with faults in the middle."""
+"""Destinations of backups on real servers of objects, with faults in the middle."""
 
 import os
 import subprocess
@@ -17,7 +17,16 @@ from seglog_broker.backup.key_file import BackupKey
 from seglog_broker.backup.object_store import PART_BYTES, open_object_store
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.interop.object_stores import ACCESS_KEY, SECRET_KEY, Gateway, cutting_link, gateway
+from tests.interop.object_stores import (
+    ACCESS_KEY,
+    AZURE_ACCOUNT,
+    AZURE_KEY,
+    SECRET_KEY,
+    Gateway,
+    azurite,
+    cutting_link,
+    gateway,
+)
 from tests.processes import clean_environment
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
@@ -42,10 +51,18 @@ def _variables(port: int, secret: str = SECRET_KEY, access: str = ACCESS_KEY) ->
     }
 
 
+def _azure_variables(port: int, key: str = AZURE_KEY) -> dict[str, str]:
+    return {
+        "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}",
+        "AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT,
+        "AZURE_STORAGE_ACCOUNT_KEY": key,
+    }
+
+
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
             patch.delenv(name)
         for name, value in variables.items():
             patch.setenv(name, value)
@@ -57,11 +74,17 @@ def _opened(port: int, path: str, *, retry_seconds: float = 60) -> Destination:
         return open_object_store(FS, f"s3://backups/{path}", retry_seconds=retry_seconds)
 
 
-@pytest.mark.parametrize("encrypted", [False, True])
-def test_files_of_any_size_are_put_read_listed_and_deleted(server: Gateway, tmp_path: Path, encrypted: bool) -> None:
-    destination = _opened(server.port, f"deep/{encrypted}/")
-    if encrypted:
-        destination = EncryptedDestination(FS, destination, KEY)
+@pytest.fixture(params=["s3", "s3 encrypted", "azure"])
+def destination(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Destination]:
+    if request.param == "azure":
+        with azurite(tmp_path_factory.mktemp("azurite")) as port, _environment(_azure_variables(port)):
+            yield open_object_store(FS, "az://backups/deep/path/")
+        return
+    plain = _opened(request.getfixturevalue("server").port, f"deep/{request.param.replace(' ', '-')}/")
+    yield EncryptedDestination(FS, plain, KEY) if "encrypted" in request.param else plain
+
+
+def test_files_of_any_size_are_put_read_listed_and_deleted(destination: Destination, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(LONG + 5))
     assert list(destination.names()) == []
@@ -81,7 +104,7 @@ def test_files_of_any_size_are_put_read_listed_and_deleted(server: Gateway, tmp_
     assert b"".join(destination.read("backups/1.json")) == b"new"
     destination.delete("files/long")
     destination.delete("files/long")
-    with pytest.raises(MissingFileError, match=r"in s3://backups/deep/\w+ has no files/long$"):
+    with pytest.raises(MissingFileError, match=r"in \w+://backups/deep/[-\w]+ has no files/long$"):
         list(destination.read("files/long"))
 
 
@@ -221,6 +244,27 @@ def test_what_is_configured_wrong_is_said(
             assert caught.value.__cause__ is None
             assert SECRET_KEY not in str(caught.value)
             assert not isinstance(caught.value, MissingFileError)
+
+
+@pytest.mark.parametrize(
+    ("key", "container", "sentence"),
+    [
+        (AZURE_KEY, "nowhere", "there is no such bucket .ContainerNotFound: [^:]*: make it, or name another$"),
+        ("d3Jvbmc=", "backups", "the store refuses these credentials .*AZURE_STORAGE_ACCOUNT_KEY"),
+    ],
+)
+def test_what_is_configured_wrong_for_azure_is_said(tmp_path: Path, key: str, container: str, sentence: str) -> None:
+    with azurite(tmp_path) as port, _environment(_azure_variables(port, key)):
+        destination = open_object_store(FS, f"az://{container}/path", retry_seconds=0.5)
+        for attempt in (
+            lambda: list(destination.names()),
+            lambda: list(destination.read(MARKER)),
+            lambda: destination.put("files/long", [bytes(PART_BYTES + 1)]),
+        ):
+            with pytest.raises(DestinationError, match=sentence) as caught:
+                attempt()
+            assert AZURE_KEY not in str(caught.value)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_key_that_does_not_fit_is_found_out(server: Gateway) -> None:

@@ -13,7 +13,7 @@ from obstore import exceptions
 from seglog_broker.backup.destination import DestinationError
 
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]{1,400})</Message>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,400})")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _SYSTEM_MESSAGE: Final = re.compile(r'message: "([^"]{1,100})"')
 """In the library's list of causes: the operating system's."""
@@ -58,7 +58,8 @@ def store_error(doing: str, where: str, error: Exception, credentials: str) -> D
             "machine has a role"
         )
     detail = _detail(error)
-    if code is not None and code[1] in _NO_BUCKET:
+    # Where a file is written, or files are listed, only the bucket can be missing.
+    if code[1] in _NO_BUCKET if code is not None else isinstance(error, FileNotFoundError):
         return DestinationError(f"cannot {doing} {where}: there is no such bucket ({detail}): make it, or name another")
     if (code is not None and code[1] in _REFUSED) or (status is not None and status[1] in _REFUSED_STATUSES):
         return DestinationError(
@@ -82,7 +83,10 @@ def _detail(error: Exception) -> str:
     answer = _answer(error)
     code, message = _CODE.search(answer), _MESSAGE.search(answer)
     if code is not None:
-        return f"{code[1]}: {message[1].rstrip('.')}" if message is not None else code[1]
+        if message is None:
+            return code[1]
+        words, _, _ = message[1].partition("\n")  # Azure adds the number of the request, and the time
+        return f"{code[1]}: {words.strip().rstrip('.')}"
     found = _SYSTEM_MESSAGE.search(str(error))
     because = f" ({found[1]})" if found is not None else ""
     return _RETRIES.sub("", _QUERY.sub("", " ".join(answer.split())))[:_DETAIL_MAX].rstrip(" .:") + because
