@@ -1,7 +1,7 @@
 """``seglogd``: the daemon's command line and exit codes.
 
-Without a command it serves. ``seglogd check``, ``dump``, ``init`` and ``user`` work offline on files, ``seglogd
-certificates`` makes those of a trial; they have exit codes of their own.
+Without a command it serves. ``seglogd check``, ``dump``, ``export-kafka``, ``init`` and ``user`` work offline on files,
+``seglogd certificates`` makes those of a trial; they have exit codes of their own.
 
 Exit codes: 0 clean stop, also for a signal before serving has begun; 1 could not start, or failed; 2 usage or
 configuration; 3 stopped, but the next start has to recover. 130 and 143 are a second SIGINT or SIGTERM, which ends the
@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "certificates": "seglog_broker.security.trial_certificates",
     "check": "seglog_broker.inspect.check.command",
     "dump": "seglog_broker.inspect.dump.command",
+    "export-kafka": "seglog_broker.kafka_export.command",
     "init": "seglog_broker.accounts.init_command",
     "user": "seglog_broker.accounts.user_command",
 }
@@ -215,8 +216,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="seglogd",
         description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows the contents of "
         "files, `seglogd check DIRECTORY` searches a log directory for damage, `seglogd init` and `seglogd user` make "
-        "and change accounts while no broker runs, `seglogd certificates --to DIR` makes certificates for a trial of "
-        "TLS.",
+        "and change accounts while no broker runs, `seglogd export-kafka DIRECTORY --to DIR` makes a directory that "
+        "Apache Kafka starts with, `seglogd certificates --to DIR` makes certificates for a trial of TLS.",
         epilog="Keys and their defaults are in docs/CONFIG.md. A flag overrides the environment (SEGLOG_...), and the "
         "environment overrides the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,

@@ -21,6 +21,7 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_protocol.checkpoint_files import encode_checkpoint, encode_offsets
 from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.broker.inspect.check.support import check, codes, faults, findings
 from tests.logs import ManualClock, append_one, batch, batch_of_size, cut_file, flip_bit, read_all
@@ -419,7 +420,7 @@ _REMOVED = bytes([1, 9, 0]) + b"i" * 16 + b"\0"
 
 
 def _partition_record(number: int) -> bytes:
-    return bytes([1, 3, 1]) + number.to_bytes(4, "big") + b"i" * 16 + b"and more"
+    return bytes([1, 3, 1]) + write_message(messages.PartitionRecord(partition_id=number, topic_id=b"i" * 16), 1)
 
 
 @pytest.mark.parametrize(

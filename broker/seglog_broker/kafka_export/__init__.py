@@ -1,0 +1,1 @@
+"""A log directory handed over to Apache Kafka: ``seglogd export-kafka``."""

@@ -1,0 +1,185 @@
+"""``seglogd export-kafka DIR --to DEST``: arguments, output and exit codes.
+
+Exit codes: 0 done, or with --check it can be done; 1 not done, nothing is left behind; 2 usage or configuration.
+"""
+
+import argparse
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from seglog_broker.config import ConfigSources
+from seglog_broker.kafka_export.cluster import BROKERS_MAX, Cluster, make_nodes
+from seglog_broker.kafka_export.source import ExportError, Source, SourceFile, read_source
+from seglog_broker.kafka_export.writing import PROPERTIES_FILE, refuse_destination, write_cluster
+from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.storage.directory.log_directory import DirectoryLock
+from seglog_broker.storage.directory.opening import may_be_log_directory
+from seglog_broker.storage.io.filesystem import PosixFileSystem, parent
+from seglog_broker.storage.io.os_errors import is_no_room, why
+from seglog_broker.texts import counted, size_text
+from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, SeglogError
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+_PROGRAM: Final = "seglogd export-kafka"
+_PROGRESS_SECONDS: Final = 0.2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Export a directory, or say what would come of it; returns the exit code. Raises SystemExit(2) on wrong usage."""
+    arguments = make_parser().parse_args(argv)
+    if arguments.to is None and not arguments.check:
+        complain(_PROGRAM, "name the directory for Kafka by --to, or have it only --check")
+        return EXIT_USAGE
+    try:
+        return run_printing(_PROGRAM, lambda: _print(_run(arguments)), when_piped=EXIT_OK)
+    except InvalidConfigError as error:
+        complain(_PROGRAM, error.message)
+        return EXIT_USAGE
+    except ExportError as error:
+        complain(_PROGRAM, str(error))
+    except SeglogError as error:
+        complain(_PROGRAM, error.message)
+    except OSError as error:
+        advice = ": make room, and run it again" if is_no_room(error) else ""
+        complain(_PROGRAM, f"nothing was exported: {why(error)}{advice}")
+    except KeyboardInterrupt:
+        complain(_PROGRAM, "interrupted: nothing was exported")
+    return EXIT_FAILED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the arguments, which docs/OUTGROWING.md shows."""
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="Make of a log directory that no broker uses one or more that Apache Kafka starts with as they "
+        "are: topics with their ids and settings, records, committed offsets, accounts, transactions. The log "
+        "directory stays as it is.",
+        epilog="Exit codes: 0 done, or can be done, 1 not done, 2 usage. See docs/OUTGROWING.md.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("directory", metavar="DIR", help="the log directory, of a broker that is stopped")
+    parser.add_argument("--to", metavar="DEST", help="the directory for Kafka: empty, or not there yet")
+    parser.add_argument("--check", action="store_true", help="say what would be different in Kafka, and write nothing")
+    parser.add_argument(
+        "--brokers",
+        metavar="N",
+        type=_brokers,
+        default=1,
+        help="spread the partitions over N nodes: DEST/broker-1 and so on, one for each; else DEST is that of one node",
+    )
+    parser.add_argument(
+        "--host",
+        metavar="HOST",
+        action="append",
+        help="where the nodes will run, once for all or once for each in their order; else localhost",
+    )
+    parser.add_argument(
+        "--link",
+        action="store_true",
+        help="closed segments become hard links where possible: at once and without space, but both directories then "
+        "have the same files, and only one of them may be used again",
+    )
+    parser.add_argument("--config", metavar="FILE", help="the broker's configuration (or SEGLOG_CONFIG), for Kafka's")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    return parser
+
+
+def _brokers(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {BROKERS_MAX}")
+    return int(text)
+
+
+def _print(lines: Iterator[str]) -> int:
+    print_lines(lines)
+    return EXIT_OK
+
+
+def _run(arguments: argparse.Namespace) -> Iterator[str]:
+    """Do it; yields what is printed. Raises ExportError, SeglogError, OSError."""
+    file = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
+    config, _ = ConfigSources(file, dict(os.environ), arguments.set).load()
+    fs = PosixFileSystem()
+    path = os.path.realpath(arguments.directory)
+    destination = os.path.realpath(arguments.to or f"{path}-kafka")
+    if not may_be_log_directory(fs, path) or not fs.list_directory(path):
+        raise ExportError(f"{arguments.directory} is no log directory: name the log.dir of a broker")
+    try:
+        lock = DirectoryLock(fs, path)
+    except LogDirectoryError as error:
+        raise ExportError(f"a broker is using {path}: stop it first, Kafka takes over where it ended") from error
+    try:
+        source = read_source(fs, path)
+        nodes = make_nodes(source, destination, arguments.brokers, arguments.host or ["localhost"], uuid.uuid4)
+        cluster = Cluster(source, nodes, config)
+        yield _summary(source)
+        yield from (f"note: {note}" for note in source.notes)
+        yield from (f"changed: {change}" for change in cluster.changes)
+        if arguments.check:
+            if arguments.to is not None:
+                refuse_destination(fs, path, destination)
+                yield _room(fs, source, destination)
+            yield "it can be exported; nothing was written"
+            return
+        progress = _Progress(source)
+        write_cluster(
+            fs, cluster, destination, time.time_ns() // 1_000_000, link=arguments.link, progress=progress.copied
+        )
+        progress.end()
+    finally:
+        lock.release()
+    yield f"exported to {destination}: give it to the user that runs Kafka, then"
+    for node in nodes:
+        yield f"  kafka-server-start.sh {node.directory}/{PROPERTIES_FILE}"
+
+
+def _summary(source: Source) -> str:
+    topics, partitions = counted(len(source.topics), "topic"), counted(len(source.partitions), "partition")
+    ends = "stopped cleanly" if source.is_clean else "not stopped cleanly"
+    accounts = f", {counted(len(source.accounts), 'account')}" if len(source.accounts) else ""
+    return (
+        f"{source.path}: {topics}, {partitions}, {counted(source.segments, 'segment')}, {size_text(source.size)}"
+        f"{accounts}; {ends}"
+    )
+
+
+def _room(fs: PosixFileSystem, source: Source, destination: str) -> str:
+    there = destination
+    while not fs.exists(there):
+        there = parent(there)
+    return (
+        f"{size_text(source.size)} are to be written, less where blocks can be shared or with --link; "
+        f"{size_text(fs.free_bytes(there))} are free at {there}"
+    )
+
+
+class _Progress:
+    """A line of progress on standard error, overwritten each time. Shown only in a terminal."""
+
+    def __init__(self, source: Source) -> None:
+        self._size = source.size
+        self._done = 0
+        self._shown_at = 0.0
+        self._is_shown = sys.stderr.isatty()
+
+    def copied(self, file: SourceFile) -> None:
+        """A file is at its new place."""
+        self._done += file.size
+        now = time.monotonic()
+        if self._is_shown and now - self._shown_at >= _PROGRESS_SECONDS:
+            self._shown_at = now
+            sys.stderr.write(f"\r\x1b[K{size_text(self._done)} of {size_text(self._size)}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
