@@ -6,7 +6,7 @@ import time
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.key_file import read_key_file
 from seglog_broker.backup.opening import open_destination
-from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.clock import SharedThrottle
 from seglog_broker.storage.io.filesystem import FileSystem
 
 
@@ -26,8 +26,7 @@ def destination_of(fs: FileSystem, arguments: argparse.Namespace, where: str) ->
     key = None if arguments.key_file is None else read_key_file(arguments.key_file)
     throttle = None
     if arguments.bandwidth is not None:
-        # Without a window: in a third of a second a disk would be asked for hundreds of megabytes.
-        throttle = Throttle(arguments.bandwidth * 1e6, time.monotonic, time.sleep, window_seconds=0.0)
+        throttle = SharedThrottle(arguments.bandwidth * 1e6, time.monotonic, time.sleep)
     return open_destination(fs, where, key=key, throttle=throttle)
 
 
