@@ -20,6 +20,7 @@ from benchmarks import (
     cold,
     compaction,
     density,
+    destinations,
     durable,
     fetch,
     group_commits,
@@ -78,6 +79,7 @@ BENCHMARKS: Final = (
     cold.BENCHMARK,
     compaction.BENCHMARK,
     beside_compaction.BENCHMARK,
+    destinations.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5
