@@ -38,13 +38,16 @@ EXIT_NOT_CLEAN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # of an offline command interrupted while its module is imported
 
 COMMANDS: Final = {
+    "backup": "seglog_broker.backup.backup_command",
     "backup-key": "seglog_broker.backup.key_command",
     "certificates": "seglog_broker.security.trial_certificates",
     "check": "seglog_broker.inspect.check.command",
     "dump": "seglog_broker.inspect.dump.command",
     "export-kafka": "seglog_broker.kafka_export.command",
     "init": "seglog_broker.accounts.init_command",
+    "restore": "seglog_broker.backup.restore_command",
     "user": "seglog_broker.accounts.user_command",
+    "verify": "seglog_broker.backup.verify_command",
 }
 """Modules of the offline commands. Each has ``main(arguments) -> exit code``; it is imported when it is called."""
 

@@ -44,6 +44,8 @@ from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.recovery import CrashRecovery
 from seglog_broker.tasks.scrub import Scrub
+from seglog_broker.tasks.snapshot_socket import SnapshotSocket
+from seglog_broker.tasks.snapshots import SnapshotMaker
 from seglog_broker.version import VERSION
 
 
@@ -85,6 +87,12 @@ def recovery_of(b: Broker) -> CrashRecovery:
     )
 
 
+def snapshots_of(b: Broker) -> SnapshotSocket:
+    """The task that makes snapshots for backups."""
+    maker = SnapshotMaker(b.partitions, b.directory, b.recoveries, b.fs, b.offload, b.scheduler)
+    return SnapshotSocket(maker, b.directory, b.fs)
+
+
 TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
     "recovery": lambda b: recovery_of(b).run(),
@@ -108,6 +116,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "measurements": lambda b: b.measurements.run(),
     "disk forecast": lambda b: b.forecast.run(),
     "scrubs": lambda b: scrub_of(b).run(),
+    "snapshots": lambda b: snapshots_of(b).run(),
     "producer expiry": lambda b: expiry.run_producer_expiry(b.partitions, b.clock_trust, b.live_config),
 }
 """Background tasks by name, each with what it uses of the broker.

@@ -152,7 +152,7 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
         node = self._find(path)
         if isinstance(node, Directory):
             return filesystem.FileStat(0, node.mtime_ms, is_directory=True)
-        return filesystem.FileStat(len(node.content), node.mtime_ms, is_directory=False)
+        return filesystem.FileStat(len(node.content), node.mtime_ms, is_directory=False, inode=id(node))
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """An operation; like all modification times, it survives every crash."""

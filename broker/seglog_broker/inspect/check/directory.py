@@ -50,8 +50,10 @@ from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
-_OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE, *filenames.SPARE_FILES})
-"""The lock, the ballast and the spare files, whose contents are not checked."""
+_OTHER_FILES: Final = frozenset(
+    {filenames.LOCK_FILE, filenames.BACKUP_SOCKET, filenames.BALLAST_FILE, *filenames.SPARE_FILES}
+)
+"""The lock, the socket, the ballast and the spare files, whose contents are not checked."""
 
 Key = tuple[str, int]
 """Topic and number of a partition."""

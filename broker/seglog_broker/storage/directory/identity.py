@@ -23,6 +23,10 @@ FORMAT_CONTENT: Final = f"{FORMAT_VERSION}\n".encode()
 _META_VERSION: Final = "1"
 _CLOCK_VERSION: Final = 1
 
+_BEING_RESTORED: Final = "being restored"
+
+_DIRECTORY_ID: Final = re.compile(r"[ \t]*directory\.id[ \t]*[=:]|# restored by seglog ")
+
 _PROPERTY: Final = re.compile(r"^[ \t]*([^#!\s=:]+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 """The subset of Java's properties format in ``meta.properties``: ``key=value``, ``#`` and ``!`` comments."""
 
@@ -33,6 +37,11 @@ def check_format(fs: FileSystem, path: str) -> None:
     if not fs.exists(file):
         return
     text = read_file(fs, file).decode(errors="replace").strip()
+    if text == _BEING_RESTORED:
+        raise LogDirectoryError(
+            f"a restore into {path} was not finished: remove everything in it, and run `seglogd restore` again",
+            path=path,
+        )
     if not text.isdigit() or int(text) > FORMAT_VERSION:
         raise LogDirectoryError(
             f"{file} says format {text[:20]!r}, this version of seglog knows formats up to {FORMAT_VERSION}: "
@@ -44,6 +53,18 @@ def check_format(fs: FileSystem, path: str) -> None:
 def write_format(fs: FileSystem, path: str) -> None:
     """Write ``seglog-format`` into the log directory ``path``."""
     write_file_atomically(fs, f"{path}/{filenames.FORMAT_FILE}", FORMAT_CONTENT)
+
+
+def begin_restore(fs: FileSystem, path: str) -> None:
+    """Have every start refuse the log directory ``path`` until ``write_format``: its files are not all there."""
+    write_file_atomically(fs, f"{path}/{filenames.FORMAT_FILE}", f"{_BEING_RESTORED}\n".encode())
+
+
+def encode_restored_identity(content: bytes, directory_id: str, backup: str) -> bytes:
+    """A ``meta.properties`` with another directory id, which names the backup that the directory is from."""
+    kept = [line for line in content.decode(errors="replace").splitlines() if not _DIRECTORY_ID.match(line)]
+    lines = [*kept, f"# restored by seglog from the backup {backup}", f"directory.id={directory_id}"]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def read_cluster_id(fs: FileSystem, path: str, found: Collection[str]) -> str | None:

@@ -23,6 +23,12 @@ CLOCK_FILE: Final = "seglog-clock.json"
 DYNAMIC_CONFIGS_FILE: Final = "seglog-configs.json"
 ACCOUNTS_FILE: Final = "seglog-accounts.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
+BACKUP_SOCKET: Final = "seglog-backup.sock"
+"""Where a running broker is asked for a snapshot; see ``tasks/snapshot_socket.py``."""
+SNAPSHOT_FILE: Final = "seglog-snapshot.json"
+"""In the directory of a snapshot: see ``storage/directory/snapshot.py``."""
+SNAPSHOT_TOPIC: Final = "seglog-snapshot"
+"""Snapshots have the name of a deleted partition of this topic, so that every start, also of Kafka, removes them."""
 
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
 """Directories of Kafka's that Kafka does not load as partitions, and seglog neither."""

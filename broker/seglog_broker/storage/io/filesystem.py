@@ -77,11 +77,15 @@ _PROBE: Final = [bytearray(1)]
 
 
 class FileStat(NamedTuple):
-    """Size in bytes, time of the last change (ms since 1970), and kind of a file."""
+    """Size in bytes, time of the last change (ms since 1970), and kind of a file.
+
+    ``inode`` tells files apart that have the same path one after the other; 0 where that is not known.
+    """
 
     size: int
     mtime_ms: int
     is_directory: bool
+    inode: int = 0
 
 
 class Inodes(NamedTuple):
@@ -508,7 +512,8 @@ class PosixFileSystem(FileSystem):
     def stat(self, path: str) -> FileStat:
         """As the system call stat reports it."""
         found = os.stat(path)
-        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
+        mtime_ms = found.st_mtime_ns // 1_000_000
+        return FileStat(found.st_size, mtime_ms, stat_module.S_ISDIR(found.st_mode), found.st_ino)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """As utimensat(2). Python cannot leave the time of access unchanged, so it is read first and written again."""

@@ -17,6 +17,7 @@ from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
 from seglog_broker.storage.log.closing import LogClosing, close_together
+from seglog_broker.storage.log.freezing import FrozenLog, freeze
 from seglog_broker.storage.log.loader import LoadedLog
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
@@ -226,6 +227,15 @@ class PartitionLog:
         """
         self.check_offset(max(offset, self._offsets.start))
         return self.truncation.truncate_before(offset)
+
+    # --- Copies -------------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> FrozenLog:
+        """What a copy of the log consists of at this moment, as after a clean stop: see ``FrozenLog``.
+
+        Raises OSError when the entries of the active segment's indexes cannot be written.
+        """
+        return freeze(self._files, self._offsets, self._segments, self.state_file, self.epochs, self._snapshots)
 
     # --- Closing ------------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """Writes ``seglog-partition.json`` of one log: at once, or with the next checkpoint."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, ActiveChecksum, PartitionState
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, ActiveChecksum, PartitionState, StoppedAt
 from seglog_broker.storage.log.segment_list import SegmentList
 
 CHECKSUM_SAVE_BYTES: Final = 4 * 1024 * 1024
@@ -139,6 +140,16 @@ class StateFile:
         self._collect()
         self._in_flight = StateWrite(self._files.fs, self._path, self.state.encode(), self._offsets.start)
         return self._in_flight
+
+    def encoded_as_stopped(self) -> bytes:
+        """The content that the file would have after a clean stop at this moment; it is not written."""
+        self._collect()
+        state = self.state
+        return replace(
+            state,
+            held_end=self._offsets.end if state.read_only is None else state.held_end,
+            stopped=StoppedAt(self._offsets.start, self._offsets.end),
+        ).encode()
 
     def finish(self, *, written: bool) -> None:
         """End the write that was prepared; save at once what became urgent meanwhile. May raise OSError."""

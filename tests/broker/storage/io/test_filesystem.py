@@ -259,7 +259,7 @@ def test_the_time_of_change_can_be_set_and_nothing_else_changes(place: Place) ->
     path = place.put("file", b"abc")
     for mtime_ms in (1_700_000_000_123, 0, 4_102_444_800_000):
         place.fs.set_mtime(path, mtime_ms)
-        assert place.fs.stat(path) == (3, mtime_ms, False)
+        assert place.fs.stat(path)[:3] == (3, mtime_ms, False)
     assert read_file(place.fs, path) == b"abc"
     with opened(place.fs, path, writable=True) as file:
         file.pwritev([b"d"], 3)

@@ -1,0 +1,65 @@
+"""Counts what a segment holds, batch by batch, with each checksum verified: of a source, and of its restored copy."""
+
+import struct
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from typing import Final
+
+from seglog_broker.backup.manifest import SegmentFacts
+from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_broker.storage.segment.log_verifier import LogFile, LogVerifier
+from seglog_protocol.checksum import crc32c
+from seglog_protocol.header_scan import Readable
+from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.records import decode_records
+
+_BATCH: Final = struct.Struct(">qqiI")
+"""Of a batch in the digest: base offset, last offset, number of records, CRC-32C."""
+
+
+class CutLog:
+    """The first ``size`` bytes of a ``.log``, which may have grown since; see ``LogFile``."""
+
+    def __init__(self, fs: FileSystem, path: str, base_offset: int, size: int) -> None:
+        self.base_offset = base_offset
+        self.size = size
+        self._fs = fs
+        self._path = path
+
+    def lease(self) -> AbstractContextManager[File]:
+        """The open file."""
+        return closing(self._fs.open(self._path))
+
+
+def count_segment(
+    log: LogFile,
+    following: int | None,
+    *,
+    compacted_before: int,
+    known: Sequence[DamagedRange],
+    with_records: bool = False,
+) -> SegmentFacts:
+    """The facts of one segment; ``following`` is where the next one begins, ``known`` is recorded damage.
+
+    ``with_records`` decodes every record, and counts those. Raises OSError, and CorruptRecordError for a batch with a
+    right checksum whose records cannot be read.
+    """
+    verifier = LogVerifier(compacted_before=compacted_before, known=known)
+    records = batches = valid = digest = 0
+    first = next_offset = log.base_offset
+    with log.lease() as file:
+        for position, header in verifier.batches(log, following):
+            if not batches:
+                first = header.base_offset
+            batches += 1
+            valid += header.size
+            next_offset = header.next_offset
+            records += _decoded(file, position, header) if with_records else header.record_count
+            entry = _BATCH.pack(header.base_offset, header.last_offset, header.record_count, header.crc)
+            digest = crc32c(entry, digest)
+    return SegmentFacts(log.base_offset, log.size, records, batches, first, next_offset, digest, log.size - valid)
+
+
+def _decoded(file: Readable, position: int, header: BatchHeader) -> int:
+    return len(decode_records(header, file.pread(header.size, position)))

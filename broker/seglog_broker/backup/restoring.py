@@ -1,0 +1,231 @@
+"""Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from seglog_broker.backup.counting import count_segment
+from seglog_broker.backup.destination import Destination
+from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part
+from seglog_broker.config import BrokerConfig
+from seglog_broker.storage.directory.identity import begin_restore, encode_restored_identity, write_format
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, write_all, write_file_atomically
+from seglog_protocol.checksum import crc32c
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.segment_files import TEMPORARY_SUFFIX
+
+FILES_A_SYNC: Final = 32
+"""Files that are synced side by side."""
+
+DIFFERENCES_MAX: Final = 20
+
+ROOM_BYTES: Final = 64 * 1024 * 1024
+"""To be left when a backup is restored: a broker needs room to start."""
+
+Progress = Callable[[int], None]
+
+
+def restore(
+    fs: FileSystem,
+    manifest: Manifest,
+    destination: Destination,
+    path: str,
+    new_id: str,
+    progress: Progress = lambda _size: None,
+) -> None:
+    """Make ``path``, which is absent or empty, the log directory of the backup, with the directory id ``new_id``.
+
+    Until the last step every start refuses it. Raises BackupError, DestinationError, OSError.
+    """
+    _refuse_unless_empty(fs, path)
+    _refuse_without_room(fs, manifest, path)
+    if not fs.exists(path):
+        fs.make_directory(path)
+        fs.sync_directory(parent(path))
+    begin_restore(fs, path)
+    files = [file for file in manifest.files if file.path != filenames.FORMAT_FILE]
+    directories = sorted({parent(file.path) for file in files if "/" in file.path})
+    for directory in directories:
+        fs.make_directory(f"{path}/{directory}")
+    for file in files:
+        fs.open(f"{path}/{file.path}", create=True).close()
+    for name, pieces in _pieces(files).items():
+        _write_pieces(fs, destination, name, pieces, path, progress)
+    identity = f"{path}/{filenames.META_PROPERTIES_FILE}"
+    if fs.exists(identity):
+        write_file_atomically(fs, identity, encode_restored_identity(read_file(fs, identity), new_id, manifest.id))
+    for first in range(0, len(files), FILES_A_SYNC):
+        _make_durable(fs, path, files[first : first + FILES_A_SYNC])
+    for directory in directories:
+        fs.sync_directory(f"{path}/{directory}")
+    fs.sync_directory(path)
+    write_format(fs, path)
+
+
+def compare(
+    fs: FileSystem, clock: Clock, config: BrokerConfig, path: str, manifest: Manifest, progress: Progress
+) -> list[str]:
+    """Open a restored directory as a start does, read every record, and stop: a sentence for each difference.
+
+    Raises LogDirectoryError where it cannot be opened.
+    """
+    directory = open_log_directory(fs, clock, config, path)
+    try:
+        found = list(_differences(directory, manifest, progress))
+    except BaseException:
+        directory.abandon()
+        raise
+    return found[:DIFFERENCES_MAX] + directory.close()
+
+
+def _differences(directory: LogDirectory, manifest: Manifest, progress: Progress) -> Iterator[str]:
+    named = {(log.topic, log.partition) for log in manifest.logs}
+    yield from (f"{topic}-{number} is not in the backup" for topic, number in directory.logs.keys() - named)
+    for entry in manifest.logs:
+        name = filenames.partition_directory_name(entry.topic, entry.partition)
+        is_as_it_was = any(problem.startswith(f"{name} ") for problem in manifest.problems)
+        if (entry.topic, entry.partition) not in directory.logs:
+            if not is_as_it_was:
+                reason = directory.report.offline.get((entry.topic, entry.partition), "it is not there")
+                yield f"{name} could not be opened: {reason}"
+            continue
+        if directory.report.opened[entry.topic, entry.partition].recovery is not None and not is_as_it_was:
+            yield f"{name} had to be recovered"
+        yield from (f"{name}: {difference}" for difference in _log_differences(directory, entry, progress))
+
+
+def _log_differences(directory: LogDirectory, entry: LogEntry, progress: Progress) -> Iterator[str]:
+    log = directory.logs[entry.topic, entry.partition]
+    for what, counted, there in (
+        ("begins", entry.log_start, log.log_start_offset),
+        ("ends", entry.log_end, log.log_end_offset),
+    ):
+        if counted is not None and counted != there:
+            yield f"the log {what} at offset {there}, in the backup at {counted}"
+    bases = [facts.base_offset for facts in entry.segments]
+    if list(log.segments.bases) != bases:
+        yield f"it has {len(log.segments)} segments, the backup {len(bases)}"
+        return
+    for number, counted_facts in enumerate(entry.segments):
+        segment = log.segments[number]
+        known = [damage for damage in log.state.damaged if damage.segment == segment.base_offset]
+        following = bases[number + 1] if number + 1 < len(bases) else None
+        try:
+            facts = count_segment(
+                segment.log, following, compacted_before=log.state.compacted_before, known=known, with_records=True
+            )
+        except CorruptRecordError as error:
+            yield error.message
+            continue
+        if facts != counted_facts:
+            yield (
+                f"segment {segment.base_offset} has {facts.records:,} records from offset {facts.first_offset} to "
+                f"{facts.next_offset - 1} in {facts.size:,} bytes, the backup counted {counted_facts.records:,} from "
+                f"{counted_facts.first_offset} to {counted_facts.next_offset - 1} in {counted_facts.size:,}"
+            )
+        progress(facts.size)
+
+
+def _refuse_unless_empty(fs: FileSystem, path: str) -> None:
+    if not fs.exists(path):
+        if not fs.exists(parent(path)):
+            raise BackupError(f"{parent(path)} does not exist: make it, or name another place")
+        return
+    if not fs.stat(path).is_directory:
+        raise BackupError(f"{path} is a file: name a directory that is empty or not there yet")
+    found = fs.list_directory(path)
+    if found not in ([], [f"{filenames.FORMAT_FILE}{TEMPORARY_SUFFIX}"]):  # what a killed restore left at its beginning
+        raise BackupError(
+            f"{path} is not empty ({found[0]} is there), and nothing is overwritten: name a directory that is empty or "
+            "not there yet"
+        )
+
+
+def _refuse_without_room(fs: FileSystem, manifest: Manifest, path: str) -> None:
+    free = fs.free_bytes(path if fs.exists(path) else parent(path))
+    if free < manifest.size + ROOM_BYTES:
+        raise BackupError(
+            f"the backup has {manifest.size:,} bytes, and there is room for {free:,} where {path} is to be: a broker "
+            f"needs {ROOM_BYTES:,} more than the backup has"
+        )
+
+
+_Piece = tuple[Part, str, int]
+"""A part, the path of its file, and its position in that."""
+
+
+def _pieces(files: list[FileEntry]) -> dict[str, list[_Piece]]:
+    """By the files of the destination, what of them goes where, in the order of their bytes."""
+    pieces: dict[str, list[_Piece]] = {}
+    for file in files:
+        position = 0
+        for part in file.parts:
+            pieces.setdefault(part.name, []).append((part, file.path, position))
+            position += part.size
+    return {name: sorted(found, key=lambda piece: piece[0].position) for name, found in pieces.items()}
+
+
+def _write_pieces(
+    fs: FileSystem,
+    destination: Destination,
+    name: str,
+    pieces: list[_Piece],
+    path: str,
+    progress: Progress,
+) -> None:
+    stream = _Stream(destination.read(name))
+    for part, target, position in pieces:
+        file = fs.open(f"{path}/{target}", writable=True)
+        crc = written = 0
+        try:
+            for chunk in stream.take(part.position, part.size):
+                crc = crc32c(chunk, crc)
+                written += write_all(file, [chunk], position + written)
+        finally:
+            file.close()
+        if written != part.size or crc != part.crc:
+            raise BackupError(
+                f"{destination.place}/{name} is damaged: what it has of {target} has another checksum than was "
+                "written; restore another backup by --backup"
+            )
+        progress(part.size)
+
+
+class _Stream:
+    """Chunks one after the other, of which pieces are taken."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._chunk = b""
+        self._start = 0
+
+    def take(self, position: int, size: int) -> Iterator[bytes]:
+        """``size`` bytes from ``position`` on, which is not before the end of the last piece; fewer at the end."""
+        end = position + size
+        while position < end:
+            if position >= self._start + len(self._chunk):
+                self._start += len(self._chunk)
+                self._chunk = next(self._chunks, b"")
+                if not self._chunk:
+                    return
+                continue
+            piece = self._chunk[position - self._start : end - self._start]
+            yield piece
+            position += len(piece)
+
+
+def _make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
+    opened = []
+    try:
+        for file in files:
+            fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
+            opened.append(fs.open(f"{path}/{file.path}", writable=True))
+        for error in fs.sync_files(opened):
+            if error is not None:
+                raise error
+    finally:
+        for one in opened:
+            one.close()

@@ -1,0 +1,257 @@
+"""Takes a backup of a source: what the last one has is not copied again.
+
+A file with the inode, the size and the time of change that it had then is the same file. A ``.log`` that has only grown
+since, by the checksum of what was there, gets a further part. Short files come into one file of the destination
+together, which is written anew for each backup; so no old one is kept for the sake of a few bytes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from seglog_broker.backup.counting import CutLog, count_segment
+from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part, SegmentFacts, id_at
+from seglog_broker.backup.source import Source, SourceFile
+from seglog_broker.backup.store import FILES, BackupStore
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.version import VERSION
+from seglog_protocol import segment_files as names
+from seglog_protocol.checksum import crc32c
+
+SHORT_BYTES: Final = 16 * 1024
+"""A shorter file is put together with others."""
+
+PARTS_MAX: Final = 32
+"""Of a ``.log``; with more it is copied anew, as one."""
+
+READ_BYTES: Final = 1024 * 1024
+
+PROBLEMS_MAX: Final = 100
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes of a file that is done."""
+
+
+def take_backup(
+    fs: FileSystem,
+    source: Source,
+    store: BackupStore,
+    now_ms: int,
+    *,
+    link: bool = False,
+    take_over: bool = False,
+    progress: Progress = lambda _size: None,
+) -> Manifest:
+    """Take a backup, and return its manifest when it is there.
+
+    ``link``: the destination may keep closed segments as second names of the broker's files, where it can. Raises
+    BackupError, DestinationError, and OSError where the source cannot be read; then there is no backup of that time.
+    """
+    store.claim(source.cluster_id, source.directory_id, take_over=take_over)
+    store.remove_but(None)  # what a killed backup has left
+    ids = store.ids()
+    previous = store.read(ids[0]) if ids else None
+    if previous is not None:
+        now_ms = max(now_ms, previous.created_ms + 1)  # ids rise, whatever the clock does
+    taking = _Taking(fs, source, store, previous, id_at(now_ms), now_ms, link=link, progress=progress)
+    manifest = taking.run()
+    store.write(manifest)
+    return manifest
+
+
+class _Taking:
+    def __init__(
+        self,
+        fs: FileSystem,
+        source: Source,
+        store: BackupStore,
+        previous: Manifest | None,
+        backup: str,
+        now_ms: int,
+        *,
+        link: bool,
+        progress: Progress,
+    ) -> None:
+        self._fs = fs
+        self._source = source
+        self._store = store
+        self._id = backup
+        self._now_ms = now_ms
+        self._link = link
+        self._progress = progress
+        self._problems = list(source.problems)
+        self._count = 0
+        self._entries: list[FileEntry] = []
+        self._short: list[SourceFile] = []
+        topic_ids = {} if previous is None else {(log.topic, log.partition): log.topic_id for log in previous.logs}
+        same = {
+            filenames.partition_directory_name(topic.name, number)
+            for topic in source.topics
+            for number in range(topic.partitions)
+            if topic_ids.get((topic.name, number)) == topic.id
+        }
+        self._before: dict[str, FileEntry] = {}  # only of topics that were not made anew since
+        self._counted: dict[str, SegmentFacts] = {}  # by the path of the ``.log``
+        if previous is not None:
+            self._before = {file.path: file for file in previous.files if file.path.partition("/")[0] in same}
+            for log in previous.logs:
+                directory = filenames.partition_directory_name(log.topic, log.partition)
+                self._counted |= {_log_path(directory, facts.base_offset): facts for facts in log.segments}
+
+    def run(self) -> Manifest:
+        files: dict[str, list[SourceFile]] = {}
+        for file in self._source.files:
+            files.setdefault(file.path.rpartition("/")[0], []).append(file)
+        logs = [
+            self._log(
+                topic.name, number, topic.id, files.get(filenames.partition_directory_name(topic.name, number), [])
+            )
+            for topic in self._source.topics
+            for number in range(topic.partitions)
+        ]
+        done = {entry.path for entry in self._entries} | {file.path for file in self._short}
+        for file in self._source.files:
+            if file.path not in done:
+                self._other_file(file)
+        self._put_short_files()
+        order = {file.path: number for number, file in enumerate(self._source.files)}
+        return Manifest(
+            self._id,
+            self._now_ms,
+            self._source.cluster_id,
+            self._source.directory_id,
+            VERSION,
+            tuple(sorted(self._entries, key=lambda entry: order[entry.path])),
+            tuple(logs),
+            tuple(self._problems[:PROBLEMS_MAX]),
+        )
+
+    # --- Segments -----------------------------------------------------------------------------------------------------
+
+    def _log(self, topic: str, number: int, topic_id: str, files: Iterable[SourceFile]) -> LogEntry:
+        directory = filenames.partition_directory_name(topic, number)
+        logs: dict[int, SourceFile] = {}
+        for file in files:
+            parsed = names.parse_segment_file_name(file.path.rpartition("/")[2])
+            if parsed is not None and parsed[1] == names.LOG_SUFFIX:
+                logs[parsed[0]] = file
+        state = PartitionState.load(self._fs, f"{self._source.path}/{directory}")
+        bases = sorted(logs)
+        following = dict(zip(bases, [*bases[1:], None], strict=False))
+        segments = tuple(self._segment(logs[base], base, following[base], state) for base in bases)
+        start, end = (None, None) if state.stopped is None else state.stopped
+        return LogEntry(topic, number, topic_id, start, end, segments)
+
+    def _segment(self, file: SourceFile, base: int, following: int | None, state: PartitionState) -> SegmentFacts:
+        before, facts = self._before.get(file.path), self._counted.get(file.path)
+        if before is not None and facts is not None and _is_same(before, file) and file.size >= SHORT_BYTES:
+            self._add(file, before.parts)
+            return facts
+        log = CutLog(self._fs, f"{self._source.path}/{file.path}", base, file.size)
+        known = [damage for damage in state.damaged if damage.segment == base]
+        facts = count_segment(log, following, compacted_before=state.compacted_before, known=known)
+        lost = sum(damage.end_position - damage.position for damage in known if damage.reason != "missing")
+        if facts.invalid_bytes > lost:
+            self._problems.append(
+                f"{file.path} has {facts.invalid_bytes} bytes that are no record batch: they are in the backup as they "
+                "are; `seglogd check` says more"
+            )
+        if file.size < SHORT_BYTES:
+            self._short.append(file)
+        else:
+            self._put_log(file, before, link=self._link and following is not None)
+        return facts
+
+    def _put_log(self, file: SourceFile, before: FileEntry | None, *, link: bool) -> None:
+        path = f"{self._source.path}/{file.path}"
+        if before is not None and self._has_grown(file, before):
+            name = self._name()
+            rest = Part(name, 0, file.size - before.size, self._checksum(path, before.size, file.size))
+            self._store.destination.put(name, self._chunks(path, before.size, file.size))
+            self._add(file, (*before.parts, rest))
+            return
+        self._put_whole(file, link=link)
+
+    def _has_grown(self, file: SourceFile, before: FileEntry) -> bool:
+        """Whether the first bytes of the file are those of the last backup, and worth keeping."""
+        if before.inode != file.inode or not SHORT_BYTES <= before.size < file.size or len(before.parts) >= PARTS_MAX:
+            return False
+        position = 0
+        for part in before.parts:
+            if self._checksum(f"{self._source.path}/{file.path}", position, position + part.size) != part.crc:
+                return False
+            position += part.size
+        return True
+
+    # --- Files --------------------------------------------------------------------------------------------------------
+
+    def _other_file(self, file: SourceFile) -> None:
+        before = self._before.get(file.path)
+        if file.size < SHORT_BYTES:
+            self._short.append(file)
+        elif before is not None and _is_same(before, file):
+            self._add(file, before.parts)
+        elif self._fs.stat(f"{self._source.path}/{file.path}").size >= file.size:
+            self._put_whole(file, link=False)
+        # Else an index that was rebuilt meanwhile, in place: a start makes one.
+
+    def _put_whole(self, file: SourceFile, *, link: bool) -> None:
+        name, path = self._name(), f"{self._source.path}/{file.path}"
+        part = Part(name, 0, file.size, self._checksum(path, 0, file.size))
+        self._store.destination.put_file(name, path, size=file.size, link=link)
+        self._add(file, (part,))
+
+    def _put_short_files(self) -> None:
+        if not any(file.size for file in self._short):
+            for file in self._short:
+                self._add(file, ())
+            return
+        name = self._name()
+        position = 0
+
+        def contents() -> Iterator[bytes]:
+            nonlocal position
+            for file in self._short:
+                content = b"".join(self._chunks(f"{self._source.path}/{file.path}", 0, file.size))
+                parts = (Part(name, position, file.size, crc32c(content)),) if file.size else ()
+                position += file.size
+                self._add(file, parts)
+                yield content
+
+        self._store.destination.put(name, contents())
+
+    def _checksum(self, path: str, start: int, end: int) -> int:
+        crc = 0
+        for chunk in self._chunks(path, start, end):
+            crc = crc32c(chunk, crc)
+        return crc
+
+    def _chunks(self, path: str, start: int, end: int) -> Iterator[bytes]:
+        file = self._fs.open(path)
+        try:
+            while start < end:
+                chunk = file.pread(min(READ_BYTES, end - start), start)
+                if not chunk:
+                    raise BackupError(f"{path} has become shorter while it was copied: run the backup again")
+                yield chunk
+                start += len(chunk)
+        finally:
+            file.close()
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{FILES}{self._id}-{self._count:06d}"
+
+    def _add(self, file: SourceFile, parts: tuple[Part, ...]) -> None:
+        self._entries.append(FileEntry(*file, parts))
+        self._progress(file.size)
+
+
+def _is_same(before: FileEntry, file: SourceFile) -> bool:
+    """Whether nothing was written into it since; an inode of 0 is none."""
+    return bool(file.inode) and before[1:4] == file[1:4]
+
+
+def _log_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"

@@ -1,0 +1,202 @@
+"""A snapshot of a log directory in use: a directory in it, from which a backup is copied without the broker.
+
+It has second names (hard links) of all files that do not change or only grow, and the small files as a clean stop would
+write them, so that a copy of it opens as after a clean stop. ``seglog-snapshot.json``, which is written last, has the
+lengths of the files that grow:
+
+    version   1
+    lengths   bytes by path, of those files that have more behind what belongs to the snapshot
+    problems  a sentence for each partition that is not in the snapshot as after a clean stop
+
+The name is that of a deleted partition, which every start removes, also that of Kafka. Nothing is synced: after a crash
+there is no snapshot.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY
+from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
+from seglog_broker.storage.log.freezing import FrozenLog
+from seglog_protocol import checkpoint_files as checkpoints
+
+_VERSION: Final = 1
+
+TopicPartition = tuple[str, int]
+
+LINKED_LAST: Final = (
+    filenames.META_PROPERTIES_FILE,
+    filenames.FORMAT_FILE,
+    filenames.PRODUCER_IDS_FILE,
+    filenames.DYNAMIC_CONFIGS_FILE,
+    filenames.ACCOUNTS_FILE,
+    filenames.CLOCK_FILE,
+)
+"""Files of the log directory that are replaced as a whole. Producer ids after the logs: none in those is above it."""
+
+
+class SnapshotOffsets:
+    """The offsets of the partitions in a snapshot, as its checkpoints have them."""
+
+    def __init__(self) -> None:
+        self.ends: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.cleaned: dict[TopicPartition, int] = {}
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.clean_ends: dict[TopicPartition, int] = {}
+
+    def add(self, key: TopicPartition, frozen: FrozenLog, *, first_dirty: int | None) -> None:
+        """Add a partition that is in the snapshot as after a clean stop."""
+        self.ends[key] = frozen.log_end
+        if frozen.log_start > frozen.bases[0]:
+            self.log_starts[key] = frozen.log_start
+        if first_dirty is not None:
+            self.cleaned[key] = first_dirty
+        if frozen.is_sound:
+            self.recovery_points[key] = self.clean_ends[key] = frozen.log_end
+
+    def forget(self, key: TopicPartition) -> None:
+        """Leave a partition out again."""
+        for offsets in (self.ends, self.log_starts, self.cleaned, self.recovery_points, self.clean_ends):
+            offsets.pop(key, None)
+
+
+class SnapshotWriter:
+    """Makes one snapshot: ``begin``, ``add_log`` for each partition, ``finish``; and ``remove`` in any case.
+
+    All methods may run in a thread, and raise OSError.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: str, new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+        """``log_dir`` is the log directory."""
+        self._fs = fs
+        self._log_dir = log_dir
+        self.name: Final = filenames.marked_directory_name(
+            filenames.SNAPSHOT_TOPIC, 0, new_uuid(), filenames.DELETE_MARKER
+        )
+        self.path: Final = f"{log_dir}/{self.name}"
+        self._lengths: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Make the directory."""
+        self._fs.make_directory(self.path)
+
+    def add_log(self, frozen: FrozenLog) -> None:
+        """Add a log. No segment of it may be renamed or removed meanwhile."""
+        name = frozen.directory.rpartition("/")[2]
+        self._fs.make_directory(f"{self.path}/{name}")
+        for file in frozen.linked(self._fs.list_directory(frozen.directory)):
+            self._fs.link(f"{frozen.directory}/{file}", f"{self.path}/{name}/{file}")
+        for file, content in frozen.contents:
+            self._write(f"{name}/{file}", content)
+        self._lengths |= {f"{name}/{file}": length for file, length in frozen.lengths.items()}
+
+    def add_as_it_is(self, name: str) -> None:
+        """Add the files of a directory in the log directory, which nothing uses; none is no error."""
+        source = f"{self._log_dir}/{name}"
+        if not self._fs.exists(source):
+            return
+        self._fs.make_directory(f"{self.path}/{name}")
+        for file in self._fs.list_directory(source):
+            if not self._fs.stat(f"{source}/{file}").is_directory:
+                self._fs.link(f"{source}/{file}", f"{self.path}/{name}/{file}")
+
+    def drop(self, name: str) -> None:
+        """Leave out a partition whose topic was deleted meanwhile."""
+        if self._fs.exists(f"{self.path}/{name}"):
+            self._fs.remove_tree(f"{self.path}/{name}")
+        self._lengths = {path: length for path, length in self._lengths.items() if not path.startswith(f"{name}/")}
+
+    def finish(
+        self,
+        topics: Mapping[str, Topic],
+        kafka_metadata: dict[str, int] | None,
+        offsets: SnapshotOffsets,
+        problems: Sequence[str],
+    ) -> None:
+        """Add the files of the log directory itself; all partitions of ``topics`` are in the snapshot."""
+        registry = TopicRegistry(self._fs, f"{self.path}/{filenames.REGISTRY_FILE}")
+        registry.topics = topics
+        registry.kafka_metadata = kafka_metadata
+        self._write(filenames.REGISTRY_FILE, registry.content())
+        for name, found in (
+            (checkpoints.RECOVERY_POINT_CHECKPOINT, offsets.recovery_points),
+            (checkpoints.LOG_START_CHECKPOINT, offsets.log_starts),
+            (checkpoints.HIGH_WATERMARK_CHECKPOINT, offsets.ends),
+            *([(checkpoints.CLEANER_CHECKPOINT, offsets.cleaned)] if offsets.cleaned else []),
+        ):
+            self._write(name, checkpoints.encode_offsets(found))
+        self.add_as_it_is(METADATA_DIRECTORY)
+        for name in LINKED_LAST:
+            if self._fs.exists(f"{self._log_dir}/{name}"):
+                self._fs.link(f"{self._log_dir}/{name}", f"{self.path}/{name}")
+        if len(offsets.clean_ends) == sum(topic.partitions for topic in topics.values()):
+            self._write(filenames.CLEAN_SHUTDOWN_FILE, CLEAN_MARKER)
+        else:
+            self._write(filenames.CLEAN_PARTITIONS_FILE, checkpoints.encode_offsets(offsets.clean_ends))
+        facts = {"version": _VERSION, "lengths": self._lengths, "problems": list(problems)}
+        self._write(filenames.SNAPSHOT_FILE, seal(facts))
+
+    def remove(self) -> None:
+        """Remove what there is of the snapshot."""
+        if self._fs.exists(self.path):
+            self._fs.remove_tree(self.path)
+
+    def _write(self, name: str, content: bytes) -> None:
+        # By a rename: a file that is written in place could be one of the log, by its second name.
+        write_file_atomically(self._fs, f"{self.path}/{name}", content, sync=False)
+
+
+class MalformedSnapshotDirectoryError(ValueError):
+    """There is no whole snapshot; the message is the end of a sentence."""
+
+
+def read_snapshot(fs: FileSystem, path: str) -> tuple[dict[str, int], list[str]]:
+    """Lengths by path, and problems, of the snapshot at ``path``. Raises MalformedSnapshotDirectoryError, OSError."""
+    try:
+        found: dict[str, Any] = unseal(read_file(fs, f"{path}/{filenames.SNAPSHOT_FILE}"), ())
+    except MalformedJsonError as error:
+        raise MalformedSnapshotDirectoryError(str(error)) from error
+    if found.get("version") != _VERSION:
+        raise MalformedSnapshotDirectoryError(
+            f"its version is {found.get('version')!r}, not {_VERSION}: use the version of seglogd that the broker has"
+        )
+    return dict(found["lengths"]), list(found["problems"])
+
+
+# --- What is said over the socket -------------------------------------------------------------------------------------
+#
+# Who connects is sent one line of JSON: ``{"snapshot": NAME}`` when the snapshot is there, ``{"error": SENTENCE}`` when
+# there is none, or, later, none any more. The snapshot is removed when the connection ends.
+
+ANSWER_BYTES_MAX: Final = 64 * 1024
+"""Of a line."""
+
+
+class NoSnapshotError(Exception):
+    """The broker makes no snapshot now, or has given it up; the message says why, and what to do."""
+
+
+def encode_answer(*, snapshot: str | None = None, error: str | None = None) -> bytes:
+    """The line for a snapshot of this name, or for none."""
+    return json.dumps({"error": error} if snapshot is None else {"snapshot": snapshot}).encode() + b"\n"
+
+
+def decode_answer(line: bytes) -> str:
+    """The name of the snapshot. Raises NoSnapshotError, with what the broker says if it refuses."""
+    try:
+        found = json.loads(line)
+        if "error" in found:
+            raise NoSnapshotError(str(found["error"]))
+        name = found["snapshot"]
+        if filenames.parse_partition_directory(name).marker != filenames.DELETE_MARKER or "/" in name:
+            raise ValueError(name)  # noqa: TRY301
+    except (ValueError, TypeError, KeyError) as error:
+        raise NoSnapshotError("the broker's answer is not understood: use the seglogd of its version") from error
+    return str(name)

@@ -1,0 +1,92 @@
+"""A log at one moment, for a copy of it that opens like a log after a clean stop.
+
+Closed segments do not change, the active one only grows, and all but the last small files are replaced as a whole. So
+the copy is made of second names of the files, the lengths of those that grow, and the small files as a clean stop would
+write them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
+from seglog_broker.storage.log.leader_epochs import LeaderEpochs
+from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
+from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
+
+
+class FrozenLog(NamedTuple):
+    """What a copy of a log consists of, as long as its segments are neither renamed nor removed."""
+
+    directory: str
+    log_start: int
+    log_end: int
+    is_sound: bool
+    """Whether it is known what is on the disk: False after a failed fsync."""
+    bases: Sequence[int]
+    """Of its segments, ascending; the last one is active."""
+    lengths: Mapping[str, int]
+    """Bytes of the files of the active segment, by name: those behind them are of later appends."""
+    contents: Sequence[tuple[str, bytes]]
+    """Small files by name, as a clean stop would write them."""
+
+    def linked(self, found: Sequence[str]) -> list[str]:
+        """Those of the names ``found`` in the directory that the copy has as they are."""
+        closed, active = set(self.bases[:-1]), self.bases[-1]
+        written = {name for name, _ in self.contents}
+        wanted = []
+        for name in found:
+            parsed = names.parse_segment_file_name(name)
+            if name in written:
+                continue
+            if parsed is None:
+                if name == PARTITION_METADATA_FILE:
+                    wanted.append(name)
+                continue
+            base, suffix = parsed
+            is_snapshot = suffix == names.SNAPSHOT_SUFFIX and (base in closed or base == active)
+            if name in self.lengths or is_snapshot or (base in closed and suffix in names.SEGMENT_SUFFIXES):
+                wanted.append(name)
+        return wanted
+
+
+def freeze(
+    files: LogFiles,
+    offsets: LogOffsets,
+    segments: SegmentList,
+    state_file: StateFile,
+    epochs: LeaderEpochs,
+    snapshots: ProducerSnapshots,
+) -> FrozenLog:
+    """The log at this moment. Raises OSError when index entries that are in memory cannot be written."""
+    active = segments.active
+    active.offset_index.write_pending()
+    active.time_index.write_pending()
+    lengths = {
+        names.segment_file_name(active.base_offset, suffix): size
+        for suffix, size in (
+            (names.LOG_SUFFIX, active.size),
+            (names.OFFSET_INDEX_SUFFIX, active.offset_index.size),
+            (names.TIME_INDEX_SUFFIX, active.time_index.size),
+        )
+    }
+    transactions = names.segment_file_name(active.base_offset, names.TXN_INDEX_SUFFIX)
+    if files.fs.exists(f"{files.directory}/{transactions}"):
+        lengths[transactions] = files.fs.stat(f"{files.directory}/{transactions}").size
+    contents = [(PARTITION_STATE_FILE, state_file.encoded_as_stopped()), (LEADER_EPOCH_CHECKPOINT, epochs.file[1])]
+    snapshot = snapshots.file_at(offsets.end)
+    if snapshot is not None:
+        contents.append((names.segment_file_name(offsets.end, names.SNAPSHOT_SUFFIX), snapshot[1]))
+    return FrozenLog(
+        files.directory,
+        offsets.start,
+        offsets.end,
+        state_file.state.read_only is None,
+        tuple(segments.bases),
+        lengths,
+        contents,
+    )

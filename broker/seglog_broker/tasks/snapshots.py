@@ -1,0 +1,142 @@
+"""Snapshots of the log directory of a running broker, for backups.
+
+Partitions are frozen one after the other, each in one turn of the loop, and linked in a thread while their maintenance
+lock keeps compaction, retention and deletion from renaming their files. Those of the broker's own topics come first: so
+no committed offset in the snapshot is beyond the end of its partition. In the end everything frozen is durable.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.durability import wait_durable
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.snapshot import NoSnapshotError, SnapshotOffsets, SnapshotWriter
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io.filenames import partition_directory_name
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.errors import PartitionReadOnlyError, StorageError, UnknownTopicError
+from seglog_protocol.internal_topics import is_internal
+
+PROBLEMS_MAX: Final = 100
+"""Sentences about partitions in a snapshot."""
+
+log = get_logger()
+
+
+@dataclass(eq=False)
+class SnapshotMaker:
+    """Makes snapshots of the directory of a broker."""
+
+    _partitions: PartitionTable
+    _directory: LogDirectory
+    _recoveries: Recoveries
+    _fs: FileSystem
+    _offload: Offload
+    _scheduler: Scheduler
+
+    def writer(self) -> SnapshotWriter:
+        """That of a new snapshot, for ``make``; the caller removes it."""
+        return SnapshotWriter(self._fs, self._directory.path)
+
+    async def make(self, writer: SnapshotWriter) -> None:
+        """Make a snapshot of everything that there is now. Raises NoSnapshotError, OSError."""
+        began = trio.current_time()
+        if len(self._recoveries):
+            raise NoSnapshotError(
+                f"{len(self._recoveries)} partitions are still being recovered: run the backup again when "
+                "`seglog ping` says that the broker is ready"
+            )
+        topics = dict(self._directory.registry.topics)
+        kafka_metadata = self._directory.registry.kafka_metadata
+        offsets, problems = SnapshotOffsets(), list[str]()
+        await self._offload.maintenance(writer.begin)
+        frozen: dict[Partition, int] = {}
+        for topic in sorted(topics.values(), key=lambda topic: (not is_internal(topic.name), topic.name)):
+            for number in range(topic.partitions):
+                if self._is_gone(topic):
+                    break
+                await self._add(writer, (topic.name, number), frozen, offsets, problems)
+        for partition, end in frozen.items():
+            if partition.log.durable_end_offset < end and not partition.is_deleted:
+                partition.want_durable()  # all of them in the next round
+        for partition, end in frozen.items():
+            await self._make_durable(partition, end, offsets, problems)
+        for name, topic in list(topics.items()):
+            if self._is_gone(topic):
+                await self._leave_out(writer, topic, offsets)
+                del topics[name]
+        await self._offload.maintenance(writer.finish, topics, kafka_metadata, offsets, problems[:PROBLEMS_MAX])
+        log.info(
+            "snapshot_made",
+            name=writer.name,
+            partitions=len(frozen),
+            problems=len(problems),
+            seconds=round(trio.current_time() - began, 3),
+        )
+
+    def _is_gone(self, topic: Topic) -> bool:
+        """Whether the topic was deleted meanwhile."""
+        return self._directory.registry.topics.with_id(topic.id) is None
+
+    async def _add(
+        self,
+        writer: SnapshotWriter,
+        key: tuple[str, int],
+        frozen: dict[Partition, int],
+        offsets: SnapshotOffsets,
+        problems: list[str],
+    ) -> None:
+        partition = self._partitions.find(*key)
+        if partition is None:
+            reason = self._directory.report.offline.get(key, "it could not be opened")
+            problems.append(f"{partition_directory_name(*key)} is offline, its files are as they are: {reason}")
+            await self._offload.maintenance(writer.add_as_it_is, partition_directory_name(*key))
+            return
+        async with partition.maintenance:
+            if partition.is_deleted:
+                return
+            found = await self._scheduler.retry_after_cold_read(partition.log.freeze)
+            offsets.add(key, found, first_dirty=partition.log.cleaning.first_dirty_offset)
+            await self._offload.maintenance(writer.add_log, found)
+        frozen[partition] = found.log_end
+        if not found.is_sound:
+            problems.append(f"{partition_directory_name(*key)} is read-only because {partition.log.state.read_only}")
+
+    async def _make_durable(
+        self, partition: Partition, end: int, offsets: SnapshotOffsets, problems: list[str]
+    ) -> None:
+        if partition.log.state.read_only is not None:
+            return  # known already, or found out by another fsync
+        try:
+            await wait_durable(partition, end)
+        except UnknownTopicError:
+            return  # deleted: it is left out
+        except PartitionReadOnlyError:
+            offsets.forget((partition.topic, partition.number))
+            name = partition_directory_name(partition.topic, partition.number)
+            problems.append(f"{name} is read-only because {partition.log.state.read_only}")
+        except StorageError as error:
+            raise NoSnapshotError(f"{error.message}, and then the backup") from error
+
+    async def _leave_out(self, writer: SnapshotWriter, topic: Topic, offsets: SnapshotOffsets) -> None:
+        for number in range(topic.partitions):
+            offsets.forget((topic.name, number))
+            await self._offload.maintenance(writer.drop, partition_directory_name(topic.name, number))
+
+    async def remove(self, writer: SnapshotWriter) -> None:
+        """Remove a snapshot; where that fails the next start does it."""
+        with trio.CancelScope(shield=True):
+            try:
+                await self._offload.maintenance(partial(self._directory.space.with_ballast, writer.remove))
+            except OSError as error:
+                log.warning("snapshot_not_removed", path=writer.path, reason=why(error), until="the next start")

@@ -1,0 +1,322 @@
+"""Backups taken, restored, compared and removed, on a disk in memory; and a crash at every operation of that."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from seglog_broker.backup.destination import DestinationError
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.backup.manifest import BackupError, Manifest, decode_manifest
+from seglog_broker.backup.restoring import compare, restore
+from seglog_broker.backup.source import open_source
+from seglog_broker.backup.store import BackupStore
+from seglog_broker.backup.taking import take_backup
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
+from seglog_protocol.errors import LogDirectoryError
+from tests.logs import ManualClock, append_one, batch
+
+SEGMENT_BYTES = 60_000
+SETTINGS = {"segment.bytes": str(SEGMENT_BYTES)}
+VALUE = b"." * 1_000
+NEW_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+HOUR_MS = 3_600_000
+
+
+def config() -> BrokerConfig:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return config
+
+
+class Disk:
+    """A disk with a log directory of one topic and a place for backups; ``written`` are the records."""
+
+    def __init__(self) -> None:
+        self.fs = ForgetfulFileSystem()
+        self.clock = ManualClock()
+        self.records = 0
+        directory = open_log_directory(self.fs, self.clock, config(), "/data")
+        directory.topics.create_topic("t", 2, dict(SETTINGS))
+        assert directory.close() == []
+
+    def append(self, count: int) -> None:
+        directory = open_log_directory(self.fs, self.clock, config(), "/data")
+        for number in range(count):
+            append_one(directory.logs["t", number % 2], memoryview(bytearray(batch(VALUE, timestamp=1000))))
+        assert directory.close() == []
+        self.records += count
+
+    @property
+    def destination(self) -> DirectoryDestination:
+        return DirectoryDestination(self.fs, "/backups")
+
+    @property
+    def store(self) -> BackupStore:
+        return BackupStore(self.destination)
+
+    def take(self, *, keep: int | None = None, take_over: bool = False, path: str = "/data") -> Manifest:
+        self.clock.now += HOUR_MS
+        with open_source(self.fs, self.clock, path, config()) as source:
+            manifest = take_backup(self.fs, source, self.store, self.clock.now, take_over=take_over)
+        self.store.remove_but(keep)
+        return manifest
+
+    def restored(self, manifest: Manifest, path: str = "/restored") -> list[str]:
+        """Restore a backup; the differences."""
+        restore(self.fs, manifest, self.destination, path, NEW_ID)
+        return compare(self.fs, self.clock, config(), path, manifest, lambda _size: None)
+
+
+def new_bytes(manifest: Manifest) -> int:
+    return sum(part.size for file in manifest.files for part in file.parts if manifest.id in part.name)
+
+
+def test_a_restored_backup_has_every_record_and_takes_more() -> None:
+    disk = Disk()
+    disk.append(200)
+    manifest = disk.take()
+    assert manifest.records == 200
+    assert len(manifest.logs[0].segments) > 1
+    assert disk.restored(manifest) == []
+    again = open_log_directory(disk.fs, disk.clock, config(), "/restored")
+    assert again.report.clean
+    assert again.cluster_id == manifest.cluster_id
+    assert sum(log.log_end_offset for log in again.logs.values()) == 200
+
+
+def test_a_second_backup_copies_what_is_new_and_an_older_one_can_still_be_restored() -> None:
+    disk = Disk()
+    disk.append(300)
+    first = disk.take()
+    disk.append(20)
+    second = disk.take()
+    assert new_bytes(first) > 300 * len(VALUE)
+    assert new_bytes(second) < 20 * len(VALUE) + 20_000
+    assert disk.restored(first, "/one") == []
+    assert disk.restored(second, "/two") == []
+    assert (first.records, second.records) == (300, 320)
+    assert disk.store.ids() == [second.id, first.id]
+
+
+def test_a_log_that_has_grown_is_copied_anew_where_its_beginning_is_another() -> None:
+    disk = Disk()
+    disk.append(80)
+    first = disk.take()
+    path = "/data/t-0/00000000000000000000.log"
+    file = disk.fs.open(path, writable=True)
+    file.pwritev([b"!"], 500)  # as a bad disk would
+    file.close()
+    disk.append(10)
+    second = disk.take()
+    assert any("no record batch" in problem for problem in second.problems)
+    parts = next(file.parts for file in second.files if f"/data/{file.path}" == path)
+    assert all(second.id in part.name for part in parts)
+    assert disk.restored(first) == []
+
+
+def test_older_backups_are_removed_with_what_they_alone_need() -> None:
+    disk = Disk()
+    manifests = []
+    for _ in range(6):
+        disk.append(60)
+        manifests.append(disk.take(keep=2))
+    assert disk.store.ids() == [manifests[-1].id, manifests[-2].id]
+    kept = {file.name for file in disk.destination.names("files/")}
+    assert kept == {*manifests[-1].names, *manifests[-2].names}
+    assert disk.restored(manifests[-2], "/one") == []
+    assert disk.restored(manifests[-1], "/two") == []
+
+
+def test_a_file_of_the_backup_that_has_changed_is_found_out_and_named() -> None:
+    disk = Disk()
+    disk.append(100)
+    manifest = disk.take()
+    name = max(disk.destination.names("files/"), key=lambda file: file.size).name
+    file = disk.fs.open(f"/backups/{name}", writable=True)
+    file.pwritev([b"!"], 700)
+    file.close()
+    with pytest.raises(BackupError, match=f"{name} is damaged"):
+        disk.restored(manifest)
+    with pytest.raises(LogDirectoryError, match="a restore into /restored was not finished"):
+        open_log_directory(disk.fs, disk.clock, config(), "/restored")
+
+
+def test_records_that_differ_from_those_that_were_counted_are_named() -> None:
+    disk = Disk()
+    disk.append(100)
+    manifest = disk.take()
+    first, *others = manifest.logs
+    segment, *more = first.segments
+    wrong = replace(first, segments=(segment._replace(records=segment.records + 1), *more))
+    differences = disk.restored(replace(manifest, logs=(wrong, *others)))
+    assert len(differences) == 1
+    assert differences[0].startswith("t-0: segment 0 has")
+
+
+def test_a_directory_that_is_not_empty_is_not_overwritten() -> None:
+    disk = Disk()
+    disk.append(10)
+    manifest = disk.take()
+    before = disk.fs.snapshot()
+    with pytest.raises(BackupError, match=r"/data is not empty"):
+        disk.restored(manifest, "/data")
+    assert disk.fs.snapshot() == before
+
+
+def test_a_disk_without_room_for_the_backup_is_refused_before_anything_is_written() -> None:
+    disk = Disk()
+    disk.append(10)
+    manifest = disk.take()
+    disk.fs.limit_free_bytes(1_000_000)
+    with pytest.raises(BackupError, match="there is room for"):
+        disk.restored(manifest)
+    assert not disk.fs.exists("/restored")
+
+
+def test_a_place_with_other_files_or_of_another_broker_is_refused() -> None:
+    disk, other = Disk(), Disk()
+    disk.fs.load({"/backups/holidays.jpg": b"!"})
+    with pytest.raises(BackupError, match=r"is not empty, and has no backup of seglog \(holidays.jpg is there\)"):
+        disk.take()
+    other.take()
+    for path, content in disk.fs.snapshot().items():
+        if path.startswith("/data/") and not path.endswith("/"):
+            other.fs.load({path.replace("/data", "/other"): content})
+    with pytest.raises(BackupError, match="of another broker, of cluster"):
+        other.take(path="/other")
+
+
+def test_a_restored_copy_beside_the_original_does_not_continue_its_backups_unless_told_to() -> None:
+    disk = Disk()
+    disk.append(100)
+    assert disk.restored(disk.take()) == []
+    with pytest.raises(BackupError, match="one of them is a restored copy"):
+        disk.take(path="/restored")
+    disk.take()
+    manifest = disk.take(path="/restored", take_over=True)
+    assert manifest.directory_id == NEW_ID
+    with pytest.raises(BackupError, match="one of them is a restored copy"):
+        disk.take()
+
+
+def test_a_backup_of_a_directory_whose_broker_was_killed_opens_without_a_recovery() -> None:
+    disk = Disk()
+    directory = open_log_directory(disk.fs, disk.clock, config(), "/data")
+    for _ in range(50):
+        append_one(directory.logs["t", 0], memoryview(bytearray(batch(VALUE, timestamp=1000))))
+    directory.abandon()
+    manifest = disk.take()
+    assert manifest.records == 50
+    assert disk.restored(manifest) == []
+
+
+def test_a_clock_that_was_set_back_does_not_change_the_order_of_backups() -> None:
+    disk = Disk()
+    first = disk.take()
+    disk.clock.now -= 100 * HOUR_MS
+    second = disk.take()
+    assert disk.store.ids() == [second.id, first.id]
+
+
+def test_a_manifest_is_read_back_and_one_that_leads_out_of_a_directory_is_refused() -> None:
+    disk = Disk()
+    disk.append(30)
+    manifest = disk.take()
+    assert decode_manifest(manifest.encode(), "it") == manifest
+    strange = replace(manifest, files=(manifest.files[0]._replace(path="../../etc/passwd"),))
+    with pytest.raises(BackupError, match="is not possible"):
+        decode_manifest(strange.encode(), "it")
+    with pytest.raises(BackupError, match="is damaged"):
+        decode_manifest(manifest.encode().replace(b'"records"', b'"Records"').replace(b"t-0/", b"t-1/"), "it")
+
+
+# --- Crashes ----------------------------------------------------------------------------------------------------------
+
+
+def at_every_operation(disk: Disk, work: Callable[[], object], look: Callable[[Disk], None]) -> None:
+    """Do ``work``; before each of its operations ``look`` at what a crash at this point would leave."""
+    number = 0
+
+    def crash(*_operation: object) -> None:
+        nonlocal number
+        number += 1
+        policy = (PROCESS_KILL, POWER_LOSS, RANDOM(number))[number % 3]
+        after = Disk.__new__(Disk)
+        after.fs, after.clock, after.records = disk.fs.found_after(policy), disk.clock, disk.records
+        look(after)
+
+    disk.fs.on_operation = crash
+    try:
+        work()
+    finally:
+        disk.fs.on_operation = None
+    assert number > 20
+
+
+def test_a_crash_at_any_operation_of_a_backup_leaves_only_whole_backups_and_no_obstacle() -> None:
+    disk = Disk()
+    disk.append(100)
+    first = disk.take()
+    disk.append(60)
+
+    def look(after: Disk) -> None:
+        ids = after.store.ids()
+        assert ids
+        assert first.id in ids or len(ids) == 1
+        assert after.restored(after.store.read(ids[0]), "/after") == []
+        manifest = after.take(keep=1)  # the next one works, and removes what was left
+        assert {file.name for file in after.destination.names("files/")} == set(manifest.names)
+
+    at_every_operation(disk, lambda: disk.take(keep=1), look)
+
+
+def test_a_crash_at_any_operation_of_the_first_backup_leaves_none_or_a_whole_one() -> None:
+    disk = Disk()
+    disk.append(40)
+
+    def look(after: Disk) -> None:
+        try:
+            ids = after.store.ids()
+        except BackupError:
+            ids = []
+        for backup in ids:
+            assert after.restored(after.store.read(backup), "/after") == []
+        assert after.take().records == 40
+
+    at_every_operation(disk, disk.take, look)
+
+
+def test_a_crash_at_any_operation_of_a_restore_leaves_a_whole_directory_or_one_that_no_start_takes() -> None:
+    disk = Disk()
+    disk.append(40)
+    manifest = disk.take()
+
+    def look(after: Disk) -> None:
+        there = after.fs.list_directory("/restored") if after.fs.exists("/restored") else []
+        if there in ([], ["seglog-format.tmp"]):
+            assert after.restored(manifest) == []
+            return
+        try:
+            directory = open_log_directory(after.fs, after.clock, config(), "/restored")
+        except LogDirectoryError as error:
+            assert "a restore into /restored was not finished" in error.message  # noqa: PT017 - or none is raised
+            return
+        assert sum(log.log_end_offset for log in directory.logs.values()) == 40
+        assert directory.report.clean
+
+    at_every_operation(disk, lambda: restore(disk.fs, manifest, disk.destination, "/restored", NEW_ID), look)
+
+
+def test_a_full_disk_while_a_backup_is_taken_leaves_the_last_one_and_says_so() -> None:
+    disk = Disk()
+    disk.append(100)
+    first = disk.take()
+    disk.append(100)
+    disk.fs.limit_free_bytes(50_000)
+    with pytest.raises((DestinationError, BackupError), match="make room there"):
+        disk.take()
+    assert disk.store.ids() == [first.id]
+    disk.fs.limit_free_bytes(None)
+    assert disk.restored(disk.take()) == []
