@@ -6,6 +6,7 @@ certificate that cannot be used. Settings made at run time stay over those of th
 """
 
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -20,6 +21,8 @@ from seglog_broker.security.tls import LoadedTls, ServerTls, load_tls
 from seglog_protocol.errors import InvalidConfigError
 
 log = get_logger()
+
+_CONFIGURATION: Final = "the configuration"
 
 
 class ReloadRequests:
@@ -58,9 +61,11 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
         log.info("configuration_not_reloaded", reason="the broker was started without a configuration file (--config)")
         return
     new, warnings, mistakes = await broker.offload.configuration(partial(sources.examine, regular_only=True))
+    failed = broker.problems.not_reloaded
     if mistakes:
         for mistake in mistakes:
             log.error("configuration_not_reloaded", file=file, reason=mistake.message)
+        failed[_CONFIGURATION] = "; ".join(mistake.message for mistake in mistakes)
         return
     live = broker.live_config
     async with live.lock:  # no setting is made at run time meanwhile
@@ -72,7 +77,9 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
             broker.reconfigure(merged)
         except InvalidConfigError as error:
             log.error("configuration_not_reloaded", file=file, reason=error.message)  # noqa: TRY400 - no bug
+            failed[_CONFIGURATION] = error.message
             return
+    failed.clear()
     if broker.tls is not None and loaded is not None:
         _use(broker.tls, loaded)
     _use_token(broker, digest)
@@ -89,11 +96,13 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
 
 async def _reload_secrets(broker: Broker) -> None:
     """Without a configuration file: read the files of the certificate and of the token that the start has named."""
-    config = broker.live_config.static
+    config, failed = broker.live_config.static, broker.problems.not_reloaded
+    failed.clear()
     try:
         loaded = None if broker.tls is None else await broker.offload.configuration(load_tls, config)
     except InvalidConfigError as error:
         log.error("certificate_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
+        failed["the certificate"] = error.message
     else:
         if broker.tls is not None and loaded is not None:
             _use(broker.tls, loaded)
@@ -101,6 +110,7 @@ async def _reload_secrets(broker: Broker) -> None:
         _use_token(broker, await broker.offload.configuration(load_digest, config))
     except InvalidConfigError as error:
         log.error("http_token_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
+        failed["the token of HTTP"] = error.message
     for warning in await _access_warnings(broker):
         log.warning("config_warning", reason=warning)
 

@@ -14,10 +14,11 @@ import yaml
 
 from scripts import grafana_dashboard
 from seglog_broker.api.monitoring.families import FAMILIES, Kind
+from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 from tests.deploy.prometheus import Prometheus, prometheus
 from tests.deploy.test_alerts import RULES
 from tests.deploy.workload import DEAD, KEYED, LIVE, OVER_KAFKA, PARTITIONS, SETTINGS, VISITS, Workload, damage, working
-from tests.faults.secured_daemon import Secured, secured
+from tests.faults.secured_daemon import PASSWORDS, Secured, make_accounts, secured
 from tests.faults.test_full_disk import fill_from_outside
 from tests.processes import wait_until
 from tests.small_disks import mounted
@@ -218,12 +219,15 @@ def test_the_usual_dashboard_for_kafka_exporter_shows_topics_and_lag_unmodified(
 
 
 def faster_rules(folder: Path) -> Path:
-    """The alert rules, whose minutes take two seconds. What they compare with stays: bytes, shares, hours to come."""
+    """The alert rules, whose minutes take two seconds. What they compare with stays: bytes, shares, hours to come.
+
+    That the broker is down stays slow: on a busy machine some scrapes in a row may come late.
+    """
     text = yaml.safe_load(RULES.read_text())
     for group in text["groups"]:
         for rule in group["rules"]:
             rule["expr"] = re.sub(r"\[(\d+)([mhd])\]", lambda found: f"[{_fewer(found[1], found[2])}]", rule["expr"])
-            if "for" in rule:
+            if "for" in rule and rule["alert"] != "SeglogDown":
                 rule["for"] = _fewer(rule["for"][:-1], rule["for"][-1])
     path = folder / "alerts.yaml"
     path.write_text(yaml.safe_dump(text))
@@ -252,9 +256,11 @@ def test_alerts_fire_for_a_dead_group_for_damage_and_for_a_full_disk_and_resolve
     folder = tmp_path / "broker"
     folder.mkdir()
     with mounted(folder / "data", "size=400m") as under:
+        make_accounts(tmp_path / "accounts", PASSWORDS)
+        subprocess.run([*under, "cp", tmp_path / "accounts" / ACCOUNTS_FILE, folder / "data"], check=True)
         at_rest = 600 * soak_share() - 120
         with (
-            secured(folder, *SETTINGS, protocol="PLAINTEXT", under=under) as at,
+            secured(folder, *SETTINGS, protocol="PLAINTEXT", under=under, accounts={}) as at,
             prometheus(tmp_path / "prometheus", [job(at)], rules=[faster_rules(tmp_path)]) as server,
             working(at) as workload,
         ):
@@ -269,8 +275,12 @@ def test_alerts_fire_for_a_dead_group_for_damage_and_for_a_full_disk_and_resolve
             print(f"{workload.churned} topics came and went, {series:.0f} series")
 
 
-EXPECTED = {"SeglogGroupDead", "SeglogGroupFallsBehind", "SeglogExpiredOnArrival", "SeglogRequestErrors"}
-"""What the work has fire all the time: a dead group, records that come late, wrong passwords and unknown topics."""
+EXPECTED = {
+    *("SeglogGroupDead", "SeglogGroupFallsBehind"),  # a dead group
+    "SeglogExpiredOnArrival",  # records that come late
+    *("SeglogLoginsFail", "SeglogRequestErrors"),  # wrong passwords, which their client tries several times, and topics
+}
+"""What the work has fire all the time."""
 
 
 def _stay_well(server: Prometheus, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import socket
+import ssl
 import threading
 import time
 import urllib.request
@@ -10,12 +11,15 @@ from contextlib import closing, suppress
 from typing import Any, Final
 
 import pytest
+from cryptography import x509
 from kafka import KafkaProducer
 
 import seglog
 from seglog.client import Client
 from seglog_broker.api.monitoring.families import FAMILIES, Kind
 from seglog_protocol.messages import MetricBuckets, MetricFamily
+from tests.deploy.workload import damage
+from tests.faults.secured_daemon import Secured, secured
 from tests.processes import Daemon, daemon, wait_until
 
 RECORDS: Final = 300
@@ -35,6 +39,8 @@ class Seen:
         self.began = began
         self.now = time.time()
         self.pid = pid
+        self.certificate_ends = 0.0
+        """In seconds since 1970, where there is one."""
 
     def of(self, name: str, *labels: str) -> float:
         """The one value with these labels."""
@@ -292,3 +298,90 @@ def test_the_page_has_the_families_that_have_samples(loaded: tuple[Daemon, Seen]
     for family in seen.families.values():
         if family.samples:
             assert f"# HELP {family.name}" in page
+
+
+# --- A broker that was killed, has a damaged segment, and is attacked -------------------------------------------------
+
+WRONG_PASSWORDS: Final = 3
+HURT: Final = "hurt"
+BRIEF: Final = "brief"
+"""A topic whose records expire at once."""
+
+IN_TROUBLE: Final[Mapping[str, Callable[[Seen, str], bool]]] = {
+    "seglog_problems": is_count(1, 10),
+    "seglog_partitions_recovered_total": is_count(1, 10),
+    "seglog_recovery_bytes_total": is_count(RECORDS * 10, 10**7),
+    "seglog_segments_expired_total": is_count(1, 1000),
+    "seglog_expired_bytes_total": is_count(61, 10**7),
+    "seglog_scrubbed_segments_total": is_count(2),
+    "seglog_scrubbed_bytes_total": lambda s, n: s.of(n) >= 61 * s.of("seglog_scrubbed_segments_total"),
+    "seglog_scrub_passes_total": is_count(1),
+    "seglog_scrub_pass_ratio": is_count(0, 1),
+    "seglog_scrub_last_pass_timestamp_seconds": lambda s, n: s.began <= s.of(n) <= s.now,
+    "seglog_scrub_findings_total": is_count(1, 10),
+    "seglog_damaged_ranges": is_count(1, 1),
+    "seglog_authentications_total": lambda s, n: 2 <= s.of(n, "native", "SCRAM-SHA-512") <= 20,
+    "seglog_authentication_failures_total": lambda s, n: s.of(n, "native", "SCRAM-SHA-512") == WRONG_PASSWORDS,
+    "seglog_authorization_refusals_total": is_count(1, 1),
+    "seglog_tls_handshakes_failed_total": is_count(1, 1),
+    "seglog_certificate_expiry_timestamp_seconds": lambda s, n: s.of(n) == s.certificate_ends,
+}
+"""The families that are 0, or absent, in a broker that is well and open to everyone."""
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """What a daemon with TLS and accounts told after a kill, damage, failed logins and a failed handshake."""
+    began = time.time()
+    settings = [
+        "seglog.scrub.interval.ms=100",
+        "log.initial.task.delay.ms=0",
+        "log.retention.check.interval.ms=200",
+        "log.flush.offset.checkpoint.interval.ms=600000",
+    ]
+    options = [part for setting in settings for part in ("--set", setting)]
+    with secured(tmp_path_factory.mktemp("troubled"), *options, under=()) as at:
+        with at.connect() as client:
+            client.create_topic(HURT, 1, {"segment.bytes": 4096})
+            client.create_topic(BRIEF, 1, {"segment.bytes": 1024, "retention.ms": 1000})
+            with client.producer(HURT, ack="disk", batch_bytes=500) as producer:
+                for number in range(RECORDS):
+                    producer.send(f"{number}" * 10, partition=0)
+        at.running.kill()
+        at.running.start()
+        with at.connect() as client:
+            _make_trouble(at)
+            with client.producer(BRIEF, linger_ms=0) as producer:
+                for number in range(50):
+                    producer.send(f"{number}" * 10, timestamp=round(time.time() * 1000) - 500)
+            wait_until(lambda: _has_come(client), "an expired segment and a damaged one that was found")
+            assert at.running.process is not None
+            seen = Seen(client.samples(), began, at.running.process.pid)
+            certificate = x509.load_pem_x509_certificate((at.certificates.folder / "broker.crt").read_bytes())
+            seen.certificate_ends = certificate.not_valid_after_utc.timestamp()
+            yield seen
+
+
+def _make_trouble(at: Secured) -> None:
+    damage(at.running, HURT)
+    at.running.is_hurt = True
+    for number in range(WRONG_PASSWORDS):
+        with pytest.raises(seglog.SeglogError), at.connect(password=f"wrong {number}") as client:
+            client.ping()
+    with at.connect("alice") as client, pytest.raises(seglog.SeglogError):
+        client.create_topic("not-for-alice")
+    trusting_others = ssl.create_default_context()
+    with socket.create_connection(("127.0.0.1", at.port)) as raw, pytest.raises(ssl.SSLError):
+        trusting_others.wrap_socket(raw, server_hostname="localhost")
+
+
+def _has_come(client: Client) -> bool:
+    families = {family.name: family for family in client.samples()}
+    scrub = ("scrub_findings_total", "scrub_passes_total", "scrubbed_segments_total", "damaged_ranges")
+    return all(families[f"seglog_{name}"].value() for name in (*scrub, "segments_expired_total"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_TROUBLE)
+def test_a_metric_of_trouble_is_what_was_done(troubled: Seen, name: str) -> None:
+    assert IN_TROUBLE[name](troubled, name), troubled.families[name]

@@ -4,12 +4,16 @@ A recovery takes as long as the test wants: the producer snapshot that it reads 
 a pipe waits for a writer.
 """
 
+import json
 import os
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -121,6 +125,29 @@ def test_other_partitions_are_served_during_a_recovery(killed: Daemon) -> None:
         assert client.metrics()["partitions_recovering"] == 0
         assert "recovery" not in seglog_json(killed.address, "ping")
     assert '"event": "recovery_finished"' in killed.log_text()
+
+
+def test_readyz_answers_503_with_the_progress_until_all_is_recovered(killed: Daemon) -> None:
+    """What a readiness probe asks: meanwhile the broker lives, and is not unwell."""
+    killed.arguments = (*killed.arguments, "--set", "seglog.http.listen=127.0.0.1:0")
+    held = _HeldUp(killed)
+    assert _page(killed, "/healthz")[0] == 200
+    status, told = _page(killed, "/readyz")
+    assert (status, told["status"], told["partitions"]) == (503, "recovering", 1)
+    assert 0 <= told["ratio"] < 1
+    assert told["read_bytes"] < told["bytes"]
+    assert told["bytes"] >= (_RECORDS - _RECORDS // 3 - 1) * len(_VALUE)
+    held.let_go()
+    wait_until(lambda: _page(killed, "/readyz") == (200, {"status": "ready"}), "readiness")
+
+
+def _page(running: Daemon, path: str) -> tuple[int, Any]:
+    """Status and JSON of a page."""
+    connection = HTTPConnection("127.0.0.1", running.http_port, timeout=PATIENCE_SECONDS)
+    with closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
 
 
 async def test_clients_on_trio_wait_for_the_recovery_too(killed: Daemon) -> None:

@@ -261,7 +261,9 @@ class Broker:
         self.monitoring = Monitoring({**of_broker.sources(), **of_topics.sources(), **of_groups.sources()})
         self.measurements = Measurements([of_topics.measure, of_groups.measure])
 
-        self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())
+        recovered = [opened.recovery for opened in directory.report.opened.values() if opened.recovery is not None]
+        self.metrics.partitions_recovered = len(recovered)
+        self.metrics.recovery_bytes = sum(each.scanned_bytes for each in recovered)
         self.partitions.serve(itertools.starmap(self.partitions.partition_of, directory.logs.items()))
 
     @property

@@ -63,7 +63,8 @@ settings made at run time, and then all mistakes and warnings. Its exit code is 
 ## Changing a running broker
 
 SIGHUP makes a broker that was started with a configuration file read it again (`systemctl reload`, `kill -HUP`). A file
-with a mistake changes nothing: each mistake is logged as `configuration_not_reloaded`, with its place. Otherwise
+with a mistake changes nothing: each mistake is logged as `configuration_not_reloaded`, with its place, and `seglog
+ping` names them until a reload succeeds. Otherwise
 
 - keys with *at a reload* below, and all defaults for topics, take effect at once, together; each change is logged as
   `configuration_changed` with the old value and the new one. A topic that sets a key for itself keeps its own value.

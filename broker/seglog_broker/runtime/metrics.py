@@ -33,7 +33,7 @@ class Metrics:
         self.segments_expired = 0
         self.expired_bytes = 0  # of their .log files
         self.partitions_recovered = 0
-        self.recovery_bytes = 0  # read by recovery workers
+        self.recovery_bytes = 0  # read by the start, and by recovery workers
         self.compactions = Counter({"done": 0, "failed": 0})  # rounds that ended; from 0 on, so that a first one shows
         self.compaction_read_bytes = 0
         self.compaction_written_bytes = 0

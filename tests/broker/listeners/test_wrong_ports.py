@@ -6,11 +6,11 @@ import pytest
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from seglog_broker.listeners.kafka.first_bytes import native_client
+from seglog_broker.listeners.kafka.first_bytes import answer_to_http, native_client
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.session import Listener
-from seglog_protocol.errors import WrongPortError, error_from_wire
+from seglog_protocol.errors import TlsRequiredError, WrongPortError, error_from_wire
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.kafka import read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -111,6 +111,40 @@ async def test_a_seglog_client_gets_an_error_of_its_own_protocol_with_the_native
     assert (error.port, error.retriable) == (9192, False)
     assert error.message == "this port is for Kafka's clients; seglog's own is 9192 (seglog.listen)"
     assert [entry["reason"] for entry in logged if entry["event"] == "connection_refused"] == [error.message]
+
+
+# --- Scrapers on the port of Kafka's clients --------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "CONNECT"])
+async def test_a_client_of_http_gets_a_response_in_words_and_a_close(method: str, protocol: str) -> None:
+    kit = KAFKA._replace(serve=partial(serve_kafka, native_port=9192, kinds=[Listener("CLIENT", protocol)]))
+    async with serving_wire(kit) as served:
+        peer = await served.connect()
+        await peer.stream.send_all(f"{method} /metrics HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = (await peer.rest()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 400 Bad Request\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head.splitlines()
+    assert b"a port of a seglog broker for Kafka's clients" in body
+    assert b"(seglog.http.listen)" in body
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("first", [b"GXT ", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"GE"])
+async def test_other_bytes_that_are_no_request_get_no_answer(first: bytes) -> None:
+    async with serving_wire(KAFKA._replace(serve=partial(serve_kafka, native_port=9192))) as served:
+        peer = await served.connect()
+        await peer.stream.send_all(first)
+        await peer.stream.send_eof()
+        assert await peer.rest() == b""
+
+
+def test_what_a_client_without_tls_begins_with_is_looked_at_too() -> None:
+    error = TlsRequiredError("this port speaks TLS")
+    assert answer_to_http(error, b"GET / HTTP/1.1").startswith(b"HTTP/1.0 400 ")
+    assert answer_to_http(error, b"GE") == answer_to_http(error, b"\0\0\0\x14\0\x12") == answer_to_http(error) == b""
 
 
 def test_only_what_comes_first_is_taken_for_that_of_a_seglog_client() -> None:

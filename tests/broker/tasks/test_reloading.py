@@ -121,6 +121,12 @@ async def test_with_a_mistake_anywhere_nothing_changes_and_the_place_is_logged(
         assert entry["file"] == str(tmp_path / "file")
         assert entry["reason"]
         assert broker.config is before
+        [problem] = broker.problems
+        assert problem == (
+            f"the configuration was not reloaded, so that the one before is still in force: {entry['reason']}"
+        )
+        await reloaded(broker, tmp_path / "file", '"num.partitions" = 7\n')
+        assert list(broker.problems) == [], "it is mended"
 
 
 async def test_a_file_that_is_gone_changes_nothing(

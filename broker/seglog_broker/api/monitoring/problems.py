@@ -1,7 +1,7 @@
 """What is wrong with the broker, in sentences for its operator: `seglog ping`, /healthz and seglog_problems tell it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -21,6 +21,8 @@ class Problems:
     _clock: Clock
     _clock_trust: ClockTrust
     _tls: ServerTls | None
+    not_reloaded: dict[str, str] = field(default_factory=dict)
+    """What the last reload could not use, each with the reason: what was in force before it still is."""
 
     def __iter__(self) -> Iterator[str]:
         """Each problem, a sentence."""
@@ -33,6 +35,8 @@ class Problems:
         yield from self._directory.report.problems
         yield self._clock_trust.problem
         yield None if self._tls is None else self._tls.certificate.problem(self._clock.now_ms())
+        for what, reason in self.not_reloaded.items():
+            yield f"{what} was not reloaded, so that the one before is still in force: {reason}"
         yield self._directory.space.problem()
         for recovery in self._recoveries.without_room:
             yield (

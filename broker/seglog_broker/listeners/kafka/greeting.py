@@ -19,7 +19,7 @@ from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.hangup import wait_until_left
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
-from seglog_broker.listeners.kafka.first_bytes import native_client
+from seglog_broker.listeners.kafka.first_bytes import answer_to_http, native_client
 from seglog_broker.listeners.kafka.handlers.sasl import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -84,6 +84,7 @@ class Greeting:
         limits = frames.frame_bytes_max, frames.frame_bytes_min
         frames.frame_bytes_max = self._broker.config.sasl_server_max_receive_size
         reason, counted = f"it was not authenticated within {EXCHANGE_SECONDS} s", EndReason.NOT_GREETED
+        answer = b""
         try:
             with trio.move_on_after(EXCHANGE_SECONDS):
                 for _ in range(FRAMES_MAX):
@@ -106,10 +107,11 @@ class Greeting:
             return False
         except (SeglogError, WireError) as error:
             reason, counted = str(error), EndReason.PROTOCOL_ERROR
+            answer = b"" if self._has_versions or isinstance(error, WireError) else answer_to_http(error)
         finally:
             frames.frame_bytes_max, frames.frame_bytes_min = limits
         connection.log.warning("connection_refused", reason=reason)
-        connection.end(counted)
+        connection.end(counted, answer)
         return False
 
     async def _let_read(self) -> None:

@@ -16,7 +16,7 @@ from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.listeners.kafka.fetches import Fetches
-from seglog_broker.listeners.kafka.first_bytes import native_client
+from seglog_broker.listeners.kafka.first_bytes import answer_to_http, native_client
 from seglog_broker.listeners.kafka.greeting import Greeting
 from seglog_broker.listeners.kafka.handlers.produce import (
     APPENDS_AT_ONCE,
@@ -37,7 +37,13 @@ from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import RemoteProtocolError, SeglogError, TlsRequiredError, WrongPortError
+from seglog_protocol.errors import (
+    FrameTooLargeError,
+    RemoteProtocolError,
+    SeglogError,
+    TlsRequiredError,
+    WrongPortError,
+)
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, has_own_buffer
 from seglog_protocol.kafka import (
     RequestHeader,
@@ -84,7 +90,8 @@ class KafkaWire(Wire):
         self._latest_context: RequestContext | None = None
         self._counts = connection.counts
         self._produces = connection.counts.of("Produce")
-        self._size = 0  # of the latest request
+        self._size = 0  # of the latest request; 0 before the first
+        self._last_words = b""  # to a client of another protocol
         self._responses = Responses(broker, connection, self._room)
         self.templates = self._responses.templates
         self._fetches = Fetches(broker, connection, self._responses)
@@ -116,11 +123,12 @@ class KafkaWire(Wire):
         del self._connection, self._responses, self._fetches, self._slow
 
     def last_frame(self, error: SeglogError) -> bytes:
-        """None, but for a seglog client: in Kafka's protocol there is no answer to what cannot be understood."""
+        """None, but for a client of seglog or of HTTP: Kafka has no answer to what cannot be understood."""
         if isinstance(error, TlsRequiredError):
-            first = memoryview(self._connection.transport.first_bytes)
-            error = native_client(first[LENGTH_SIZE:], self._native_port) or error
-        return encode_last_error(error) if isinstance(error, WrongPortError) else b""
+            first = self._connection.transport.first_bytes
+            self._last_words = answer_to_http(error, first)
+            error = native_client(memoryview(first)[LENGTH_SIZE:], self._native_port) or error
+        return encode_last_error(error) if isinstance(error, WrongPortError) else self._last_words
 
     def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome], began: float) -> Buffer:
         """Replies in the order of their appends."""
@@ -175,6 +183,8 @@ class KafkaWire(Wire):
                 counts.note_request(self._size)
                 self._responses.refuse(counts, header, apis.unsupported_api_versions())
         except (WireError, RemoteProtocolError) as error:
+            if isinstance(error, FrameTooLargeError) and not self._size:  # it is what the client begins with
+                self._last_words = answer_to_http(error)
             raise RemoteProtocolError(str(error)) from None
         except OSError:
             raise  # the connection is lost

@@ -11,7 +11,8 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 
 _OUR_PORT: Final = "This is the native port of a seglog broker, not"
 
-_HTTP_METHODS: Final = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"PRI ")
+HTTP_METHODS: Final = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"PRI ")
+"""With one of them a request of HTTP begins."""
 
 _KAFKA_API_KEY_MAX: Final = 100
 _KAFKA_API_VERSION_MAX: Final = 30
@@ -34,10 +35,8 @@ def hint_for(first: bytes, kafka: Sequence[str] = ()) -> Hint:
 
     ``kafka`` are the addresses for Kafka's clients.
     """
-    if first.startswith(_HTTP_METHODS):
-        return Hint(
-            "http", _http_answer(_line(f"{_OUR_PORT} a web server; use a seglog client, such as `seglog ping`."))
-        )
+    if first.startswith(HTTP_METHODS):
+        return Hint("http", http_answer(f"{_OUR_PORT} a web server; use a seglog client, such as `seglog ping`."))
     if first[:2] == b"\x16\x03":
         return Hint("tls", _line(f"{_OUR_PORT} a TLS one; connect without TLS."))
     if _looks_like_kafka(first):
@@ -76,7 +75,9 @@ def _line(text: str) -> bytes:
     return text.encode("ascii") + b"\r\n"
 
 
-def _http_answer(body: bytes) -> bytes:
+def http_answer(text: str) -> bytes:
+    """A response that refuses, with a sentence in ASCII."""
+    body = _line(text)
     return (
         b"HTTP/1.0 400 Bad Request\r\n"
         b"Content-Type: text/plain; charset=utf-8\r\n"

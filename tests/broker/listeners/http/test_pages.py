@@ -259,6 +259,10 @@ def test_a_token_is_wanted_where_there_is_one_and_read_again_at_a_reload(tmp_pat
         running.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "configuration_not_reloaded" in running.log_text(), "the refusal of a bad token")
         assert get(port, "/metrics", Authorization=f"Bearer {other}").status == 200
+        unwell = get(port, "/healthz", Authorization=f"Bearer {other}")
+        assert unwell.status == 503
+        assert "the configuration was not reloaded" in unwell.text
+        assert "a token has 16 characters or more" in unwell.text
         log = running.log_text()
         assert "authentication_failed" in log
         asked = "/metrics?name[]=seglog_authentication_failures_total"
