@@ -138,6 +138,10 @@ class ReadySockets:
         """Whether a connection waits for a turn that it may have at once."""
         return bool(self._queued)
 
+    def is_busy(self) -> bool:
+        """Whether a connection has a turn to come, or another task than the one that asks is to run."""
+        return bool(self._queued or self.runnable)
+
     def fileno(self) -> int:
         """The descriptor that is readable when a connection is."""
         if self._epoll is not None:

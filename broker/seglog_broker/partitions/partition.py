@@ -105,11 +105,19 @@ class Partition(Flushable):
             "segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason, **facts
         )
 
+    @property
+    def has_problems(self) -> bool:
+        """Whether ``what_is_wrong`` has a sentence: every hello and every scrape asks each partition."""
+        if self.append_failure or self.problems or self.findings:
+            return True
+        state = self.log.state_file.state
+        return bool(state.read_only or state.damaged)
+
     def what_is_wrong(self) -> list[str]:
         """A sentence for the operator about each problem of the partition."""
+        if not self.has_problems:
+            return []
         state = self.log.state
-        if not (state.read_only or self.append_failure or self.problems or self.findings or state.damaged):
-            return []  # nearly always, and every hello calls this for each partition
         name = f"{self.topic}-{self.number}"
         # What is missing before it is a problem of the start.
         begins = max(self.log.log_start_offset, self.log.segments.bases[0])

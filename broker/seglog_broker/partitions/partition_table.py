@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.group_commit import GroupCommit
@@ -20,6 +21,9 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 
+PART_MAX: Final = 200
+"""Partitions that are looked at in a row, at a microsecond or less for each."""
+
 
 @dataclass(eq=False)
 class PartitionTable:
@@ -36,6 +40,7 @@ class PartitionTable:
 
     def __post_init__(self) -> None:
         self._served: dict[tuple[str, int], Partition] = {}
+        self._changes = 0
         self.suggestions = Suggestions()
 
     def __getitem__(self, key: tuple[str, int]) -> Partition:
@@ -50,9 +55,20 @@ class PartitionTable:
     def __len__(self) -> int:
         return len(self._served)
 
+    @property
+    def changes(self) -> int:
+        """Grows whenever a partition, or a view of one, begins or ends to be in service."""
+        return self._changes + self._views.changes
+
     def values(self) -> Collection[Partition]:
         """Those that take records; a view."""
         return self._served.values()
+
+    def in_parts(self) -> Iterator[list[Partition]]:
+        """Those that take records now, PART_MAX at a time, so that others may run in between."""
+        served = list(self._served.values())
+        for begin in range(0, len(served), PART_MAX):
+            yield served[begin : begin + PART_MAX]
 
     def partition_of(self, key: tuple[str, int], partition_log: PartitionLog) -> Partition:
         """A partition for ``serve``."""
@@ -60,6 +76,7 @@ class PartitionTable:
 
     def serve(self, partitions: Iterable[Partition]) -> None:
         """Take partitions into service."""
+        self._changes += 1
         for partition in partitions:
             self._served[partition.topic, partition.number] = partition
 
@@ -69,6 +86,7 @@ class PartitionTable:
 
     def remove(self, key: tuple[str, int]) -> None:
         """Take a partition that is being deleted out of service."""
+        self._changes += 1
         del self._served[key]
 
     def find(self, topic: str, number: int) -> Partition | None:

@@ -198,6 +198,8 @@ class Views:
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, int], tuple[Partition, ReadOnlyView]] = {}
+        self.changes = 0
+        """Grows whenever one begins or ends."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -212,6 +214,7 @@ class Views:
 
     def serve(self, partition: Partition, view: ReadOnlyView) -> None:
         """Serve ``partition``, whose log is ``view``, until ``end``."""
+        self.changes += 1
         self._all[partition.topic, partition.number] = partition, view
 
     def end(self, keys: Iterable[tuple[str, int]], *, is_deleted: bool = False) -> None:
@@ -219,6 +222,7 @@ class Views:
         for key in keys:
             partition, view = self._all.pop(key, (None, None))
             if partition is not None and view is not None:
+                self.changes += 1
                 view.close()
                 if is_deleted:
                     partition.note_deleted()

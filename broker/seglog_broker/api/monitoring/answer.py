@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from seglog_broker.api.monitoring.families import FAMILIES, Family
 from seglog_broker.api.monitoring.samples import Slice
 from seglog_broker.api.monitoring.service import Monitoring
+from seglog_broker.api.monitoring.slicing import in_turns
 from seglog_protocol.messages import SamplesReply, SamplesRequest, page_of
 
 PAGE_BYTES: Final = 1024 * 1024
@@ -19,28 +19,27 @@ async def answer_samples(
 ) -> tuple[SamplesReply, bytes]:
     """The reply and its payload, a msgpack list with one item or more for each family; a ``turn`` between slices."""
     wanted = set(request.families)
-    names = [family.name for family in FAMILIES if not wanted or family.name in wanted]
+    families = [family for family in monitoring.families if not wanted or family.name in wanted]
     if request.after:
-        names = names[names.index(request.after) + 1 :] if request.after in names else []
+        behind = [number for number, family in enumerate(families, start=1) if family.name == request.after]
+        families = families[behind[0] :] if behind else []
     page: list[bytes] = []
     size = 0
-    for number, name in enumerate(names, start=1):
+    for number, family in enumerate(families, start=1):
         began = len(page)
-        last: Slice | None = None
-        for last in monitoring.slices([name]):
-            if last.samples:
-                page.append(_encode(last))
-                size += len(page[-1])
+        for parts in in_turns(monitoring.slices([family.name]), _encode):
+            page += parts
+            size += sum(map(len, parts))
             await turn()
-        if last is not None and len(page) == began:
-            page.append(_encode(last))
-        if size > PAGE_BYTES and number < len(names):
+        if len(page) == began:
+            page.append(_encode(Slice.of(family, [])))
+        if size > PAGE_BYTES and number < len(families):
             return SamplesReply(more=True), page_of(page)
     return SamplesReply(), page_of(page)
 
 
 def _encode(piece: Slice) -> bytes:
-    family: Family = piece.family
+    family = piece.family
     return msgspec.msgpack.encode(
         {
             "name": family.name,

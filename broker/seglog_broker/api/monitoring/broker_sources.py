@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import trio
 
@@ -31,9 +30,6 @@ from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.version import VERSION
-
-PARTITIONS_AT_A_TIME: Final = 200
-"""Partitions that are looked at before others may run."""
 
 
 @dataclass(eq=False)
@@ -117,39 +113,36 @@ class BrokerSources:
 
     def _problems(self) -> Iterator[Sample | None]:
         count = 0
-        for number, problem in enumerate(self.problems.found(), start=1):
+        for problem in self.problems.found():
             count += problem is not None
-            if number % PARTITIONS_AT_A_TIME == 0:
-                yield None
+            yield None
         yield Sample((), count)
 
     def _partitions_by_state(self) -> Iterator[Sample | None]:
         read_only = len(self.views)
-        served = list(self.partitions.values())
-        for number, partition in enumerate(served, start=1):
-            read_only += partition.log.state.read_only is not None
-            if number % PARTITIONS_AT_A_TIME == 0:
-                yield None
-        yield Sample(("serving",), len(served) - read_only + len(self.views))
+        served = 0
+        for part in self.partitions.in_parts():
+            served += len(part)
+            read_only += sum([partition.log.state_file.state.read_only is not None for partition in part])
+            yield None
+        yield Sample(("serving",), served - read_only + len(self.views))
         yield Sample(("recovering",), len(self.recoveries) - len(self.views))
         yield Sample(("offline",), len(self.directory.report.offline))
         yield Sample(("read_only",), read_only)
 
     def _seconds_to_next_expiry(self) -> Iterator[Sample | None]:
         next_ms = math.inf
-        for number, partition in enumerate(list(self.partitions.values()), start=1):
-            if partition.next_expiry_ms is not None:
-                next_ms = min(next_ms, partition.next_expiry_ms)
-            if number % PARTITIONS_AT_A_TIME == 0:
-                yield None
+        for part in self.partitions.in_parts():
+            moments = [partition.next_expiry_ms for partition in part]
+            next_ms = min([next_ms, *(moment for moment in moments if moment is not None)])
+            yield None
         yield Sample((), max(0.0, next_ms - self.clock.now_ms()) / 1000)
 
     def _damaged_ranges(self) -> Iterator[Sample | None]:
         count = 0
-        for number, partition in enumerate(list(self.partitions.values()), start=1):
-            count += len(partition.log.state.damaged)
-            if number % PARTITIONS_AT_A_TIME == 0:
-                yield None
+        for part in self.partitions.in_parts():
+            count += sum([len(partition.log.state_file.state.damaged) for partition in part])
+            yield None
         yield Sample((), count)
 
     def _certificate_end(self) -> Iterator[Sample]:

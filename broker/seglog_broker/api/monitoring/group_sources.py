@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Final, NamedTuple
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
+from seglog_broker.api.monitoring.kept_rows import KeptRows
 from seglog_broker.api.monitoring.samples import Sample
 from seglog_broker.api.monitoring.selection import NAME_CHARACTERS_MAX, SAMPLES_MAX, select, within
 from seglog_broker.api.monitoring.slicing import Source
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -15,6 +17,7 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest
 
 GROUP_COST: Final = 5.0
@@ -35,14 +38,41 @@ class Place(NamedTuple):
         return max(0, self.partition.log.log_end_offset - self.offset)
 
     @property
-    def labels(self) -> tuple[str, str, str]:
-        """As ``key``, of a sample."""
-        return self.group, self.partition.topic, str(self.partition.number)
-
-    @property
     def key(self) -> tuple[str, str, int]:
         """Group, topic and partition."""
         return self.group, self.partition.topic, self.partition.number
+
+
+class Committing(NamedTuple):
+    """Where the committed offset of a group in a partition is read, whenever that is."""
+
+    group: str
+    partition: Partition
+    key: Key
+    offsets: Mapping[Key, CommittedOffset]
+    """Of the group."""
+
+    @property
+    def place(self) -> Place | None:
+        """With the offset that is committed now; None if there is none any more."""
+        committed = self.offsets.get(self.key)
+        return None if committed is None else Place(self.group, self.partition, committed.offset)
+
+
+class _Some(NamedTuple):
+    """Some of them, and what most values are read from."""
+
+    committing: Sequence[Committing]
+    committed: Sequence[tuple[Mapping[Key, CommittedOffset], Key]]
+    ends: Sequence[LogOffsets]
+
+    @classmethod
+    def of(cls, some: Sequence[Committing]) -> "_Some":
+        committed = [(one.offsets, one.key) for one in some]
+        return cls(some, committed, [one.partition.log.offsets for one in some])
+
+
+Values = Callable[[_Some], Sequence[float | None]]
 
 
 class Measured(NamedTuple):
@@ -77,18 +107,28 @@ class GroupSources:
         self._count = 0  # groups then
         self._measured: dict[tuple[str, str, int], Measured] = {}
 
+        def changes() -> tuple[int, int]:
+            return table.changes, groups.offset_changes
+
+        self._shown_rows = KeptRows(
+            lambda: self._rows_of(self.shown()),
+            _Some.of,
+            lambda: (*changes(), groups.count_at_most, config.current.seglog_metrics_groups_max, self._largest),
+        )
+        self._exported_rows = KeptRows(lambda: self._rows_of(self._exported()), _Some.of, changes)
+
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
         return {
             "seglog_group_members": self._members,
             "seglog_group_state": self._states,
             "seglog_group_rebalances_total": self._rebalances,
-            "seglog_group_lag": lambda: self._places(self.shown(), lambda place: place.lag),
-            "seglog_group_lag_seconds": lambda: self._places(self.shown(), self._lag_seconds),
-            "seglog_group_time_to_loss_seconds": lambda: self._places(self.shown(), self._time_to_loss),
+            "seglog_group_lag": self._of_shown(_lags),
+            "seglog_group_lag_seconds": self._of_shown(self._lags_seconds),
+            "seglog_group_time_to_loss_seconds": self._of_shown(self._times_to_loss),
             "seglog_groups_left_out": self._left_out,
-            "kafka_consumergroup_current_offset": lambda: self._places(self._exported(), lambda place: place.offset),
-            "kafka_consumergroup_lag": lambda: self._places(self._exported(), lambda place: place.lag),
+            "kafka_consumergroup_current_offset": self._of_all(_offsets),
+            "kafka_consumergroup_lag": self._of_all(_lags),
         }
 
     # --- What is shown ------------------------------------------------------------------------------------------------
@@ -107,12 +147,17 @@ class GroupSources:
         groups = self._groups
         return within((name, len(groups.offsets_of(name))) for name in groups.names_with_offsets())
 
-    def _places(self, names: Iterable[str], value: Callable[[Place], float | None]) -> Iterator[Sample | None]:
+    def _of_shown(self, values: Values) -> Source:
+        return lambda: self._shown_rows.columns(values)
+
+    def _of_all(self, values: Values) -> Source:
+        return lambda: self._exported_rows.columns(values)
+
+    def _rows_of(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, str, str], Committing] | None]:
         for name in names:
             yield None
-            for place in self._places_of(name):
-                found = None if place is None else value(place)
-                yield None if place is None or found is None else Sample(place.labels, found)
+            for found in self._committing(name):
+                yield None if found is None else ((name, found.key[0], str(found.key[1])), found)
 
     def _members(self) -> Iterator[Sample]:
         for name in self.shown():
@@ -125,6 +170,14 @@ class GroupSources:
     def _rebalances(self) -> Iterator[Sample]:
         for name in self.shown():
             yield Sample((name,), self._groups.facts(name).rebalances)
+
+    def _lags_seconds(self, some: _Some) -> Sequence[float | None]:
+        places = [committing.place for committing in some.committing]
+        return [None if place is None else self._lag_seconds(place) for place in places]
+
+    def _times_to_loss(self, some: _Some) -> Sequence[float | None]:
+        places = [committing.place for committing in some.committing]
+        return [None if place is None else self._time_to_loss(place) for place in places]
 
     def _lag_seconds(self, place: Place) -> float | None:
         if not place.lag:
@@ -163,14 +216,14 @@ class GroupSources:
         for name in self._groups.names():
             committed = self._groups.offsets_of(name)
             await turns.spend(GROUP_COST + OFFSET_COST * len(committed))
-            lags[name] = sum(place.lag for place in self._places_of(name) if place is not None)
+            lags[name] = sum(place.lag for place in self._places_of(name))
             offsets[name] = len(committed)
         self._largest = select(lags, offsets, self._config.current.seglog_metrics_groups_max)
         self._count = len(lags)
         behind: list[Place] = []
         for name in self.shown():
             await turns.spend(GROUP_COST + OFFSET_COST * len(self._groups.offsets_of(name)))
-            behind += [place for place in self._places_of(name) if place is not None and place.lag]
+            behind += [place for place in self._places_of(name) if place.lag]
         behind.sort(key=lambda place: place.key[1:])  # those of a partition are measured together
         measured: dict[tuple[str, str, int], Measured] = {}
         for begin in range(0, len(behind), LAG_PARTITIONS_MAX):
@@ -182,8 +235,24 @@ class GroupSources:
                     measured[place.key] = Measured(place.offset, reply.now_ms, found.timestamp, found.lost_from_ms)
         self._measured = measured
 
-    def _places_of(self, group: str) -> Iterator[Place | None]:
-        """Each committed offset of a group, None where its partition cannot be read; others may run in between."""
-        for (topic, number), committed in list(self._groups.offsets_of(group).items()):
-            partition = self._table.find_readable(topic, number)
-            yield None if partition is None else Place(group, partition, committed.offset)
+    def _committing(self, group: str) -> Iterator[Committing | None]:
+        """Each partition with a committed offset of a group, None where it cannot be read; others may run meanwhile."""
+        offsets = self._groups.offsets_of(group)
+        for key in list(offsets):
+            partition = self._table.find_readable(*key)
+            yield None if partition is None else Committing(group, partition, key, offsets)
+
+    def _places_of(self, group: str) -> list[Place]:
+        """The committed offsets of a group in partitions that can be read."""
+        places = [None if committing is None else committing.place for committing in self._committing(group)]
+        return [place for place in places if place is not None]
+
+
+def _offsets(some: _Some) -> Sequence[float | None]:
+    found = [offsets.get(key) for offsets, key in some.committed]
+    return [None if committed is None else committed.offset for committed in found]
+
+
+def _lags(some: _Some) -> Sequence[float | None]:
+    pairs = zip(some.ends, _offsets(some), strict=True)
+    return [None if offset is None else max(0, end.end - offset) for end, offset in pairs]

@@ -43,5 +43,8 @@ class Problems:
                 f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its "
                 f"recovery needs ({recovery.lacked_room})"
             )
-        for partition in list(self._partitions.values()):
-            yield from partition.what_is_wrong() or (None,)
+        for part in self._partitions.in_parts():
+            for partition in part:
+                if partition.has_problems:
+                    yield from partition.what_is_wrong()
+            yield None

@@ -1,11 +1,12 @@
 """Samples of a family, a slice of them at a time."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from seglog_broker.api.monitoring.families import Family
 
 SLICE_SAMPLES_MAX: Final = 500
-"""Samples of one slice: some 2 ms to make, or to write as text. A histogram counts as one sample for each bucket."""
+"""Samples of one slice. A histogram counts as one sample for each bucket."""
 
 
 class Buckets(NamedTuple):
@@ -25,8 +26,51 @@ class Sample(NamedTuple):
     value: float | Buckets
 
 
+class Rows:
+    """The labels of samples that follow each other, for as many families and scrapes as they are the same.
+
+    Their text is most of what a sample costs, so that it is made once: ``written`` has it, for whoever writes it.
+    """
+
+    __slots__ = ("labels", "written")
+
+    def __init__(self, labels: Sequence[tuple[str, ...]]) -> None:
+        """``labels`` are those of each sample; they do not change."""
+        self.labels = labels
+        self.written: dict[tuple[str, ...], bytes] = {}
+        """By the names of the labels, of which there are few: families that share rows mostly share them."""
+
+
+class Column(NamedTuple):
+    """The values of one family for ``rows``: one for each, None where it has no sample."""
+
+    rows: Rows
+    values: Sequence[float | Buckets | None]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Each value with its labels."""
+        pairs = zip(self.rows.labels, self.values, strict=True)
+        return [Sample(labels, value) for labels, value in pairs if value is not None]
+
+    def without_gaps(self) -> "Column":
+        """The samples alone."""
+        samples = self.samples
+        return Column(Rows([sample.labels for sample in samples]), [sample.value for sample in samples])
+
+
 class Slice(NamedTuple):
     """A part of the samples of one family; all slices of a family follow each other."""
 
     family: Family
-    samples: list[Sample]
+    column: Column
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Its samples."""
+        return self.column.samples
+
+    @classmethod
+    def of(cls, family: Family, samples: Sequence[Sample]) -> "Slice":
+        """A slice of samples whose labels nobody keeps."""
+        return cls(family, Column(Rows([labels for labels, _ in samples]), [value for _, value in samples]))

@@ -1,20 +1,29 @@
-"""Cuts the samples of a family into slices that cost the loop little."""
+"""Cuts the samples of a family into slices that cost the loop little, and puts as many together as a turn may cost."""
 
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Final
 
 from seglog_broker.api.monitoring.families import Family
-from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Sample, Slice
+from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Column, Sample, Slice
 
-SLICE_SECONDS: Final = 0.001
-"""A slice ends when making it has taken so long. What the last sample costs is added: little, but for logs of thousands
-of segments."""
+TURN_SECONDS: Final = 0.000_25
+"""A turn ends when making and encoding its slices has taken so long: what a client's request may have to wait for.
 
-Source = Callable[[], Iterable[Sample | None]]
-"""Makes the samples of one family, one after the other. None: there is no sample here, which took time all the same.
+What the last slice costs is added: about as much where its labels are new, and more for logs of thousands of segments.
+"""
 
-Other tasks may run between two of them, so what a source walks over must not change under it.
+SLICE_SECONDS: Final = TURN_SECONDS / 2
+"""A slice whose samples are made one by one ends when that has taken so long."""
+
+TURN_BYTES: Final = 128 * 1024
+"""A turn ends when its slices are so large: what the socket of a scraper should take at once."""
+
+Source = Callable[[], Iterable[Sample | Column | None]]
+"""Makes the samples of one family, one after the other or in columns of SLICE_SAMPLES_MAX at most.
+
+None: there is no sample here, which took time all the same. Other tasks may run between two of them, so what a source
+walks over must not change under it.
 """
 
 
@@ -26,16 +35,44 @@ def weight(sample: Sample) -> int:
 def sliced(family: Family, source: Source, seconds: Callable[[], float] = perf_counter) -> Iterator[Slice]:
     """The slices of a family; at least one. One without samples is a pause, or there are none."""
     samples: list[Sample] = []
-    count = 0
+    count = slices = 0
     began = seconds()
-    for sample in source():
-        if sample is not None:
-            if count + weight(sample) > SLICE_SAMPLES_MAX:
-                yield Slice(family, samples)
+    for made in source():
+        if isinstance(made, Column):
+            if samples:
+                yield Slice.of(family, samples)
+            has_samples = made.values.count(None) < len(made.values)
+            yield Slice(family, made) if has_samples else Slice.of(family, [])
+            samples, count, slices, began = [], 0, slices + 1, seconds()
+            continue
+        if made is not None:
+            if count + weight(made) > SLICE_SAMPLES_MAX:
+                yield Slice.of(family, samples)
                 samples, count, began = [], 0, seconds()
-            samples.append(sample)
-            count += weight(sample)
+            samples.append(made)
+            count += weight(made)
         if seconds() - began > SLICE_SECONDS:
-            yield Slice(family, samples)
-            samples, count, began = [], 0, seconds()
-    yield Slice(family, samples)
+            yield Slice.of(family, samples)
+            samples, count, slices, began = [], 0, slices + 1, seconds()
+    if samples or not slices:
+        yield Slice.of(family, samples)
+
+
+def in_turns(
+    slices: Iterable[Slice], encode: Callable[[Slice], bytes], seconds: Callable[[], float] = perf_counter
+) -> Iterator[list[bytes]]:
+    """What is made of ``slices`` in one turn, encoded; nothing if there were no samples in it.
+
+    Each ``next()`` is a turn: the caller lets other tasks run before the following one.
+    """
+    began = seconds()
+    parts: list[bytes] = []
+    size = 0
+    for piece in slices:
+        if piece.column.values:
+            parts.append(encode(piece))
+            size += len(parts[-1])
+        if size >= TURN_BYTES or seconds() - began > TURN_SECONDS:
+            yield parts
+            parts, size, began = [], 0, seconds()
+    yield parts

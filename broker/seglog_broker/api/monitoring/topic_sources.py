@@ -1,9 +1,10 @@
 """The families that have samples of topics and their partitions, ours and those of kafka_exporter."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from seglog_broker.api.monitoring.kept_rows import KeptRows
 from seglog_broker.api.monitoring.samples import Sample
 from seglog_broker.api.monitoring.selection import SAMPLES_MAX, select, within
 from seglog_broker.api.monitoring.slicing import Source
@@ -13,6 +14,8 @@ from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.log.log_files import LogOffsets
+from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_protocol.errors import SeglogError
 
 MEASURED_COST: Final = 20.0
@@ -21,7 +24,21 @@ MEASURED_COST: Final = 20.0
 SEGMENT_COST: Final = 0.2
 """To add the size of a segment."""
 
-Value = Callable[[Partition], float | None]
+
+class _Some(NamedTuple):
+    """Some partitions, and the parts of their logs that most values are read from."""
+
+    partitions: Sequence[Partition]
+    offsets: Sequence[LogOffsets]
+    segments: Sequence[SegmentList]
+
+    @classmethod
+    def of(cls, partitions: Sequence[Partition]) -> "_Some":
+        logs = [partition.log for partition in partitions]
+        return cls(partitions, [log.offsets for log in logs], [log.segments for log in logs])
+
+
+Values = Callable[[_Some], Sequence[float | None]]
 
 
 class TopicSources:
@@ -36,21 +53,27 @@ class TopicSources:
         self._scheduler = scheduler
         self._largest: list[str] | None = None  # topics by size, as last measured; None: not yet
         self._dirty_ratios: dict[tuple[str, int], float] = {}
+        self._shown_rows = KeptRows(
+            lambda: self._partitions_of(self.shown()),
+            _Some.of,
+            lambda: (table.changes, config.current.seglog_metrics_topics_max, self._largest),
+        )
+        self._exported_rows = KeptRows(lambda: self._partitions_of(self._exported()), _Some.of, lambda: table.changes)
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
         return {
-            "seglog_partition_size_bytes": self._of_shown(_size),
-            "seglog_partition_segments": self._of_shown(lambda p: len(p.log.segments)),
-            "seglog_partition_log_start_offset": self._of_shown(lambda p: p.log.log_start_offset),
-            "seglog_partition_log_end_offset": self._of_shown(lambda p: p.log.log_end_offset),
-            "seglog_partition_durable_offset": self._of_shown(lambda p: p.log.durable_end_offset),
-            "seglog_partition_dirty_ratio": self._of_shown(lambda p: self._dirty_ratios.get((p.topic, p.number))),
+            "seglog_partition_size_bytes": self._of_shown(_sizes),
+            "seglog_partition_segments": self._of_shown(lambda some: [len(one.bases) for one in some.segments]),
+            "seglog_partition_log_start_offset": self._of_shown(_log_starts),
+            "seglog_partition_log_end_offset": self._of_shown(_log_ends),
+            "seglog_partition_durable_offset": self._of_shown(lambda some: [one.durable_end for one in some.offsets]),
+            "seglog_partition_dirty_ratio": self._of_shown(self._dirty_ratios_of),
             "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
             "seglog_topics_left_out": self._left_out,
             "kafka_topic_partitions": self._partitions,
-            "kafka_topic_partition_current_offset": self._of_all(lambda p: p.log.log_end_offset),
-            "kafka_topic_partition_oldest_offset": self._of_all(lambda p: p.log.log_start_offset),
+            "kafka_topic_partition_current_offset": self._of_all(_log_ends),
+            "kafka_topic_partition_oldest_offset": self._of_all(_log_starts),
         }
 
     # --- What is shown ------------------------------------------------------------------------------------------------
@@ -64,11 +87,11 @@ class TopicSources:
             return []
         return [name for name in self._largest if name in topics][:limit]
 
-    def _of_shown(self, value: Value) -> Source:
-        return lambda: self._samples(self.shown(), value)
+    def _of_shown(self, values: Values) -> Source:
+        return lambda: self._shown_rows.columns(values)
 
-    def _of_all(self, value: Value) -> Source:
-        return lambda: self._samples(self._exported(), value)
+    def _of_all(self, values: Values) -> Source:
+        return lambda: self._exported_rows.columns(values)
 
     def _exported(self) -> Iterable[str]:
         topics = [(topic.name, topic.partitions) for topic in self._registry.topics.values()]
@@ -79,21 +102,23 @@ class TopicSources:
         topic = self._registry.topics.get(name)
         return range(0 if topic is None else topic.partitions)
 
-    def _samples(self, names: Iterable[str], value: Value) -> Iterator[Sample | None]:
+    def _partitions_of(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, str], Partition] | None]:
         for name in names:
             for number in self._numbers(name):
                 partition = self._table.find_readable(name, number)
-                found = None if partition is None else value(partition)
-                yield None if found is None else Sample((name, str(number)), found)
+                yield None if partition is None else ((name, str(number)), partition)
+
+    def _dirty_ratios_of(self, some: _Some) -> Sequence[float | None]:
+        ratios = self._dirty_ratios
+        if not ratios:
+            return [None] * len(some.partitions)
+        return [ratios.get((partition.topic, partition.number)) for partition in some.partitions]
 
     def _expired_on_arrival(self) -> Iterator[Sample | None]:
         for name in self.shown():
-            count = 0
-            for number in self._numbers(name):
-                partition = self._table.find_readable(name, number)
-                count += 0 if partition is None else partition.expired_on_arrival
-                yield None
-            yield Sample((name,), count)
+            topic = self._registry.topics.get(name)
+            partitions = [] if topic is None else self._table.partitions_of(topic)
+            yield Sample((name,), sum([partition.expired_on_arrival for partition in partitions]))
 
     def _partitions(self) -> Iterator[Sample | None]:
         for name in self._exported():
@@ -114,7 +139,7 @@ class TopicSources:
             await turns.spend(MEASURED_COST + SEGMENT_COST * len(log.segments))
             if log.segments.paths_of_unknown_size(1):
                 await self._scheduler.learn_sizes([log])
-            sizes[partition.topic] = sizes.get(partition.topic, 0) + (_size(partition) or 0)
+            sizes[partition.topic] = sizes.get(partition.topic, 0) + (log.segments.known_size or 0)
         topics = self._registry.topics
         await self._scheduler.turn()
         samples = {name: topics[name].partitions for name in sizes if name in topics}
@@ -133,7 +158,14 @@ class TopicSources:
         self._dirty_ratios = ratios
 
 
-def _size(partition: Partition) -> int | None:
-    """Bytes of a log; None while the file system would have to be asked."""
-    log = partition.log
-    return None if log.segments.paths_of_unknown_size(1) else log.size
+def _sizes(some: _Some) -> list[int | None]:
+    """Bytes of logs; None while the file system would have to be asked."""
+    return [segments.known_size for segments in some.segments]
+
+
+def _log_starts(some: _Some) -> list[int]:
+    return [offsets.start for offsets in some.offsets]
+
+
+def _log_ends(some: _Some) -> list[int]:
+    return [offsets.end for offsets in some.offsets]

@@ -77,6 +77,8 @@ class CommittedOffsets:
         self._by_group: dict[str, dict[Key, CommittedOffset]] = {}
         self.size = 0
         """Bytes that they take of the budget for committed offsets."""
+        self.changes = 0
+        """Grows whenever there is one for another group or partition, or no more for one; not with other commits."""
         self._unstable: set[tuple[str, Key]] = set()  # of Kafka's directory; no client adds to them
 
     def size_of(self, group: str, committed: CommittedOffset) -> int:
@@ -113,7 +115,7 @@ class CommittedOffsets:
 
     def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         """Note a commit."""
-        self._remove(group, key)
+        self.changes += not self._remove(group, key)
         self.size += self.size_of(group, committed)
         self._by_group.setdefault(group, {})[key] = committed
 
@@ -121,23 +123,26 @@ class CommittedOffsets:
         """Take over what was loaded, of groups that have committed nothing here."""
         self._by_group.update(loaded._by_group)  # noqa: SLF001 - its own class
         self._unstable.update(loaded._unstable)  # noqa: SLF001
+        self.changes += 1
         self.size += loaded.size
 
     def drop(self, group: str, key: Key) -> None:
         """Remove a committed offset, if there is one, also that of an open transaction. The group stays."""
         self._unstable.discard((group, key))
-        self._remove(group, key)
+        self.changes += self._remove(group, key)
 
     def end(self, group: str) -> None:
         """Remove a group that has no committed offset."""
         if self._by_group.get(group) == _NOTHING:
             del self._by_group[group]
+            self.changes += 1
             self.size -= GROUP_BYTES + len(group)
 
-    def _remove(self, group: str, key: Key) -> None:
+    def _remove(self, group: str, key: Key) -> bool:
         before = self._by_group.get(group, {}).pop(key, None)
         if before is not None:
             self.size -= self.size_of(group, before)
+        return before is not None
 
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}

@@ -1,12 +1,14 @@
 """Slices of samples as text for Prometheus: its first format, and OpenMetrics.
 
 Its own client library writes what describes a family, and histograms. Samples of one value, of which there are tens of
-thousands, have lines that are the same in both formats; they are written here, in a fifth of the library's time.
+thousands, have lines that are the same in both formats; they are written here, in a fraction of the library's time:
+the labels of rows become a template once, into which each scrape puts a name and numbers.
 """
 
 from collections.abc import Iterable
 from enum import Enum
 from itertools import accumulate
+from types import NoneType
 from typing import Final
 
 from prometheus_client import exposition
@@ -16,12 +18,15 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from seglog_broker.api.monitoring.families import Family, Kind
-from seglog_broker.api.monitoring.samples import Buckets, Slice
+from seglog_broker.api.monitoring.samples import Buckets, Column, Rows, Slice
 
 END: Final = b"# EOF\n"
 """Stands behind everything in OpenMetrics."""
 
 _TOTAL: Final = "_total"
+
+_NAME: Final = b"\xff"
+"""Stands for the name of the family in a template: no byte of a label, which is UTF-8."""
 
 _OPENMETRICS_TYPE: Final = "application/openmetrics-text"
 _OPENMETRICS_VERSIONS: Final = frozenset({"", "0.0.1", "1.0.0"})
@@ -54,10 +59,11 @@ class Exposition:
 
     def encode(self, piece: Slice) -> bytes:
         """The text of a slice. All slices of a family follow each other."""
-        if piece.family.kind is Kind.HISTOGRAM:
+        family = piece.family
+        if family.kind is Kind.HISTOGRAM:
             return self._by_library(piece)
-        head = b"" if piece.family is self._latest else self._by_library(piece._replace(samples=[]))
-        return head + _lines(piece).encode()
+        head = b"" if family is self._latest else self._by_library(Slice.of(family, []))
+        return head + _lines(family, piece.column)
 
     def _by_library(self, piece: Slice) -> bytes:
         collector = _Single(_metric(piece))
@@ -102,21 +108,31 @@ def _quality(written: str) -> float:
     return quality if 0 <= quality <= 1 else 0.0
 
 
-def _lines(piece: Slice) -> str:
-    """A line for each sample, with its labels in the library's order: the alphabet's."""
-    name, labels = piece.family.name, piece.family.labels
-    if not labels:
-        return "".join([f"{name} {_number(sample.value)}\n" for sample in piece.samples])
-    order = sorted(range(len(labels)), key=labels.__getitem__)
-    begin = f'{name}{{{labels[order[0]]}="'
-    between = [f'",{labels[place]}="' for place in order[1:]]
+def _lines(family: Family, column: Column) -> bytes:
+    """A line for each sample."""
+    kinds = set(map(type, column.values))
+    if NoneType in kinds:
+        column = column.without_gaps()
+    rows = column.rows
+    template = rows.written.get(family.labels)
+    if template is None:
+        template = rows.written[family.labels] = _template(family.labels, rows)
+    text = template.replace(_NAME, family.name.encode()) % tuple(column.values)
+    if float in kinds:  # Python's spelling of these differs from that of both formats
+        for written, wanted in ((b" inf\n", b" +Inf\n"), (b" -inf\n", b" -Inf\n"), (b" nan\n", b" NaN\n")):
+            text = text.replace(written, wanted)
+    return text
+
+
+def _template(names: tuple[str, ...], rows: Rows) -> bytes:
+    """The lines of rows, without the name of a family and numbers; labels in the library's order: the alphabet's."""
+    order = sorted(range(len(names)), key=names.__getitem__)
     lines = []
-    for values, value in piece.samples:
-        written = _escaped(values[order[0]])
-        for place, separator in zip(order[1:], between, strict=True):
-            written += separator + _escaped(values[place])
-        lines.append(f'{begin}{written}"}} {_number(value)}\n')
-    return "".join(lines)
+    for values in rows.labels:
+        labels = ",".join([f'{names[place]}="{_escaped(values[place])}"' for place in order])
+        line = f"{{{labels}}} " if labels else " "
+        lines.append(_NAME + line.replace("%", "%%").encode() + b"%a\n")
+    return b"".join(lines)
 
 
 def _escaped(value: str) -> str:

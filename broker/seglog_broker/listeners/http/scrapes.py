@@ -1,4 +1,7 @@
-"""Places of scrapes: few pages of metrics are made at a time, however many ask, and none waits for one that stalls."""
+"""Places of scrapes: few pages of metrics are made at a time, however many ask, and none waits for one that stalls.
+
+They are made when the loop has nothing else to do, or a little later.
+"""
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +18,10 @@ SCRAPES_MAX: Final = 8
 PATIENCE_SECONDS: Final = 5.0
 """How long such a page may wait for its peer to read, in all its parts together, once others wait for its place."""
 
+TURNS_GIVEN_MAX: Final = 4
+"""Turns of the loop that a part of a page waits for while others have something to do. A page of 70,000 samples has some
+200 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by 2 s at most."""
+
 
 class Scrapes:
     """The places of the pages that are made now, for one listener."""
@@ -23,6 +30,7 @@ class Scrapes:
         self.scrapes_max = SCRAPES_MAX
         self.patience_seconds = PATIENCE_SECONDS
         self._taken = 0  # places
+        self._turns = trio.Lock()
         self._running: set[Scrape] = set()
         self._waiting: dict[trio.Event, None] = {}  # the oldest first
 
@@ -33,6 +41,18 @@ class Scrapes:
     def waiting(self) -> int:
         """The number of pages that wait for a place."""
         return len(self._waiting)
+
+    async def turn(self, turn: Callable[[], Awaitable[None]], is_busy: Callable[[], bool]) -> None:
+        """Wait for a ``turn`` of the loop in which ``is_busy`` says that nothing else is to be done.
+
+        That is one of TURNS_GIVEN_MAX turns, or the last of them. Of all pages one waits for it at a time: else they
+        would keep each other busy.
+        """
+        async with self._turns:
+            for _ in range(TURNS_GIVEN_MAX):
+                await turn()
+                if not is_busy():
+                    return
 
     @asynccontextmanager
     async def place(self) -> "AsyncIterator[Scrape]":

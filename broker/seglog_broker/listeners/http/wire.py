@@ -17,6 +17,7 @@ import h11
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.monitoring.slicing import in_turns
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.http import pages
@@ -243,18 +244,15 @@ class HttpWire(Wire):
         self, connection: Connection, scrape: Scrape, exposition: Exposition, names: Sequence[str]
     ) -> None:
         sender = connection.sender
-        turn = self._broker.turn
-        slices = self._broker.monitoring.slices(names)
+        turns = in_turns(self._broker.monitoring.slices(names), exposition.encode)
         while True:
-            await turn()
-            piece = next(slices, None)
-            if piece is None:
+            await self._scrapes.turn(self._broker.turn, connection.ready.is_busy)
+            parts = next(turns, None)
+            if parts is None:
                 break
-            if not piece.samples:
-                continue
-            await turn()
-            sender.queue(self._encoded(h11.Data(data=exposition.encode(piece))))
-            await scrape.send(partial(flush, sender))
+            if parts:
+                sender.queue(self._encoded(h11.Data(data=b"".join(parts))))
+                await scrape.send(partial(flush, sender))
         end = exposition.end()
         if end:
             sender.queue(self._encoded(h11.Data(data=end)))

@@ -19,6 +19,7 @@ from seglog_broker.storage.log.cleaning import LogCleaning
 from seglog_broker.storage.log.closing import LogClosing, close_together
 from seglog_broker.storage.log.freezing import FrozenLog, freeze
 from seglog_broker.storage.log.loader import LoadedLog
+from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.retention import LogRetention
@@ -117,6 +118,11 @@ class PartitionLog:
     def config(self) -> TopicConfig:
         """The topic configuration in force; see ``reconfigure``."""
         return self._settings.config
+
+    @property
+    def offsets(self) -> LogOffsets:
+        """Its offsets as they are at any time, for those who look at many logs. Only the log itself changes them."""
+        return self._offsets
 
     @property
     def log_start_offset(self) -> int:

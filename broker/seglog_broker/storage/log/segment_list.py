@@ -34,6 +34,8 @@ class SegmentList(Sequence[Segment]):
         self._made: list[Segment | None] = []
         self._files: dict[int, tuple[str, ...]] = {}  # suffixes by base offset, of segments not made yet
         self._sizes: dict[int, int] = {}  # bytes, of the same, where known
+        self._closed_at = (-1, -1)  # removals and length when the closed segments had _closed_size, which never changes
+        self._closed_size = 0
 
     def load(self, found: Iterable[str]) -> None:
         """Add the segments whose ``.log`` is among the names of a directory; only the last ``Segment`` is made."""
@@ -48,6 +50,7 @@ class SegmentList(Sequence[Segment]):
                     logs.append((parsed[0], stem))
         self._files = {base: suffixes_of[stem] for base, stem in logs}
         self._sizes = {}
+        self._closed_at = (-1, -1)
         self._bases[:] = sorted(self._files)
         self._made = list(repeat(None, len(self._bases)))
         self._find_active()
@@ -139,7 +142,18 @@ class SegmentList(Sequence[Segment]):
     @property
     def total_size(self) -> int:
         """Bytes of all ``.log`` files; the file system is asked only for those not known yet."""
-        return self.size_between(0, len(self._bases))
+        count = len(self._bases)
+        if count == 0:
+            return 0
+        if self._closed_at != (self.removals, count):
+            self._closed_size = self.size_between(0, count - 1)
+            self._closed_at = (self.removals, count)
+        return self._closed_size + self.active.size
+
+    @property
+    def known_size(self) -> int | None:
+        """As ``total_size``; None while the file system would have to be asked."""
+        return self.total_size if len(self._sizes) == len(self._files) else None
 
     def size_between(self, first: int, behind: int) -> int:
         """As ``total_size``, of the segments with numbers from ``first`` up to, without, ``behind``."""

@@ -25,7 +25,7 @@ from tests.broker.listeners.fake_broker import FakeBroker, Peer, serving
 from tests.processes import daemon
 
 LAG = FAMILIES_BY_NAME["kafka_consumergroup_lag"]
-FULL = Slice(LAG, [Sample((f"group-{number}", "topic", "0"), number) for number in range(SLICE_SAMPLES_MAX)])
+FULL = Slice.of(LAG, [Sample((f"group-{number}", "topic", "0"), number) for number in range(SLICE_SAMPLES_MAX)])
 
 serve = partial(serve_http, kind=WITHOUT_AUTHENTICATION)
 

@@ -252,6 +252,11 @@ class GroupService:
         """Those that have committed offsets."""
         return list(self._offsets.committed)
 
+    @property
+    def offset_changes(self) -> int:
+        """Grows whenever ``offsets_of`` has another partition of a group, or one less."""
+        return self._offsets.committed.changes
+
     def has(self, group: str) -> bool:
         """Whether there is such a group."""
         return group in self._runtime.machines or group in self._offsets.committed
