@@ -19,8 +19,8 @@ PATIENCE_SECONDS: Final = 5.0
 """How long such a page may wait for its peer to read, in all its parts together, once others wait for its place."""
 
 TURNS_GIVEN_MAX: Final = 4
-"""Turns of the loop that a part of a page waits for while others have something to do. A page of 70,000 samples has some
-200 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by 2 s at most."""
+"""Turns of the loop that a part of a page waits for while others have something to do. A page of 70,000 samples has
+some 200 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by 2 s at most."""
 
 
 class Scrapes:
@@ -42,17 +42,17 @@ class Scrapes:
         """The number of pages that wait for a place."""
         return len(self._waiting)
 
-    async def turn(self, turn: Callable[[], Awaitable[None]], is_busy: Callable[[], bool]) -> None:
-        """Wait for a ``turn`` of the loop in which ``is_busy`` says that nothing else is to be done.
+    async def turn(self, is_busy: Callable[[], bool]) -> None:
+        """Wait for a turn of the loop in which ``is_busy`` says that nothing else is to be done.
 
-        That is one of TURNS_GIVEN_MAX turns, or the last of them. Of all pages one waits for it at a time: else they
+        That is the next one, or one of TURNS_GIVEN_MAX behind it. Of all pages one waits for it at a time: else they
         would keep each other busy.
         """
-        async with self._turns:
+        async with self._turns:  # also a free lock gives others a turn
             for _ in range(TURNS_GIVEN_MAX):
-                await turn()
                 if not is_busy():
                     return
+                await trio.lowlevel.checkpoint()
 
     @asynccontextmanager
     async def place(self) -> "AsyncIterator[Scrape]":

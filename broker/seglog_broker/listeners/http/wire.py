@@ -246,7 +246,7 @@ class HttpWire(Wire):
         sender = connection.sender
         turns = in_turns(self._broker.monitoring.slices(names), exposition.encode)
         while True:
-            await self._scrapes.turn(self._broker.turn, connection.ready.is_busy)
+            await self._scrapes.turn(connection.ready.is_busy)
             parts = next(turns, None)
             if parts is None:
                 break

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from seglog_broker.api.monitoring.families import Family, Kind
-from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Sample
-from seglog_broker.api.monitoring.slicing import SLICE_SECONDS, sliced, weight
+from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Column, Rows, Sample, Slice
+from seglog_broker.api.monitoring.slicing import SLICE_SECONDS, TURN_BYTES, TURN_SECONDS, in_turns, sliced, weight
 
 FAMILY = Family("seglog_x", Kind.GAUGE, "An example.", ("n",))
 
@@ -41,3 +41,23 @@ def test_a_slice_ends_when_it_took_long_also_without_samples() -> None:
 
 def test_a_family_without_samples_has_one_empty_slice() -> None:
     assert [piece.samples for piece in sliced(FAMILY, lambda: (), Stopwatch())] == [[]]
+
+
+def test_a_column_is_a_slice_and_one_without_values_a_pause() -> None:
+    rows = Rows([("a",), ("b",)])
+    made = [Sample(("x",), 0), Column(rows, [1, 2]), Column(rows, [None, None]), None]
+    slices = list(sliced(FAMILY, lambda: made, Stopwatch()))
+    assert [[sample.labels for sample in piece.samples] for piece in slices] == [[("x",)], [("a",), ("b",)], []]
+
+
+def test_slices_are_put_together_for_as_long_as_a_turn_may_take() -> None:
+    stopwatch = Stopwatch()
+    pieces = [Slice.of(FAMILY, [Sample((str(number),), number)] * (number != 1)) for number in range(7)]
+
+    def encode(piece: Slice) -> bytes:
+        stopwatch.now += TURN_SECONDS * 0.4
+        return piece.samples[0].labels[0].encode()
+
+    assert list(in_turns(pieces, encode, stopwatch)) == [[b"0", b"2", b"3"], [b"4", b"5", b"6"], []]
+    large = list(in_turns(pieces[2:5], lambda _: bytes(TURN_BYTES), Stopwatch()))
+    assert [len(parts) for parts in large] == [1, 1, 1, 0]

@@ -15,7 +15,7 @@ import seglog
 from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
 from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Sample, Slice
 from seglog_broker.listeners.http.listener import serve_http
-from seglog_broker.listeners.http.scrapes import PATIENCE_SECONDS, SCRAPES_MAX, Scrapes
+from seglog_broker.listeners.http.scrapes import PATIENCE_SECONDS, SCRAPES_MAX, TURNS_GIVEN_MAX, Scrapes
 from seglog_broker.listeners.http.wire import IDLE_SECONDS, REQUEST_SECONDS
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
 from seglog_broker.runtime.slow_readers import CutError
@@ -202,6 +202,20 @@ async def test_so_many_pages_are_made_at_a_time_and_the_next_waits(autojump_cloc
     assert most == SCRAPES_MAX
     assert ended == list(range(3 * SCRAPES_MAX)), "in their order"
     assert (len(scrapes), scrapes.waiting) == (0, 0)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("busy", [0, 2, 1_000])
+async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
+    asked = 0
+
+    def is_busy() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked <= busy
+
+    await Scrapes().turn(is_busy)
+    assert asked == min(busy + 1, TURNS_GIVEN_MAX)
 
 
 @pytest.mark.trio
