@@ -64,11 +64,10 @@ class PartitionTable:
         """Those that take records; a view."""
         return self._served.values()
 
-    def in_parts(self) -> Iterator[list[Partition]]:
+    def in_parts(self) -> list[list[Partition]]:
         """Those that take records now, PART_MAX at a time, so that others may run in between."""
         served = list(self._served.values())
-        for begin in range(0, len(served), PART_MAX):
-            yield served[begin : begin + PART_MAX]
+        return [served[begin : begin + PART_MAX] for begin in range(0, len(served), PART_MAX)]
 
     def partition_of(self, key: tuple[str, int], partition_log: PartitionLog) -> Partition:
         """A partition for ``serve``."""
