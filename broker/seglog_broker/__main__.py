@@ -220,8 +220,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows the contents of "
         "files, `seglogd check DIRECTORY` searches a log directory for damage, `seglogd init` and `seglogd user` make "
         "and change accounts while no broker runs, `seglogd backup`, `restore`, `verify` and `backup-key` take and "
-        "open backups, `seglogd export-kafka DIRECTORY --to DIR` makes a directory that Apache Kafka starts with, `seglogd "
-        "certificates --to DIR` makes certificates for a trial of TLS.",
+        "open backups, `seglogd export-kafka DIRECTORY --to DIR` makes a directory that Apache Kafka starts with, "
+        "`seglogd certificates --to DIR` makes certificates for a trial of TLS.",
         epilog="Keys and their defaults are in docs/CONFIG.md. A flag overrides the environment (SEGLOG_...), and the "
         "environment overrides the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,
