@@ -27,9 +27,21 @@ from tests.support import soak_scaled, soak_seed
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
-KIO_LACKS: Final = {name for name in MESSAGES if name.endswith(("Key", "Value"))}
-"""The records of coordinators."""
-KAFKA_PYTHON_LACKS: Final = ("DelegationToken", "UnregisterBroker", "ConsumerGroup", "Telemetry", "Header", *KIO_LACKS)
+KIO_LACKS: Final = {
+    name
+    for name in MESSAGES
+    if name.endswith(("Key", "Value")) or (name.endswith("Record") and not name.startswith("Snapshot"))
+}
+"""The records of coordinators and of the metadata log."""
+KAFKA_PYTHON_LACKS: Final = (
+    "DelegationToken",
+    "UnregisterBroker",
+    "ConsumerGroup",
+    "Telemetry",
+    "Header",
+    "Record",
+    *KIO_LACKS,
+)
 """Of what messages' names contain, for those that kafka-python does not know."""
 
 
