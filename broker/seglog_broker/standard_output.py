@@ -1,18 +1,22 @@
-"""Standard output of commands that print and end. It may be a broken pipe, a full device, or closed.
+"""Standard output of commands that print and end, and what they say beside it on standard error.
 
-None of these gives a traceback: a broken pipe ends the printing in silence, the others one sentence.
+Standard output may be a broken pipe, a full device, or closed. None of these gives a traceback: a broken pipe ends the
+printing in silence, the others one sentence.
 """
 
 import contextlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from seglog_protocol.texts import disarmed_json, printable
 
 EXIT_NOT_PRINTED: Final = 1
+
+_CLEAR_LINE: Final = "\r\x1b[K"
 
 
 def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> int:
@@ -68,6 +72,32 @@ def complain(program: str, sentence: str) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"{program}: {printable(sentence)}\n")
             sys.stderr.flush()
+
+
+class ProgressLine:
+    """A line on standard error that is overwritten each time. Shown only in a terminal."""
+
+    def __init__(self, pause_seconds: float = 0.0) -> None:
+        """``pause_seconds`` is the least time between two of them."""
+        self._pause_seconds = pause_seconds
+        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
+        self._is_there = False
+        self._next = 0.0  # when it may be overwritten
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Show what ``text`` returns; it is not called while nothing is to be shown."""
+        if self._is_shown and time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._pause_seconds
+            sys.stderr.write(f"{_CLEAR_LINE}{text()}")
+            sys.stderr.flush()
+            self._is_there = True
+
+    def clear(self) -> None:
+        """Remove the line, before something else is printed, or in the end."""
+        if self._is_there:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
+            self._is_there = False
 
 
 @contextlib.contextmanager

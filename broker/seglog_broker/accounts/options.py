@@ -1,12 +1,11 @@
 """What `seglogd user` and `seglogd init` have in common: their options, and how they end."""
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from seglog_broker.accounts.offline import AccountError, set_password
-from seglog_broker.config import ConfigSources
+from seglog_broker.config.command_options import load_config
 from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN
 from seglog_broker.standard_output import complain, print_lines, run_printing
 from seglog_broker.storage.directory.accounts import AccountStore
@@ -88,8 +87,7 @@ def _log_directory(arguments: argparse.Namespace) -> str:
     """The log directory that is meant. Raises InvalidConfigError."""
     if arguments.data is not None:
         return str(arguments.data)
-    file = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
-    return ConfigSources(file, dict(os.environ)).load()[0].log_dir
+    return load_config(arguments.config).log_dir
 
 
 def is_there(arguments: argparse.Namespace, path: str) -> list[str]:

@@ -12,16 +12,16 @@ from seglog_broker.backup.commands import (
     EXIT_OK,
     EXIT_PROBLEMS,
     Progress,
-    add_config_options,
+    add_destination_options,
     config_of,
     opened_store,
     run,
     tell_problems,
 )
 from seglog_broker.backup.manifest import BackupError
-from seglog_broker.backup.options import add_destination_options
 from seglog_broker.backup.source import open_source
 from seglog_broker.backup.taking import take_backup
+from seglog_broker.config.command_options import add_config_options
 from seglog_broker.standard_output import print_lines
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem

@@ -1,20 +1,21 @@
-"""What `seglogd backup`, `restore` and `verify` have in common: how they end, and what they show."""
+"""What `seglogd backup`, `restore` and `verify` have in common: their options, how they end, and what they show."""
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from seglog_broker.backup.destination import Destination, DestinationError
-from seglog_broker.backup.key_file import KeyFileError
+from seglog_broker.backup.key_file import KeyFileError, read_key_file
 from seglog_broker.backup.manifest import BackupError, Manifest
-from seglog_broker.backup.options import destination_of
+from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.store import BackupStore
-from seglog_broker.config import BrokerConfig, ConfigSources
-from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.config import BrokerConfig
+from seglog_broker.config.command_options import load_config
+from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
+from seglog_broker.storage.io.clock import SharedThrottle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.texts import size_text
@@ -30,19 +31,41 @@ NICENESS: Final = 10
 """What is added to the priority number of a command: the broker beside it comes first."""
 
 _SHOWN_SECONDS: Final = 0.2
-_CLEAR_LINE: Final = "\r\x1b[K"
 
 
-def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Add --config and --set, of the broker that opens the directory."""
-    parser.add_argument("--config", metavar="FILE", help="the broker's configuration file (or SEGLOG_CONFIG)")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+def add_destination_options(parser: argparse.ArgumentParser) -> None:
+    """Add --key-file and --bandwidth."""
+    parser.add_argument("--key-file", metavar="FILE", help="the key of an encrypted backup, see `seglogd backup-key`")
+    parser.add_argument(
+        "--bandwidth",
+        metavar="MB",
+        type=_megabytes,
+        help="megabytes a second at most that are copied, uploaded or downloaded; without it, as fast as it goes",
+    )
+
+
+def destination_of(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Destination:
+    """The destination ``where``, as these options want it. Raises DestinationError, KeyFileError."""
+    key = None if arguments.key_file is None else read_key_file(arguments.key_file)
+    throttle = None
+    if arguments.bandwidth is not None:
+        throttle = SharedThrottle(arguments.bandwidth * 1e6, time.monotonic, time.sleep)
+    return open_destination(fs, where, key=key, throttle=throttle)
+
+
+def _megabytes(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.001 <= number <= 1e6:
+        raise argparse.ArgumentTypeError("must be a number of megabytes a second, from 0.001 to 1000000")
+    return number
 
 
 def config_of(arguments: argparse.Namespace) -> BrokerConfig:
-    """The configuration by these options. Raises InvalidConfigError."""
-    file_name = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
-    return ConfigSources(file_name, os.environ, arguments.set).load()[0]
+    """The configuration of the broker that opens the directory. Raises InvalidConfigError."""
+    return load_config(arguments.config, arguments.set)
 
 
 def run(program: str, work: Callable[[], int]) -> int:
@@ -98,16 +121,15 @@ def tell_problems(program: str, problems: Sequence[str]) -> None:
 
 
 class Progress:
-    """A line of progress on standard error, in a terminal. Call it with bytes that are done."""
+    """Shows on standard error how much is done, in a terminal. Call it with bytes that are done."""
 
     def __init__(self, doing: str, size: int | None = None) -> None:
         """``size`` is what there is to do, in bytes, if that is known."""
+        self._line = ProgressLine(_SHOWN_SECONDS)
         self._doing = doing
         self._size = size
-        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
         self._began = time.monotonic()
-        self._next = self._began
-        self.done = 0
+        self._done = 0
 
     @property
     def seconds(self) -> float:
@@ -116,16 +138,14 @@ class Progress:
 
     def __call__(self, size: int) -> None:
         """So many more bytes are done."""
-        self.done += size
-        if self._is_shown and time.monotonic() >= self._next:
-            self._next = time.monotonic() + _SHOWN_SECONDS
-            rate = f"{size_text(int(self.done / max(self.seconds, 0.001)))}/s"
-            of = f" of {size_text(self._size)}" if self._size else ""
-            sys.stderr.write(f"{_CLEAR_LINE}{self._doing}: {size_text(self.done)}{of}, {rate}")
-            sys.stderr.flush()
+        self._done += size
+        self._line.show(self._text)
+
+    def _text(self) -> str:
+        of = f" of {size_text(self._size)}" if self._size else ""
+        rate = size_text(int(self._done / max(self.seconds, 0.001)))
+        return f"{self._doing}: {size_text(self._done)}{of}, {rate}/s"
 
     def end(self) -> None:
         """Remove the line."""
-        if self._is_shown:
-            sys.stderr.write(_CLEAR_LINE)
-            sys.stderr.flush()
+        self._line.clear()

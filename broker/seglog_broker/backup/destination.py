@@ -17,7 +17,7 @@ class DestinationError(Exception):
 
 
 class MissingFileError(DestinationError):
-    """There is no file of that name in the destination."""
+    """The destination has no file of that name."""
 
 
 class StoredFile(NamedTuple):
@@ -68,7 +68,7 @@ class Destination(Protocol):
         """The files whose names begin with ``prefix``, sorted by name; those that are not whole are left out."""
 
     def delete(self, name: str) -> None:
-        """Remove a file, for good when this returns; none of that name is no error."""
+        """Remove a file, if there is one of that name; it is gone for good when this returns."""
 
     def discard_unfinished(self) -> None:
         """Remove what interrupted puts have left. For the only writer, before its first put."""
@@ -93,7 +93,7 @@ def put_files(destination: Destination, files: Iterable[NewFile]) -> None:
                 if file.size > SHORT_BYTES:
                     destination.put_file(file.name, file.source, size=file.size, link=file.link)
                     continue
-                if len(waiting) >= 2 * destination.puts_at_once:  # so that an iterator of any length is no list here
+                if len(waiting) >= 2 * destination.puts_at_once:  # ``files`` may be of any length: few wait here
                     waiting.popleft().result()
                 put = threads.submit(destination.put_file, file.name, file.source, size=file.size, link=file.link)
                 waiting.append(put)
@@ -105,6 +105,6 @@ def put_files(destination: Destination, files: Iterable[NewFile]) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError for a name that could lead out of the destination, or to what is no file of a backup."""
+    """Raise ValueError for a name that could lead out of the destination, or to a hidden file."""
     if not all(part and not part.startswith(".") for part in name.split("/")):
         raise ValueError(f"{name!r} is no name for a file of a backup")

@@ -32,7 +32,7 @@ class DirectoryDestination:
 
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """By a second name, shared blocks or a copy: see ``copy_file``."""
-        self._fs.stat(source)  # a source that is not there is no failure of the destination
+        self._fs.stat(source)  # a missing source is not the destination's failure
         with self._failing("write", name):
             target = self._place_for(name)
             copy_file(self._fs, source, target, size=size, link=link, throttle=self._throttle)
@@ -115,7 +115,7 @@ class DirectoryDestination:
 
     def _write(self, name: str, file: File, chunks: Iterable[bytes]) -> None:
         position = 0
-        for chunk in chunks:  # what making them raises is no failure of the destination
+        for chunk in chunks:  # an error of the source is not the destination's failure
             with self._failing("write", name):
                 position += write_all(file, [chunk], position) if chunk else 0
             if self._throttle is not None:

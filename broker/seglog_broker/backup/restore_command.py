@@ -13,7 +13,7 @@ from seglog_broker.backup.commands import (
     EXIT_OK,
     EXIT_PROBLEMS,
     Progress,
-    add_config_options,
+    add_destination_options,
     config_of,
     list_backups,
     opened_store,
@@ -21,8 +21,8 @@ from seglog_broker.backup.commands import (
     tell_problems,
 )
 from seglog_broker.backup.manifest import BackupError
-from seglog_broker.backup.options import add_destination_options
 from seglog_broker.backup.restoring import compare, restore
+from seglog_broker.config.command_options import add_config_options
 from seglog_broker.standard_output import print_lines
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock

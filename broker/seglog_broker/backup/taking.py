@@ -13,6 +13,7 @@ from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Mani
 from seglog_broker.backup.source import Source, SourceFile
 from seglog_broker.backup.store import FILES, BackupStore
 from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.version import VERSION
@@ -24,8 +25,6 @@ SHORT_BYTES: Final = 16 * 1024
 
 PARTS_MAX: Final = 32
 """Of a ``.log``; with more it is copied anew, as one."""
-
-READ_BYTES: Final = 1024 * 1024
 
 PROBLEMS_MAX: Final = 100
 
@@ -228,16 +227,10 @@ class _Taking:
         return crc
 
     def _chunks(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        file = self._fs.open(path)
         try:
-            while start < end:
-                chunk = file.pread(min(READ_BYTES, end - start), start)
-                if not chunk:
-                    raise BackupError(f"{path} has become shorter while it was copied: run the backup again")
-                yield chunk
-                start += len(chunk)
-        finally:
-            file.close()
+            yield from read_chunks(self._fs, path, end, start=start)
+        except SourceTooShortError as error:
+            raise BackupError(f"{path} has become shorter while it was copied: run the backup again") from error
 
     def _name(self) -> str:
         self._count += 1

@@ -14,14 +14,14 @@ from seglog_broker.backup.commands import (
     EXIT_FAILED,
     EXIT_OK,
     Progress,
-    add_config_options,
+    add_destination_options,
     config_of,
     opened_store,
     run,
     tell_problems,
 )
-from seglog_broker.backup.options import add_destination_options
 from seglog_broker.backup.restoring import compare, restore
+from seglog_broker.config.command_options import add_config_options
 from seglog_broker.standard_output import print_lines
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock

@@ -5,17 +5,16 @@ Exit codes: 0 done, or with --check it can be done; 1 not done, nothing is left 
 
 import argparse
 import os
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from seglog_broker.config import ConfigSources
+from seglog_broker.config.command_options import add_config_options, load_config
 from seglog_broker.kafka_export.cluster import BROKERS_MAX, Cluster, make_nodes
 from seglog_broker.kafka_export.source import ExportError, Source, SourceFile, read_source
 from seglog_broker.kafka_export.writing import PROPERTIES_FILE, refuse_destination, write_cluster
-from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem, parent
@@ -86,8 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="closed segments become hard links where possible: at once and without space, but both directories then "
         "have the same files, and only one of them may be used again",
     )
-    parser.add_argument("--config", metavar="FILE", help="the broker's configuration (or SEGLOG_CONFIG), for Kafka's")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    add_config_options(parser, purpose=", for Kafka's")
     return parser
 
 
@@ -104,8 +102,7 @@ def _print(lines: Iterator[str]) -> int:
 
 def _run(arguments: argparse.Namespace) -> Iterator[str]:
     """Do it; yields what is printed. Raises ExportError, SeglogError, OSError."""
-    file = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
-    config, _ = ConfigSources(file, dict(os.environ), arguments.set).load()
+    config = load_config(arguments.config, arguments.set)
     fs = PosixFileSystem()
     path = os.path.realpath(arguments.directory)
     destination = os.path.realpath(arguments.to or f"{path}-kafka")
@@ -132,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
         write_cluster(
             fs, cluster, destination, time.time_ns() // 1_000_000, link=arguments.link, progress=progress.copied
         )
-        progress.end()
+        progress.line.clear()
     finally:
         lock.release()
     yield f"exported to {destination}: give it to the user that runs Kafka, then"
@@ -161,25 +158,14 @@ def _room(fs: PosixFileSystem, source: Source, destination: str) -> str:
 
 
 class _Progress:
-    """A line of progress on standard error, overwritten each time. Shown only in a terminal."""
+    """Shows how much of a source is at its new place."""
 
     def __init__(self, source: Source) -> None:
+        self.line = ProgressLine(_PROGRESS_SECONDS)
         self._size = source.size
         self._done = 0
-        self._shown_at = 0.0
-        self._is_shown = sys.stderr.isatty()
 
     def copied(self, file: SourceFile) -> None:
         """A file is at its new place."""
         self._done += file.size
-        now = time.monotonic()
-        if self._is_shown and now - self._shown_at >= _PROGRESS_SECONDS:
-            self._shown_at = now
-            sys.stderr.write(f"\r\x1b[K{size_text(self._done)} of {size_text(self._size)}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self.line.show(lambda: f"{size_text(self._done)} of {size_text(self._size)}")

@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 class Rows:
     """The labels of samples that follow each other, for as many families and scrapes as they are the same.
 
-    Their text is most of what a sample costs, so that it is made once: ``written`` has it, for whoever writes it.
+    To write them as text is most of what a sample costs: the text is made once and kept in ``written``.
     """
 
     __slots__ = ("labels", "written")
@@ -72,5 +72,5 @@ class Slice(NamedTuple):
 
     @classmethod
     def of(cls, family: Family, samples: Sequence[Sample]) -> "Slice":
-        """A slice of samples whose labels nobody keeps."""
+        """A slice of samples with labels of their own, which are not kept for another scrape."""
         return cls(family, Column(Rows([labels for labels, _ in samples]), [value for _, value in samples]))

@@ -22,7 +22,7 @@ TURN_BYTES: Final = 128 * 1024
 Source = Callable[[], Iterable[Sample | Column | None]]
 """Makes the samples of one family, one after the other or in columns of SLICE_SAMPLES_MAX at most.
 
-None: there is no sample here, which took time all the same. Other tasks may run between two of them, so what a source
+None: this step took time and found no sample. Other tasks may run between two of them, so what a source
 walks over must not change under it.
 """
 

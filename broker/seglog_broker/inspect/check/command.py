@@ -5,18 +5,16 @@ Exit codes: 0 sound; 1 damage or wrong derived files (with --repair: those that 
 """
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from typing import Final
 
-from seglog_broker.config import ConfigSources
+from seglog_broker.config.command_options import add_config_options, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
 from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.facts import json_lines
 from seglog_broker.inspect.findings import Totals
 from seglog_broker.inspect.readable import readable
-from seglog_broker.standard_output import columns_of_terminal, complain, print_line, run_printing
+from seglog_broker.standard_output import ProgressLine, columns_of_terminal, complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.texts import size_text
 from seglog_protocol.errors import InvalidConfigError
@@ -27,25 +25,22 @@ EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 4
 EXIT_INTERRUPTED: Final = 130
 
-_CLEAR_LINE: Final = "\r\x1b[K"
-
 
 def main(argv: Sequence[str]) -> int:
     """Check a directory and print the findings; returns the exit code. Raises SystemExit(2) on wrong usage."""
     arguments = make_parser().parse_args(argv)
-    file_name = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
     try:
-        config, _ = ConfigSources(file_name, os.environ, arguments.set).load()
+        config = load_config(arguments.config, arguments.set)
     except InvalidConfigError as error:
         return _refuse(error.message, EXIT_USAGE)
-    progress = _Progress(is_shown=sys.stderr.isatty())
+    progress = _Progress()
     path = plain_path(arguments.directory)
 
     def check() -> int:
         options = CheckOptions(deep=arguments.deep, repair=arguments.repair)
         is_sound = False
         for report in check_directory(PosixFileSystem(), path, config, options, progress.segment):
-            progress.clear()
+            progress.line.clear()
             for line in json_lines([report]) if arguments.json else readable([report], columns_of_terminal()):
                 print_line(line)
             is_sound = isinstance(report, Totals) and report.is_sound  # the totals come last
@@ -81,8 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="rebuild wrong indexes, copy damaged bytes aside, remove left-over files, write missing checksums, and "
         "lift read-only marks of partitions whose batches are all valid; no record is dropped",
     )
-    parser.add_argument("--config", metavar="FILE", help="the broker's configuration file (or SEGLOG_CONFIG)")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    add_config_options(parser)
     return parser
 
 
@@ -92,24 +86,13 @@ def _refuse(sentence: str, code: int) -> int:
 
 
 class _Progress:
-    """A line of progress on standard error, overwritten each time. Shown only in a terminal."""
+    """Shows which segment is read."""
 
-    def __init__(self, *, is_shown: bool) -> None:
-        self._is_shown = is_shown
+    def __init__(self) -> None:
+        self.line = ProgressLine()
         self._bytes = 0
-        self._is_there = False
 
     def segment(self, path: str, size: int) -> None:
         """Show that the segment ``path`` of ``size`` bytes is read next."""
-        if self._is_shown:
-            sys.stderr.write(f"{_CLEAR_LINE}{size_text(self._bytes)} read, reading {path}")
-            sys.stderr.flush()
-            self._is_there = True
+        self.line.show(lambda: f"{size_text(self._bytes)} read, reading {path}")
         self._bytes += size
-
-    def clear(self) -> None:
-        """Remove the line, before a line of output is printed."""
-        if self._is_there:
-            sys.stderr.write(_CLEAR_LINE)
-            sys.stderr.flush()
-            self._is_there = False

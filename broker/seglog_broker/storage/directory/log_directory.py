@@ -11,7 +11,6 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import NO_SETTINGS
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
-from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_loader import LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_admin import TopicAdmin
@@ -23,6 +22,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol.checkpoint_files import TopicPartition
 from seglog_protocol.errors import LogDirectoryError, StorageError
 from seglog_protocol.steps import Steps
 

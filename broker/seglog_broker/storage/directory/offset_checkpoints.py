@@ -8,9 +8,8 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.small_files import keep_copy, read_offsets
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol.checkpoint_files import TopicPartition
 from seglog_protocol.steps import Steps
-
-TopicPartition = tuple[str, int]
 
 LOGS_A_TURN: Final = 500
 """Logs whose offsets are gathered before other tasks run."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
@@ -22,6 +21,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.log.recovery import TailUnreadError
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, unread_tail
+from seglog_protocol.checkpoint_files import TopicPartition
 from seglog_protocol.errors import InvalidConfigError, SeglogError, StorageError
 
 EPOCHS_AT_A_TIME: Final = 64

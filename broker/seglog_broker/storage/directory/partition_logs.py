@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 
 from seglog_broker.config import BrokerConfig, TopicConfig
-from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints, TopicPartition
+from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
@@ -14,7 +14,7 @@ from seglog_broker.storage.log.closing import close_together
 from seglog_broker.storage.log.loader import LoadedLog, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
-from seglog_protocol.checkpoint_files import encode_offsets
+from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.steps import Pace, Steps, finished
 

@@ -25,10 +25,9 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_fil
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 from seglog_broker.storage.log.freezing import FrozenLog
 from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol.checkpoint_files import TopicPartition
 
 _VERSION: Final = 1
-
-TopicPartition = tuple[str, int]
 
 LINKED_LAST: Final = (
     filenames.META_PROPERTIES_FILE,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_creation import NewPartitions, TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
@@ -17,6 +16,7 @@ from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_protocol.checkpoint_files import TopicPartition
 from seglog_protocol.errors import (
     InvalidPartitionsError,
     InvalidRequestError,

@@ -97,21 +97,21 @@ def _need(source: File, size: int) -> None:
         raise SourceTooShortError(f"{source.path} has {source.size()} bytes, and {size} were to be copied")
 
 
-def read_chunks(fs: FileSystem, path: str, size: int | None = None) -> Iterator[bytes]:
-    """The first ``size`` bytes of a file, or all there are, READ_BYTES at a time.
+def read_chunks(fs: FileSystem, path: str, end: int | None = None, *, start: int = 0) -> Iterator[bytes]:
+    """The bytes of a file from ``start`` to ``end``, or all there are, READ_BYTES at a time.
 
     Raises SourceTooShortError where it has fewer, OSError.
     """
     file = fs.open(path)
     try:
-        position = 0
-        while size is None or position < size:
-            data = file.pread(READ_BYTES if size is None else min(READ_BYTES, size - position), position)
+        position = start
+        while end is None or position < end:
+            data = file.pread(READ_BYTES if end is None else min(READ_BYTES, end - position), position)
             if not data:
                 break
             yield data
             position += len(data)
-        if size is not None:
-            _need(file, size)
+        if end is not None:
+            _need(file, end)
     finally:
         file.close()

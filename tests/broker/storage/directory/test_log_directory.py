@@ -13,7 +13,6 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.kafka_signs import metadata_files
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError
 from seglog_broker.storage.io import filenames
@@ -25,7 +24,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.checkpoint_files import encode_offsets
+from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
 from tests.broker.inspect.check.support import DATA, check, findings, opened, written
 from tests.logs import ManualClock, add_bytes, append_one, batch, cut_file, flip_bit, read_all
 

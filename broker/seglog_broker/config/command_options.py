@@ -1,0 +1,20 @@
+"""The options by which commands beside the broker are given its configuration."""
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.config.sources import ConfigSources
+
+
+def add_config_options(parser: argparse.ArgumentParser, *, purpose: str = "") -> None:
+    """Add --config and --set. ``purpose`` is the end of the sentence that --help has about the file."""
+    parser.add_argument("--config", metavar="FILE", help=f"the broker's configuration file (or SEGLOG_CONFIG){purpose}")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+
+
+def load_config(file: str | None, settings: Sequence[str] = ()) -> BrokerConfig:
+    """The configuration by --config, else SEGLOG_CONFIG; the environment; and --set. Raises InvalidConfigError."""
+    file_name = file or os.environ.get("SEGLOG_CONFIG") or ""
+    return ConfigSources(file_name, os.environ, settings).load()[0]
