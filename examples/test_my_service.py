@@ -8,7 +8,7 @@ The service ships orders: for each record of the topic ``orders`` it sends one t
 
 from collections.abc import Iterator
 from contextlib import suppress
-from threading import Thread
+from threading import Lock, Thread
 
 import pytest
 
@@ -23,7 +23,9 @@ class Shipping:
 
     def __init__(self, server: str) -> None:
         self._client = seglog.connect(server)
-        self._orders = self._client.consumer("orders", group="shipping")
+        self._orders = self._client.consumer("orders", group="shipping", auto_commit=False)
+        self._working = Lock()
+        self._is_closed = False
         self._thread = Thread(target=self._run)
         self._thread.start()
 
@@ -34,16 +36,22 @@ class Shipping:
             suppress(seglog.ClientClosedError),  # by close()
         ):
             for order in self._orders:
-                try:
-                    pieces = int(order.value or b"")
-                except ValueError as error:
-                    dead.send(order.value, key=order.key, headers=[("reason", str(error).encode())]).result()
-                    continue
-                shipments.send(f"{pieces} pieces", key=order.key).result()
+                with self._working:
+                    if self._is_closed:
+                        break
+                    try:
+                        pieces = int(order.value or b"")
+                    except ValueError as error:
+                        dead.send(order.value, key=order.key, headers=[("reason", str(error).encode())]).result()
+                    else:
+                        shipments.send(f"{pieces} pieces", key=order.key).result()
+                    self._orders.commit()
 
     def close(self) -> None:
-        """End it; what it has shipped is committed."""
-        self._orders.close()
+        """End it after the order that it works on; what it has shipped is committed."""
+        with self._working:
+            self._is_closed = True
+            self._orders.close()
         self._thread.join()
         self._client.close()
 
