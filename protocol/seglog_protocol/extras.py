@@ -23,6 +23,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
         "backup": {**_BROKER, "obstore": "obstore"},
         "broker": _BROKER,
+        "kafka": {"confluent_kafka": "confluent-kafka"},
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
         "testing": _BROKER,
         "top": {"rich": "rich"},

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "user": "Add, list and delete accounts, and change their passwords.",
     "explain": "Explain a seek, why a segment is kept, where a setting is from.",
     "load": "Put load on a broker, and measure throughput and latency.",
+    "mirror": "Copy topics live to an Apache Kafka, or from one.",
     "spark": "Archive, replay, compact and report on topics, with Spark.",
     "ping": "Show which broker answers, and what problems it has.",
     "metrics": "Show what the broker counts and measures.",
