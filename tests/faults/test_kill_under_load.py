@@ -21,7 +21,7 @@ from tests.processes import PATIENCE_SECONDS, Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 
 KILLS: Final = max(30, soak_scaled(200))
-_DAEMON: Final = tuple(
+DAEMON: Final = tuple(
     part
     for key, value in {
         "log.initial.task.delay.ms": 0,
@@ -40,7 +40,7 @@ _COMPACTED: Final[_Config] = {
     "min.cleanable.dirty.ratio": 0,
     "delete.retention.ms": 300,
 }
-_TOPICS: Final[dict[str, tuple[Policy, int, _Config]]] = {
+TOPICS: Final[dict[str, tuple[Policy, int, _Config]]] = {
     "kept": ("keep", 2, {"segment.bytes": 40_000, "index.interval.bytes": 256, "retention.ms": -1}),
     "compacted": ("compact", 1, _COMPACTED),
     "both": ("compact,delete", 1, {**_COMPACTED, "cleanup.policy": "compact,delete", "retention.bytes": 40_000}),
@@ -83,12 +83,10 @@ class UsualLoad(Load):
     """All the load on the daemon, in threads that run across its restarts."""
 
     def __init__(self, address: str, ledgers: Ledgers) -> None:
-        writers = [
-            Writer(f"{topic}-{ack}", address, topic, ledgers, ack) for topic in _TOPICS for ack in ("os", "disk")
-        ]
+        writers = [Writer(f"{topic}-{ack}", address, topic, ledgers, ack) for topic in TOPICS for ack in ("os", "disk")]
         readers = [
             Reader(address, topic, ledgers, durable_only=durable_only, again=again)
-            for topic, (policy, _, _) in _TOPICS.items()
+            for topic, (policy, _, _) in TOPICS.items()
             for durable_only, again in ((False, False), (True, False), (False, True))
             if policy != "keep" or not again
         ]
@@ -118,12 +116,12 @@ def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     seed = soak_seed()
     print(f"seed {seed}")
     dice = random.Random(seed)
-    ledgers = {(topic, n): Ledger(policy) for topic, (policy, count, _) in _TOPICS.items() for n in range(count)}
+    ledgers = {(topic, n): Ledger(policy) for topic, (policy, count, _) in TOPICS.items() for n in range(count)}
     began = time.monotonic()
     interrupted, recognised = 0, 0.0
-    with daemon(tmp_path / "data", *_DAEMON) as running, ThreadPoolExecutor(1) as aside:
+    with daemon(tmp_path / "data", *DAEMON) as running, ThreadPoolExecutor(1) as aside:
         with seglog.connect(running.address) as client:
-            for topic, (_, partitions, config) in _TOPICS.items():
+            for topic, (_, partitions, config) in TOPICS.items():
                 client.create_topic(topic, partitions, config)
         with UsualLoad(running.address, ledgers) as load:
             for number in range(KILLS):

@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from seglog_broker.backup.destination import DestinationError
 from seglog_broker.backup.manifest import BackupError
 from seglog_broker.config import BrokerConfig
 from seglog_broker.runtime import unix_sockets
@@ -90,7 +91,7 @@ def open_source(fs: FileSystem, clock: Clock, path: str, config: BrokerConfig) -
             raise BackupError(f"the broker on {path} made no snapshot: {error}") from error
         try:
             yield source
-        except OSError as error:
+        except (OSError, BackupError, DestinationError) as error:  # the last where the destination opens the files
             if not fs.exists(snapshot):
                 raise BackupError(_why_ended(path, answers.readline(ANSWER_BYTES_MAX))) from error
             raise
@@ -112,7 +113,8 @@ def _stopped(fs: FileSystem, clock: Clock, path: str, config: BrokerConfig) -> I
         lock = DirectoryLock(fs, path)
     except LogDirectoryError as error:
         raise BackupError(
-            f"a broker uses {path}, but has no socket for backups in it, as before 0.3.0: stop it, or start it anew"
+            f"a broker uses {path}, and has no socket for backups in it: it is of an older version, or could "
+            "not make one (its log says backup_socket_unavailable); stop it, or start it anew"
         ) from error
     try:
         yield _source(fs, path, {}, [])
