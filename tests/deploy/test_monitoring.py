@@ -287,7 +287,8 @@ EXPECTED = {
 def _stay_well(server: Prometheus, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        assert set(server.alerts()) <= EXPECTED
+        unexpected = [alerts for name, alerts in server.alerts().items() if name not in EXPECTED]
+        assert not unexpected, (unexpected, server.targets())
         time.sleep(1)
 
 

@@ -5,6 +5,7 @@ and borrow its replies; storage below is synchronous. This module puts the servi
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -458,6 +459,7 @@ class Broker:
         """The counters, and the current values."""
         with suppress(OSError):
             self.directory.space.refresh()
+        next_loss = self.monitoring.value("seglog_retention_next_loss_seconds")
         return messages.MetricsReply(
             self.metrics.snapshot(
                 uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,
@@ -476,14 +478,9 @@ class Broker:
                 memory_waiting=self.request_memory.waiting,
                 memory_waits_total=self.request_memory.waits,
                 fetches_waiting=self._fetches.waiting,
-                retention_next_loss_seconds=self._seconds_to_next_expiry(),
+                retention_next_loss_seconds=-1 if next_loss == math.inf else next_loss,
             )
         )
-
-    def _seconds_to_next_expiry(self) -> float:
-        """Seconds until retention.ms deletes the next segment of any partition; -1 if none is known."""
-        moments = [p.next_expiry_ms for p in self.partitions.values() if p.next_expiry_ms is not None]
-        return max(0, min(moments) - self.clock.now_ms()) / 1000 if moments else -1
 
 
 def _say_what_changes(other: OtherVersion) -> None:

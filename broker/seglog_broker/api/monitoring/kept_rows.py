@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from seglog_broker.api.monitoring.samples import Column, Rows
+from seglog_broker.api.monitoring.selection import SAMPLES_MAX
 
 ROWS_MAX: Final = 200
 """Rows that have their values at a time: some 30 µs, ten times as much where their labels are new."""
@@ -22,7 +23,7 @@ class _Block(NamedTuple, Generic[SomeT]):
 
 
 class KeptRows(Generic[ReadT, SomeT]):
-    """The rows of some families, kept for as long as ``stamp`` returns the same."""
+    """The rows of some families, kept for as long as ``stamp`` returns the same; at most SAMPLES_MAX of them."""
 
     def __init__(
         self,
@@ -54,8 +55,12 @@ class KeptRows(Generic[ReadT, SomeT]):
         blocks: list[_Block[SomeT]] = []
         labels: list[tuple[str, ...]] = []
         read: list[ReadT] = []
+        count = 0
         for found in self._find():
             if found is not None:
+                if count == SAMPLES_MAX:  # some have come since it was counted what is to be found
+                    break
+                count += 1
                 labels.append(found[0])
                 read.append(found[1])
             if len(labels) < ROWS_MAX:

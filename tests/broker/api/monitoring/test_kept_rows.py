@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from seglog_broker.api.monitoring.kept_rows import ROWS_MAX, KeptRows
 from seglog_broker.api.monitoring.samples import Column, Rows
+from seglog_broker.api.monitoring.selection import SAMPLES_MAX
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_protocol import messages
 from tests.broker.api.monitoring.test_group_sources import commit
@@ -47,6 +48,14 @@ def test_what_changes_while_rows_are_found_has_them_found_again() -> None:
     for _ in range(2):
         found += [column for column in rows.columns(lambda some: some) if column is not None]
     assert found[0].rows is not found[1].rows
+
+
+def test_so_many_rows_are_kept_and_no_more() -> None:
+    """Those that came while the others were found have no samples before the next page."""
+    rows = KeptRows(lambda: (((str(number),), number) for number in range(2 * SAMPLES_MAX)), list, lambda: 0)
+    for _ in range(2):
+        columns = [column for column in rows.columns(lambda some: some) if column is not None]
+        assert sum(len(column.values) for column in columns) == SAMPLES_MAX
 
 
 def test_a_column_with_gaps_has_samples_for_the_rest() -> None:
