@@ -24,7 +24,6 @@ from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.long_offsets import LongOffsets
-from seglog_broker.api.monitoring.answer import answer_samples
 from seglog_broker.api.monitoring.broker_sources import BrokerSources
 from seglog_broker.api.monitoring.forecast import DiskForecast
 from seglog_broker.api.monitoring.group_sources import GroupSources
@@ -400,7 +399,7 @@ class Broker:
     async def answer(
         self, request: messages.Request, host: str = "", principal: str = ANONYMOUS
     ) -> tuple[messages.Message, bytes]:
-        """The reply and its payload, for any request except hello, append and fetch.
+        """The reply and its payload, for any request except hello, append, fetch and samples.
 
         It is from a client at ``host``, which is ``principal``.
         """
@@ -426,8 +425,6 @@ class Broker:
                 return await measure_lag(self._explain, self.partitions, request), b""
             case messages.MetricsRequest():
                 return self.read_metrics(), b""
-            case messages.SamplesRequest():
-                return await answer_samples(self.monitoring, request, self.turn)
             case messages.DescribeBrokerRequest():
                 return await self.describer.describe(), b""
             case messages.InitProducerRequest():

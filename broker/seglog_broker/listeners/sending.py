@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Chunk, Sender, UnsentAnswer
+from seglog_broker.runtime.response_memory import Room
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_broker.storage.segment.segment_log import LogSlice
@@ -48,6 +49,14 @@ async def send_frame(sender: Sender, chunks: Sequence[Chunk]) -> None:
         left = sum(map(len, chunks))
     if left:
         await end_frame(sender, chunks, left)
+
+
+async def send_within(room: Room, sender: Sender, chunks: Sequence[Chunk]) -> None:
+    """Send a frame whose memory is counted in ``room``: its peer is cut off if it is too slow while others wait."""
+    with room.sending(lambda: sender.taken) as scope:
+        await send_frame(sender, chunks)
+    if scope.cancelled_caught:
+        raise CutError("others wait for the memory of a response that it takes too slowly")
 
 
 async def end_answer(sender: Sender, unsent: UnsentAnswer) -> None:

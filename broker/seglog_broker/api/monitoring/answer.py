@@ -8,6 +8,8 @@ import msgspec
 from seglog_broker.api.monitoring.samples import Slice
 from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.api.monitoring.slicing import in_turns
+from seglog_broker.runtime.response_memory import Room
+from seglog_protocol.errors import LocalProtocolError
 from seglog_protocol.messages import SamplesReply, SamplesRequest, page_of
 
 PAGE_BYTES: Final = 1024 * 1024
@@ -15,9 +17,13 @@ PAGE_BYTES: Final = 1024 * 1024
 
 
 async def answer_samples(
-    monitoring: Monitoring, request: SamplesRequest, turn: Callable[[], Awaitable[None]]
+    monitoring: Monitoring, request: SamplesRequest, turn: Callable[[], Awaitable[None]], room: Room
 ) -> tuple[SamplesReply, bytes]:
-    """The reply and its payload, a msgpack list with one item or more for each family; a ``turn`` between slices."""
+    """The reply and its payload, a msgpack list with one item or more for each family; a ``turn`` between slices.
+
+    Its memory is counted in ``room``, of which there are few that are large: it may wait for one. Raises
+    LocalProtocolError where it is larger than any response may be.
+    """
     wanted = set(request.families)
     families = [family for family in monitoring.families if not wanted or family.name in wanted]
     if request.after:
@@ -29,8 +35,11 @@ async def answer_samples(
         began = len(page)
         for parts in in_turns(monitoring.slices([family.name]), _encode):
             page += parts
-            size += sum(map(len, parts))
-            await turn()
+            made = sum(map(len, parts))
+            size += made
+            if not room.add(made):
+                raise LocalProtocolError(f"the samples of {family.name} are larger than a reply may be")
+            await room.wait_after(turn)
         if len(page) == began:
             page.append(_encode(Slice.of(family, [])))
         if size > PAGE_BYTES and number < len(families):

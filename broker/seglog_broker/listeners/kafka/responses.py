@@ -13,10 +13,9 @@ from seglog_broker.listeners.kafka.response_errors import count_errors
 from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated, Templates
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sender import Chunk
-from seglog_broker.listeners.sending import send_frame
+from seglog_broker.listeners.sending import send_within
 from seglog_broker.runtime.request_metrics import UNKNOWN, ApiMetrics
 from seglog_broker.runtime.response_memory import Room
-from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import Chunks, RequestHeader, messages, write_response, write_response_in_pieces
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -120,7 +119,7 @@ class Responses:
             repeated = self._write_again(header, response)
             if repeated is not None:
                 await self._count(response, repeated)
-                await self._send_large(repeated)
+                await send_within(self.room, self._connection.sender, repeated)
                 return
             try:
                 chunks = await self._written(write_response_in_pieces(header.correlation_id, response, header.version))
@@ -136,7 +135,7 @@ class Responses:
                 if len(chunks) == 1:  # without records
                     self._learn(header, response, chunks)
             await self._take_apart(response)
-            await self._send_large(chunks)
+            await send_within(self.room, self._connection.sender, chunks)
         finally:
             self.room.close()
 
@@ -173,11 +172,3 @@ class Responses:
             return chunks
         finally:
             writing.close()
-
-    async def _send_large(self, chunks: Sequence[Chunk]) -> None:
-        """Send a response that may be large. Its peer is cut off if it takes it too slowly while others wait."""
-        sender = self._connection.sender
-        with self.room.sending(lambda: sender.taken) as scope:
-            await send_frame(sender, chunks)
-        if scope.cancelled_caught:
-            raise CutError("others wait for the memory of a response that it takes too slowly")

@@ -1,11 +1,13 @@
 """Native requests that take several turns of the loop, or wait: jobs of the connection's task."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.monitoring.answer import answer_samples
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
@@ -13,10 +15,10 @@ from seglog_broker.listeners.native.hello import authenticate
 from seglog_broker.listeners.native.long_replies import encode_long_reply
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
-from seglog_broker.listeners.sending import flush
+from seglog_broker.listeners.sending import flush, send_within
 from seglog_broker.listeners.session import Administration
 from seglog_protocol.errors import RequestCancelledError
-from seglog_protocol.frames import Frame
+from seglog_protocol.frames import Frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AlterTopicRequest,
     AlterUsersRequest,
@@ -30,10 +32,12 @@ from seglog_protocol.messages import (
     Message,
     OpenedRequest,
     Request,
+    SamplesRequest,
     SyncGroupRequest,
     TruncateRequest,
     UsersRequest,
     open_request,
+    pack_reply,
 )
 
 CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
@@ -99,6 +103,21 @@ async def serve_slowly(
         count_errors(counts.errors, reply)
         counts.note_answers(1, len(long) + len(payload), began)
         connection.sender.queue(long + payload)
+
+
+async def send_samples(broker: Broker, connection: Connection, request_id: int, request: SamplesRequest) -> None:
+    """Answer with a page of metrics, the longest of all replies: few are made at a time, and readers may not stall."""
+    counts, began = connection.counts.of(request.api), connection.began
+    await flush(connection.sender)
+    with closing(broker.response_memory.room(connection.transport.host)) as room:
+        try:
+            reply, payload = await answer_samples(broker.monitoring, request, broker.turn, room)
+            head = encode_packed_prefix(pack_reply(request_id, reply), len(payload))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
+            return
+        counts.note_answers(1, len(head) + len(payload), began)
+        await send_within(room, connection.sender, [head, payload])
 
 
 async def _answer(broker: Broker, connection: Connection, client_host: str, request: Request) -> tuple[Message, bytes]:

@@ -34,6 +34,7 @@ from seglog_protocol.messages import (
     OffsetsRequest,
     OpenedRequest,
     Request,
+    SamplesRequest,
     open_request,
 )
 
@@ -219,6 +220,8 @@ class NativeWire(Wire):
                 connection.spent = budget.TURN
             if outcome.rest is not None:
                 connection.job = partial(end_answer, connection.sender, outcome.rest)
+        elif isinstance(request, SamplesRequest):
+            connection.job = partial(slow_requests.send_samples, self._broker, connection, opened.request_id, request)
         elif reply is None:
             connection.job = partial(
                 slow_requests.serve_slowly, self._broker, connection, self._client_host, opened.request_id, request

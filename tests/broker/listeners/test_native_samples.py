@@ -1,0 +1,56 @@
+"""Pages of metrics over the native protocol: their memory is that of all large responses together."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from seglog_broker.api.monitoring.families import FAMILIES
+from seglog_broker.api.monitoring.samples import Sample
+from seglog_broker.api.monitoring.service import Monitoring
+from seglog_broker.runtime.response_memory import GRACE_SECONDS, LARGE_MAX
+from seglog_protocol.frames import FrameReader
+from seglog_protocol.messages import SamplesRequest, decode_samples
+from tests.broker.listeners.fake_broker import FakeBroker, Peer, serving
+
+FAMILY = FAMILIES[-1].name
+SAMPLES = 10_000
+LARGE = [Sample((f"group-{number}", "topic" * 40, "0"), number) for number in range(SAMPLES)]
+
+
+class SamplesBroker(FakeBroker):
+    """With one family, of a page of megabytes."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.monitoring = Monitoring({FAMILY: lambda: LARGE})
+
+
+async def asked(peer: Peer) -> Peer:
+    peer.reader = FrameReader(64 * 1024 * 1024)
+    await peer.send(1, SamplesRequest())
+    return peer
+
+
+@pytest.mark.trio
+async def test_pages_of_metrics_that_nobody_reads_are_few_and_give_way_to_one_who_reads(
+    autojump_clock: MockClock,
+) -> None:
+    broker = SamplesBroker(socket_send_buffer_bytes=65_536)
+    memory = broker.response_memory
+    async with serving(broker) as served:
+        for _ in range(2 * LARGE_MAX):
+            await asked(await served.greeted())
+        with trio.fail_after(60):
+            while memory.waiting < LARGE_MAX:  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.01)
+        size = memory.used // LARGE_MAX
+        assert size > 1024 * 1024, "each of those that have a place; the others have begun alone"
+        began = trio.current_time()
+        reader = await asked(await served.greeted())
+        reply = await reader.receive()
+        assert trio.current_time() - began < 3 * GRACE_SECONDS
+        assert sum(len(part.samples) for part in decode_samples(bytes(reply.payload))) == SAMPLES
+        assert broker.metrics.connections_ended["slow_reader"] >= LARGE_MAX
+    assert memory.used == 0
