@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import MB, MIB, Bench, Benchmark, Row, take_turns
-from seglog_broker.backup.destination import Destination, NewFile, put_files
+from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.key_file import BackupKey
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -61,9 +61,8 @@ def _short_files(bench: Bench, path: Path, made: dict[str, Destination]) -> Iter
     short = path / "short"
     short.write_bytes(os.urandom(500))
     count = bench.pick(_SHORT, 20)
-    new = [NewFile(f"short/{number}", str(short), 500) for number in range(count)]
     for name, destination in made.items():
-        (put,) = take_turns(bench.rounds, partial(_rate, count, partial(put_files, destination, new)))
+        (put,) = take_turns(bench.rounds, partial(_rate, count, partial(_put, destination, [short] * count, 500)))
         yield Row(f"files of 500 bytes to {name}", "files/s", put)
         for entry in list(destination.names()):
             destination.delete(entry.name)
@@ -77,7 +76,8 @@ def _rate(amount: float, work: Callable[[], None]) -> float:
 
 
 def _put(destination: Destination, sources: list[Path], size: int) -> None:
-    put_files(destination, (NewFile(f"files/{number}", str(path), size) for number, path in enumerate(sources)))
+    for number, path in enumerate(sources):
+        destination.put_file(f"files/{number}", str(path), size=size)
 
 
 def _read(destination: Destination, count: int) -> None:

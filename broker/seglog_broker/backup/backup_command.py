@@ -72,17 +72,17 @@ def _backup(arguments: argparse.Namespace) -> int:
     progress = Progress("backing up")
     with opened_store(fs, arguments, arguments.to) as store:
         with open_source(fs, clock, path, config) as source:
-            manifest = take_backup(
+            manifest, removed = take_backup(
                 fs,
                 source,
                 store,
                 clock.now_ms(),
                 link=arguments.link,
                 take_over=arguments.take_over,
+                keep=arguments.keep,
                 progress=progress,
             )
         progress.end()
-        removed, _ = store.remove_but(arguments.keep)
     copied = sum(part.size for file in manifest.files for part in file.parts if manifest.id in part.name)
     gone = f", {removed} older removed" if removed else ""
     print_lines(

@@ -15,7 +15,7 @@ from seglog_broker.backup.store import BackupStore
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.command_options import load_config
 from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
-from seglog_broker.storage.io.clock import SharedThrottle
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.texts import size_text
@@ -44,12 +44,18 @@ def add_destination_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add BACKUP (``backup_place``) and --backup."""
+    parser.add_argument("backup_place", metavar="BACKUP", help="where the backups are, as --to of `seglogd backup`")
+    parser.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
+
+
 def destination_of(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Destination:
     """The destination ``where``, as these options want it. Raises DestinationError, KeyFileError."""
     key = None if arguments.key_file is None else read_key_file(arguments.key_file)
     throttle = None
     if arguments.bandwidth is not None:
-        throttle = SharedThrottle(arguments.bandwidth * 1e6, time.monotonic, time.sleep)
+        throttle = Throttle(arguments.bandwidth * 1e6, time.monotonic, time.sleep, window_seconds=0.0)
     return open_destination(fs, where, key=key, throttle=throttle)
 
 

@@ -1,16 +1,17 @@
 """Counts what a segment holds, batch by batch, with each checksum verified: of a source, and of its restored copy."""
 
 import struct
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
 
 from seglog_broker.backup.manifest import SegmentFacts
+from seglog_broker.storage.io.copying import read_chunks
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogFile, LogVerifier
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.header_scan import Readable
+from seglog_protocol.header_scan import Readable, ReadBytes
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import decode_records
 
@@ -18,18 +19,58 @@ _BATCH: Final = struct.Struct(">qqiI")
 """Of a batch in the digest: base offset, last offset, number of records, CRC-32C."""
 
 
+BytesDone = Callable[[int], None]
+"""Called with the number of bytes of a file that is done."""
+
+
 class CutLog:
-    """The first ``size`` bytes of a ``.log``, which may have grown since; see ``LogFile``."""
+    """The first ``size`` bytes of a ``.log``, which may have grown since; see ``LogFile``.
+
+    What is read of it from its beginning on goes into its checksum at once, so that no second pass is needed for that.
+    """
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int, size: int) -> None:
         self.base_offset = base_offset
         self.size = size
         self._fs = fs
         self._path = path
+        self._summed = 0
+        self._crc = 0
 
-    def lease(self) -> AbstractContextManager[File]:
+    @contextmanager
+    def lease(self) -> Iterator[Readable]:
         """The open file."""
-        return closing(self._fs.open(self._path))
+        with closing(self._fs.open(self._path)) as file:
+            yield _Summing(file, self._sum)
+
+    def checksum(self) -> int:
+        """The CRC-32C of all bytes, of which those that nobody has read are read now.
+
+        Raises OSError, SourceTooShortError among them.
+        """
+        for chunk in read_chunks(self._fs, self._path, self.size, start=self._summed):
+            self._sum(chunk, self._summed)
+        return self._crc
+
+    def _sum(self, data: ReadBytes, position: int) -> None:
+        end = min(position + len(data), self.size)
+        if position <= self._summed < end:
+            self._crc = crc32c(memoryview(data)[self._summed - position : end - position], self._crc)
+            self._summed = end
+
+
+class _Summing:
+    """An open file that tells of each read."""
+
+    def __init__(self, file: File, note: Callable[[ReadBytes, int], None]) -> None:
+        self._file = file
+        self._note = note
+
+    def pread(self, size: int, position: int) -> ReadBytes:
+        """As ``Readable.pread``."""
+        data = self._file.pread(size, position)
+        self._note(data, position)
+        return data
 
 
 def count_segment(

@@ -1,15 +1,10 @@
 """Where a backup is kept: named files, each written once, whole or not at all."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
 MARKER: Final = "seglog-backup.json"
 """The file that says that this is a backup, and whose; written first."""
-
-SHORT_BYTES: Final = 1024 * 1024
-"""Longer files are put one at a time: they need memory, and do not wait for answers most of the time."""
 
 
 class DestinationError(Exception):
@@ -27,15 +22,6 @@ class StoredFile(NamedTuple):
     size: int
 
 
-class NewFile(NamedTuple):
-    """A file to put: see ``Destination.put_file``."""
-
-    name: str
-    source: str
-    size: int
-    link: bool = False
-
-
 class Destination(Protocol):
     """Files by name. A name is a relative path with ``/``, of parts without ``.`` at their beginning.
 
@@ -46,10 +32,6 @@ class Destination(Protocol):
     @property
     def place(self) -> str:
         """The destination as a person would name it: a path or an address, without secrets."""
-
-    @property
-    def puts_at_once(self) -> int:
-        """From how many threads it is worth while to put files: more than 1 where a put mostly waits."""
 
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """Put the first ``size`` bytes of the file at the path ``source``.
@@ -75,33 +57,6 @@ class Destination(Protocol):
 
     def close(self) -> None:
         """Let go of connections and descriptors."""
-
-
-def put_files(destination: Destination, files: Iterable[NewFile]) -> None:
-    """Put all files, short ones side by side. When this returns all are there; after an error any of them may be.
-
-    Raises what ``put_file`` raises, for the first file that failed, when no put is under way any more.
-    """
-    if destination.puts_at_once == 1:
-        for file in files:
-            destination.put_file(file.name, file.source, size=file.size, link=file.link)
-        return
-    waiting: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(destination.puts_at_once) as threads:
-        try:
-            for file in files:
-                if file.size > SHORT_BYTES:
-                    destination.put_file(file.name, file.source, size=file.size, link=file.link)
-                    continue
-                if len(waiting) >= 2 * destination.puts_at_once:  # ``files`` may be of any length: few wait here
-                    waiting.popleft().result()
-                put = threads.submit(destination.put_file, file.name, file.source, size=file.size, link=file.link)
-                waiting.append(put)
-            while waiting:
-                waiting.popleft().result()
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
 
 
 def check_name(name: str) -> None:

@@ -1,7 +1,7 @@
 """A destination that is a directory: files that are written under another name, synced, and renamed."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
@@ -13,22 +13,16 @@ from seglog_broker.storage.io.os_errors import is_no_room, why
 class DirectoryDestination:
     """The directory ``path``, which is made with the first file, for its owner alone. See ``Destination``."""
 
-    def __init__(self, fs: FileSystem, path: str, *, throttle: Throttle | None = None, puts_at_once: int = 1) -> None:
+    def __init__(self, fs: FileSystem, path: str, *, throttle: Throttle | None = None) -> None:
         self._fs = fs
         self._path = path.rstrip("/") or "/"
         self._throttle = throttle
-        self._puts_at_once = puts_at_once
         self._made: set[str] = set()
 
     @property
     def place(self) -> str:
         """The path."""
         return self._path
-
-    @property
-    def puts_at_once(self) -> int:
-        """As given: the disk may do several syncs together."""
-        return self._puts_at_once
 
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """By a second name, shared blocks or a copy: see ``copy_file``."""
@@ -107,8 +101,7 @@ class DirectoryDestination:
         if not self._fs.exists(path):
             if path != above:
                 self._make(above)
-            with suppress(FileExistsError):  # another thread was quicker
-                self._fs.make_directory(path)
+            self._fs.make_directory(path)
         # Also for one that is there: a crash may have come between its making and this.
         self._fs.sync_directory(above)
         self._made.add(path)

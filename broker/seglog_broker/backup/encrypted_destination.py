@@ -46,11 +46,6 @@ class EncryptedDestination:
         """As the inner destination's."""
         return self._inner.place
 
-    @property
-    def puts_at_once(self) -> int:
-        """As the inner destination's."""
-        return self._inner.puts_at_once
-
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """Never a link: the bytes there are others."""
         del link

@@ -33,9 +33,6 @@ PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_AT_ONCE: Final = 4
 """Parts that are uploaded side by side, and held in memory."""
 
-PUTS_AT_ONCE: Final = 8
-"""Short files that are put side by side."""
-
 RETRY_SECONDS: Final = 120
 """How long a request that fails, for the network or the store's trouble, is tried again."""
 
@@ -101,11 +98,6 @@ class ObjectStoreDestination:
     def place(self) -> str:
         """The address."""
         return self._place
-
-    @property
-    def puts_at_once(self) -> int:
-        """Puts of short files wait for the answers of the store."""
-        return PUTS_AT_ONCE
 
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """Uploaded."""

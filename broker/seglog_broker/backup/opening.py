@@ -1,16 +1,11 @@
 """From what a person names as destination to the ``Destination``: a directory or an object store, encrypted or not."""
 
-from typing import Final
-
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.key_file import BackupKey
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.extras import missing
-
-SYNCS_AT_ONCE: Final = 4
-"""Files that are written side by side into a directory: file systems sync several together."""
 
 
 def open_destination(
@@ -36,7 +31,7 @@ def open_destination(
 
 def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
     if "://" not in where:
-        return DirectoryDestination(fs, where, throttle=throttle, puts_at_once=SYNCS_AT_ONCE)
+        return DirectoryDestination(fs, where, throttle=throttle)
     if (error := missing("A backup in an object store", "backup")) is not None:
         raise DestinationError(str(error))
     from seglog_broker.backup.object_store import open_object_store  # noqa: PLC0415 - only an extra has what it needs

@@ -13,6 +13,7 @@ from seglog_broker.backup.commands import (
     EXIT_OK,
     EXIT_PROBLEMS,
     Progress,
+    add_backup_arguments,
     add_destination_options,
     config_of,
     list_backups,
@@ -48,9 +49,8 @@ def make_parser() -> argparse.ArgumentParser:
         "See docs/BACKUP.md.",
         allow_abbrev=False,
     )
-    parser.add_argument("backup_place", metavar="BACKUP", help="where the backups are, as --to of `seglogd backup`")
+    add_backup_arguments(parser)
     parser.add_argument("--to", metavar="DIR", help="the new log directory: empty, or not there yet")
-    parser.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
     parser.add_argument("--list", action="store_true", help="list the backups, the latest first, and do nothing else")
     add_destination_options(parser)
     add_config_options(parser)

@@ -1,9 +1,9 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from seglog_broker.backup.counting import count_segment
+from seglog_broker.backup.counting import BytesDone, count_segment
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
@@ -25,8 +25,6 @@ DIFFERENCES_MAX: Final = 20
 ROOM_BYTES: Final = 64 * 1024 * 1024
 """To be left when a backup is restored: a broker needs room to start."""
 
-Progress = Callable[[int], None]
-
 
 def restore(
     fs: FileSystem,
@@ -34,7 +32,7 @@ def restore(
     destination: Destination,
     path: str,
     new_id: str,
-    progress: Progress = lambda _size: None,
+    progress: BytesDone = lambda _size: None,
 ) -> None:
     """Make ``path``, which is absent or empty, the log directory of the backup, with the directory id ``new_id``.
 
@@ -66,7 +64,7 @@ def restore(
 
 
 def compare(
-    fs: FileSystem, clock: Clock, config: BrokerConfig, path: str, manifest: Manifest, progress: Progress
+    fs: FileSystem, clock: Clock, config: BrokerConfig, path: str, manifest: Manifest, progress: BytesDone
 ) -> list[str]:
     """Open a restored directory as a start does, read every record, and stop: a sentence for each difference.
 
@@ -81,7 +79,7 @@ def compare(
     return found[:DIFFERENCES_MAX] + directory.close()
 
 
-def _differences(directory: LogDirectory, manifest: Manifest, progress: Progress) -> Iterator[str]:
+def _differences(directory: LogDirectory, manifest: Manifest, progress: BytesDone) -> Iterator[str]:
     named = {(log.topic, log.partition) for log in manifest.logs}
     yield from (f"{topic}-{number} is not in the backup" for topic, number in directory.logs.keys() - named)
     for entry in manifest.logs:
@@ -97,7 +95,7 @@ def _differences(directory: LogDirectory, manifest: Manifest, progress: Progress
         yield from (f"{name}: {difference}" for difference in _log_differences(directory, entry, progress))
 
 
-def _log_differences(directory: LogDirectory, entry: LogEntry, progress: Progress) -> Iterator[str]:
+def _log_differences(directory: LogDirectory, entry: LogEntry, progress: BytesDone) -> Iterator[str]:
     log = directory.logs[entry.topic, entry.partition]
     for what, counted, there in (
         ("begins", entry.log_start, log.log_start_offset),
@@ -174,7 +172,7 @@ def _write_pieces(
     name: str,
     pieces: list[_Piece],
     path: str,
-    progress: Progress,
+    progress: BytesDone,
 ) -> None:
     stream = _Stream(destination.read(name))
     for part, target, position in pieces:

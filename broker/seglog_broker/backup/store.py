@@ -7,8 +7,7 @@
 What a killed backup left in ``files`` is named by no manifest, and removed by the next one.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog_broker.backup.destination import MARKER, Destination, MissingFileError
 from seglog_broker.backup.manifest import BackupError, Manifest, decode_manifest, newest_first
@@ -82,25 +81,31 @@ class BackupStore:
         """Add a backup, all files of which are there."""
         self.destination.put(f"{MANIFESTS}{manifest.id}{_SUFFIX}", [manifest.encode()])
 
-    def remove_but(self, keep: int | None) -> tuple[int, int]:
-        """Remove all but the latest ``keep`` backups, then the files that none names; how many of both.
+    def tidy(self, keep: int | None) -> "Older":
+        """Remove files that no backup names, which killed backups leave; and see what one more backup makes too many.
 
-        None keeps all. Raises BackupError, with no file removed, for a manifest that is not understood.
+        ``keep`` is how many are to be there then, None for all. Raises BackupError, with no file removed, for a
+        manifest that is not understood.
         """
         ids = self.ids()
-        going = [] if keep is None else ids[keep:]
-        named: set[str] = set()
-        for backup in ids[: len(ids) - len(going)]:
-            named.update(self.read(backup).names)
-        for backup in reversed(going):
-            self.destination.delete(f"{MANIFESTS}{backup}{_SUFFIX}")
-        unnamed = [name for name in self._files() if name not in named]
-        for name in unnamed:
-            self.destination.delete(name)
-        return len(going), len(unnamed)
+        kept = len(ids) if keep is None else keep - 1
+        latest: Manifest | None = None
+        names_kept, names_going = set[str](), set[str]()
+        for number, backup in enumerate(ids):
+            manifest = self.read(backup)
+            latest = latest or manifest
+            (names_kept if number < kept else names_going).update(manifest.names)
+        for name in [file.name for file in self.destination.names(FILES)]:
+            if name not in names_kept and name not in names_going:
+                self.destination.delete(name)
+        return Older(latest, ids[kept:], names_going - names_kept)
 
-    def _files(self) -> Iterator[str]:
-        return (file.name for file in self.destination.names(FILES))
+    def remove(self, older: "Older", newest: Manifest) -> None:
+        """Remove the backups that are too many since ``newest`` is there, then the files that they alone name."""
+        for backup in reversed(older.going):
+            self.destination.delete(f"{MANIFESTS}{backup}{_SUFFIX}")
+        for name in sorted(older.names_going.difference(newest.names)):
+            self.destination.delete(name)
 
     def _owner(self) -> tuple[str, str] | None:
         """(cluster id, directory id) of the log directory whose backups these are, None without any."""
@@ -113,3 +118,14 @@ class BackupStore:
         if found.get("version") != _VERSION:
             raise BackupError(f"{self.destination.place} is of version {found.get('version')!r}: use a newer seglogd")
         return str(found["cluster_id"]), str(found["directory_id"])
+
+
+class Older(NamedTuple):
+    """What is there before a backup: the latest one, the ids of those to be removed after it, and files of them alone.
+
+    The next backup may use such a file all the same.
+    """
+
+    latest: Manifest | None
+    going: list[str]
+    names_going: set[str]

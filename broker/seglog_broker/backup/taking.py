@@ -5,10 +5,10 @@ since, by the checksum of what was there, gets a further part. Short files come 
 together, which is written anew for each backup; so no old one is kept for the sake of a few bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-from seglog_broker.backup.counting import CutLog, count_segment
+from seglog_broker.backup.counting import BytesDone, CutLog, count_segment
 from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part, SegmentFacts, id_at
 from seglog_broker.backup.source import Source, SourceFile
 from seglog_broker.backup.store import FILES, BackupStore
@@ -28,8 +28,12 @@ PARTS_MAX: Final = 32
 
 PROBLEMS_MAX: Final = 100
 
-Progress = Callable[[int], None]
-"""Called with the number of bytes of a file that is done."""
+
+class Taken(NamedTuple):
+    """A backup, and how many older ones were removed after it."""
+
+    manifest: Manifest
+    removed: int
 
 
 def take_backup(
@@ -40,23 +44,28 @@ def take_backup(
     *,
     link: bool = False,
     take_over: bool = False,
-    progress: Progress = lambda _size: None,
-) -> Manifest:
-    """Take a backup, and return its manifest when it is there.
+    keep: int | None = None,
+    progress: BytesDone = lambda _size: None,
+) -> Taken:
+    """Take a backup; when it is there remove all but the latest ``keep``.
 
     ``link``: the destination may keep closed segments as second names of the broker's files, where it can. Raises
-    BackupError, DestinationError, and OSError where the source cannot be read; then there is no backup of that time.
+    BackupError, DestinationError, and OSError where the source cannot be read; then there is no backup of that time,
+    or it is there and not all older ones are removed: the next one does that.
     """
     store.claim(source.cluster_id, source.directory_id, take_over=take_over)
-    store.remove_but(None)  # what a killed backup has left
-    ids = store.ids()
-    previous = store.read(ids[0]) if ids else None
+    older = store.tidy(keep)
+    previous = older.latest
     if previous is not None:
         now_ms = max(now_ms, previous.created_ms + 1)  # ids rise, whatever the clock does
     taking = _Taking(fs, source, store, previous, id_at(now_ms), now_ms, link=link, progress=progress)
-    manifest = taking.run()
+    try:
+        manifest = taking.run()
+    except SourceTooShortError as error:
+        raise BackupError(f"{error}: it became shorter meanwhile, run the backup again") from error
     store.write(manifest)
-    return manifest
+    store.remove(older, manifest)
+    return Taken(manifest, len(older.going))
 
 
 class _Taking:
@@ -70,7 +79,7 @@ class _Taking:
         now_ms: int,
         *,
         link: bool,
-        progress: Progress,
+        progress: BytesDone,
     ) -> None:
         self._fs = fs
         self._source = source
@@ -159,10 +168,10 @@ class _Taking:
         if file.size < SHORT_BYTES:
             self._short.append(file)
         else:
-            self._put_log(file, before, link=self._link and following is not None)
+            self._put_log(file, before, log, link=self._link and following is not None)
         return facts
 
-    def _put_log(self, file: SourceFile, before: FileEntry | None, *, link: bool) -> None:
+    def _put_log(self, file: SourceFile, before: FileEntry | None, log: CutLog, *, link: bool) -> None:
         path = f"{self._source.path}/{file.path}"
         if before is not None and self._has_grown(file, before):
             name = self._name()
@@ -170,7 +179,7 @@ class _Taking:
             self._store.destination.put(name, self._chunks(path, before.size, file.size))
             self._add(file, (*before.parts, rest))
             return
-        self._put_whole(file, link=link)
+        self._put_whole(file, log.checksum(), link=link)
 
     def _has_grown(self, file: SourceFile, before: FileEntry) -> bool:
         """Whether the first bytes of the file are those of the last backup, and worth keeping."""
@@ -192,14 +201,13 @@ class _Taking:
         elif before is not None and _is_same(before, file):
             self._add(file, before.parts)
         elif self._fs.stat(f"{self._source.path}/{file.path}").size >= file.size:
-            self._put_whole(file, link=False)
+            self._put_whole(file, self._checksum(f"{self._source.path}/{file.path}", 0, file.size), link=False)
         # Else an index that was rebuilt meanwhile, in place: a start makes one.
 
-    def _put_whole(self, file: SourceFile, *, link: bool) -> None:
+    def _put_whole(self, file: SourceFile, crc: int, *, link: bool) -> None:
         name, path = self._name(), f"{self._source.path}/{file.path}"
-        part = Part(name, 0, file.size, self._checksum(path, 0, file.size))
         self._store.destination.put_file(name, path, size=file.size, link=link)
-        self._add(file, (part,))
+        self._add(file, (Part(name, 0, file.size, crc),))
 
     def _put_short_files(self) -> None:
         if not any(file.size for file in self._short):
@@ -227,10 +235,7 @@ class _Taking:
         return crc
 
     def _chunks(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        try:
-            yield from read_chunks(self._fs, path, end, start=start)
-        except SourceTooShortError as error:
-            raise BackupError(f"{path} has become shorter while it was copied: run the backup again") from error
+        return read_chunks(self._fs, path, end, start=start)
 
     def _name(self) -> str:
         self._count += 1

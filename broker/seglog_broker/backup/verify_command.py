@@ -14,6 +14,7 @@ from seglog_broker.backup.commands import (
     EXIT_FAILED,
     EXIT_OK,
     Progress,
+    add_backup_arguments,
     add_destination_options,
     config_of,
     opened_store,
@@ -46,8 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 as it was, 1 not, 2 usage. See docs/BACKUP.md.",
         allow_abbrev=False,
     )
-    parser.add_argument("backup_place", metavar="BACKUP", help="where the backups are, as --to of `seglogd backup`")
-    parser.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
+    add_backup_arguments(parser)
     parser.add_argument("--scratch", metavar="DIR", help="where the copy is made; by default where temporary files are")
     add_destination_options(parser)
     add_config_options(parser)

@@ -59,9 +59,8 @@ class Disk:
     def take(self, *, keep: int | None = None, take_over: bool = False, path: str = "/data") -> Manifest:
         self.clock.now += HOUR_MS
         with open_source(self.fs, self.clock, path, config()) as source:
-            manifest = take_backup(self.fs, source, self.store, self.clock.now, take_over=take_over)
-        self.store.remove_but(keep)
-        return manifest
+            taken = take_backup(self.fs, source, self.store, self.clock.now, take_over=take_over, keep=keep)
+        return taken.manifest
 
     def restored(self, manifest: Manifest, path: str = "/restored") -> list[str]:
         """Restore a backup; the differences."""

@@ -1,6 +1,5 @@
 """Time as the storage engine sees it: a wall clock that is passed in, and limits on rates, kept by sleeping."""
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -81,18 +80,3 @@ class Throttle:
                 self._sleep(wait)
             self._began = self._monotonic()
             self._observed = 0
-
-
-class SharedThrottle(Throttle):
-    """As ``Throttle``, without a window, of streams in several threads together: while one sleeps, all wait."""
-
-    def __init__(
-        self, bytes_per_second: float | None, monotonic: Callable[[], float], sleep: Callable[[float], None]
-    ) -> None:
-        super().__init__(bytes_per_second, monotonic, sleep, window_seconds=0.0)
-        self._lock = threading.Lock()
-
-    def note(self, size: int) -> None:
-        """As the base's, from any thread."""
-        with self._lock:
-            super().note(size)
