@@ -278,7 +278,7 @@ def _java_client() -> Sequence[str]:
 
 
 def _frameworks() -> Path:
-    """Kafka Connect and Kafka Streams, and Connect's connectors for files in the folder ``plugins``."""
+    """Kafka Connect, MirrorMaker and Kafka Streams, and Connect's connectors for files in the folder ``plugins``."""
     pom, program = CLIENTS / "frameworks" / "pom.xml", CLIENTS / "frameworks" / "WordCount.java"
 
     def make(folder: Path) -> None:
@@ -292,7 +292,7 @@ def _frameworks() -> Path:
 
 
 def framework_program(name: str) -> list[str]:
-    """The command of a class beside Kafka Connect and Kafka Streams, without its arguments. Raises AbsentError."""
+    """The command of a class of Kafka Connect, MirrorMaker or beside Kafka Streams. Raises AbsentError."""
     return _java_command(_installed_once("frameworks"), name)
 
 

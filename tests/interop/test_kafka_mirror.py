@@ -3,23 +3,36 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 
 import seglog
-from tests.clients.mirror.sides import commit, committed, completed, contents, kafka_of, numbered, produce, started
+from tests.clients.mirror.sides import (
+    commit,
+    committed,
+    completed,
+    contents,
+    end_of,
+    kafka_of,
+    numbered,
+    produce,
+    started,
+)
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import Daemon, kafka_daemon, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 
 PARTITIONS: Final = 4
-COUNT: Final = int(os.environ.get("SEGLOG_MIRRORED_RECORDS") or 200_000)
 KILLS: Final = int(os.environ.get("SEGLOG_MIRROR_KILLS") or 2)
+"""Of the mirror, and of each side, in each direction."""
+_SHARE: Final = int(os.environ.get("SEGLOG_MIRRORED_RECORDS") or 200_000) // (3 * KILLS * PARTITIONS) * PARTITIONS
+COUNT: Final = _SHARE * 3 * KILLS
 _SETTLED: Final = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1")
 
 
@@ -27,29 +40,25 @@ def mirror_command(daemon: Daemon, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "seglog", "mirror", "--server", daemon.address, *arguments]
 
 
-def end_of(address: str, topic: str, partition: int = 0) -> int:
-    """0 where it is not there, or does not answer."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "looks", "log_level": 0})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 5)[1])
-    except KafkaException:
-        return 0
-    finally:
-        consumer.close()
+def _has_gone_on(running: "subprocess.Popen[bytes]", target: str, before: int) -> bool:
+    assert running.poll() is None, "the mirror has ended"
+    return end_of(target, "t") > before
 
 
-def _has_gone_on(address: str, before: int, end: int) -> bool:
-    now = end_of(address, "t")
-    return now > before or now == end
+def killed_on_every_side(
+    command: list[str], source: str, target: str, restarts: list[Callable[[], None]], errors: Path
+) -> None:
+    """Run a mirror that is killed, as are the brokers of both sides, in turn.
 
-
-def killed_on_every_side(command: list[str], target: str, restarts: list[Any], errors: Path) -> None:
-    """Run a mirror that is killed, as are the brokers of both sides, in turn."""
+    Before each kill a part of the ``COUNT`` records comes to the source, so that each has something to interrupt.
+    """
     running: subprocess.Popen[bytes] | None = None
     for turn in range(KILLS * 3):
+        before = end_of(target, "t")
+        produce(source, "t", numbered(turn * _SHARE, _SHARE, PARTITIONS))
         if running is None:
             running = started(command, errors)
-        wait_until(partial(_has_gone_on, target, end_of(target, "t"), COUNT // PARTITIONS), "it goes on")
+        wait_until(partial(_has_gone_on, running, target, before), "it goes on")
         if turn % 3 == 0:
             running.kill()
             running.wait()
@@ -79,11 +88,10 @@ def test_a_topic_goes_to_kafka_and_back_with_kills_on_every_side_record_by_recor
     with kafka_daemon(tmp_path / "a") as ours, kafka.running(*_SETTLED):
         with seglog.connect(ours.address) as client:
             client.create_topic("t", partitions=PARTITIONS, config={"retention.ms": "-1"})
-        for first in range(0, COUNT, 100_000):
-            produce(kafka_of(ours), "t", numbered(first, min(100_000, COUNT - first), PARTITIONS))
-        commit(kafka_of(ours), "readers", "t", 77, "noted")
         out = mirror_command(ours, "--to", there, "t")
-        killed_on_every_side(out, kafka.address, [partial(kill, ours), kill_kafka], errors)
+        restarts: list[Callable[[], None]] = [partial(kill, ours), kill_kafka]
+        killed_on_every_side(out, kafka_of(ours), kafka.address, restarts, errors)
+        commit(kafka_of(ours), "readers", "t", 77, "noted")
         done = completed([*out, "--cut-over", "--silent", "1"])
         assert "the same offsets" in done.stdout, (done, errors.read_text())
         expected = [contents(kafka_of(ours), "t", partition) for partition in range(PARTITIONS)]
@@ -93,11 +101,15 @@ def test_a_topic_goes_to_kafka_and_back_with_kills_on_every_side_record_by_recor
         assert committed(kafka.address, "readers", "t") == (77, "noted")
         with kafka_daemon(tmp_path / "b") as other:
             back = mirror_command(other, "--from", there, "t")
-            killed_on_every_side(back, kafka_of(other), [partial(kill, other), kill_kafka], errors)
+            restarts = [partial(kill, other), kill_kafka]
+            killed_on_every_side(back, kafka.address, kafka_of(other), restarts, errors)
             done = completed([*back, "--cut-over", "--silent", "1"])
             assert "the same offsets" in done.stdout, (done, errors.read_text())
             for partition in range(PARTITIONS):
-                assert contents(kafka_of(other), "t", partition) == expected[partition]
+                found = contents(kafka_of(other), "t", partition)
+                assert found == contents(kafka.address, "t", partition)
+                assert len(found) == 2 * COUNT // PARTITIONS
+                assert found[: COUNT // PARTITIONS] == expected[partition]
             assert committed(kafka_of(other), "readers", "t") == (77, "noted")
 
 

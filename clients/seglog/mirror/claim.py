@@ -6,11 +6,11 @@ written as its member, so that one that was stopped for long and lost the partit
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from seglog.mirror.cluster import Cluster
+from seglog.mirror.cluster import Cluster, Member
 from seglog.mirror.errors import MirrorError, code_of, is_away, translated
 from seglog.mirror.positions import Partition, Position
 
@@ -20,13 +20,15 @@ SESSION_SECONDS: Final = 6
 _FENCING: Final = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.REBALANCE_IN_PROGRESS,
         KafkaError._STATE,  # noqa: SLF001 - its name
         KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001
     }
 )
+_REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+"""A mirror of other topics has come or gone: this one keeps its partitions, in the next generation."""
 _WAIT_SECONDS: Final = 3 * SESSION_SECONDS
+_WAIT_FOR_OTHERS_SECONDS: Final = SESSION_SECONDS + 5
+_SLOW_ANSWER_SECONDS: Final = 2.0
 
 
 class ClaimLostError(Exception):
@@ -66,11 +68,8 @@ class Claim:
             self._consumer.poll(0.2)
             self._target.raise_refused()
             if time.monotonic() > give_up:
-                self.close()
-                raise MirrorError(
-                    f"{self._target.name} does not give all partitions to this mirror within {_WAIT_SECONDS} s: "
-                    f"another one has begun at the same time, or the group {GROUP} has other members; stop all but one"
-                )
+                self._see_who_is_first()
+                give_up = time.monotonic() + _WAIT_SECONDS
         self._is_lost = False
 
     def check(self) -> None:
@@ -110,7 +109,7 @@ class Claim:
             try:
                 return ask()
             except KafkaException as error:
-                if is_away(code_of(error)):
+                if is_away(code_of(error)) or code_of(error) in _REBALANCING:
                     time.sleep(0.2)
                     continue
                 if code_of(error) in _FENCING:
@@ -118,23 +117,56 @@ class Claim:
                 raise translated(error.args[0], self._target.name) from error
 
     def _wait_for_others(self) -> None:
-        topics = {partition.topic for partition in self._wanted}
-        began, has_told = time.monotonic(), False
-        while others := [each for each in self._target.members_of(GROUP) if each.topics & topics]:
-            other = others[0]
-            shared = ", ".join(sorted(other.topics & topics))
-            if time.monotonic() - began > SESSION_SECONDS + 5:
-                raise MirrorError(
-                    f"another mirror, {other.client_id} at {other.host.removeprefix('/')}, writes {shared} to "
-                    f"{self._target.name}; stop it, or name other topics"
-                )
-            if not has_told:
+        """Until nobody has them. Raises MirrorError where somebody stays for longer than a mirror that was killed.
+
+        A coordinator that starts anew gives its members their whole session again, this mirror's own of before as well,
+        which could not leave while it was away.
+        """
+        own = self._target.client_id
+        has_told = False
+        asked = began = time.monotonic()
+        while others := self._others():
+            now = time.monotonic()
+            if now - asked > _SLOW_ANSWER_SECONDS:
+                began = now
+            names = sorted({each.client_id for each in others} - {own})
+            if names and now - began > _WAIT_FOR_OTHERS_SECONDS:
+                self._raise_taken(others)
+            if names and not has_told:
+                shared = ", ".join(sorted(frozenset().union(*(each.topics for each in others))))
                 self._tell(
-                    f"waiting for another mirror, {other.client_id}, to give up {shared}: {SESSION_SECONDS} s "
-                    "if it was killed"
+                    f"waiting for another mirror, {names[0]}, to give up {shared}: {SESSION_SECONDS} s if it was killed"
                 )
                 has_told = True
             time.sleep(0.5)
+            asked = time.monotonic()
+
+    def _others(self) -> list[Member]:
+        """Members with topics that this mirror wants, and of their topics those alone."""
+        topics = {partition.topic for partition in self._wanted}
+        found = [each._replace(topics=each.topics & topics) for each in self._target.members_of(GROUP)]
+        return [each for each in found if each.topics]
+
+    def _raise_taken(self, others: Collection[Member]) -> NoReturn:
+        other = min(others, key=lambda each: (each.client_id == self._target.client_id, each.client_id))
+        raise MirrorError(
+            f"another mirror, {other.client_id} at {other.host.removeprefix('/')}, writes "
+            f"{', '.join(sorted(other.topics))} to {self._target.name}; stop it, or name other topics"
+        )
+
+    def _see_who_is_first(self) -> None:
+        """Of mirrors that began at the same time one goes on, that with the first name; else the group is joined anew.
+
+        Raises MirrorError in the others, and ClaimLostError where there are none.
+        """
+        own = self._target.client_id
+        others = [each for each in self._others() if each.client_id != own]
+        if others and min(each.client_id for each in others) > own:
+            return
+        self.close()
+        if others:
+            self._raise_taken(others)
+        raise ClaimLostError(f"the group {GROUP} does not give all partitions of the topics to this mirror")
 
     def _on_assign(self, consumer: Any, places: list[Any]) -> None:
         consumer.incremental_assign(places)

@@ -121,7 +121,7 @@ class Mirror:
                 except (ClaimLostError, BeginAgainError) as error:
                     fruitless = fruitless + 1 if self._copied == before else 0
                     if fruitless > _AGAIN_MOST:
-                        why = self._target.trouble or "it refuses the records' sequence"
+                        why = str(error) or self._target.trouble or "it refuses the records' sequence"
                         raise MirrorError(f"{self._target.name} does not take records: {why}") from error
                 time.sleep(_AGAIN_SECONDS)
         finally:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.processes import Daemon, clean_environment, kafka_daemon
 
@@ -94,6 +94,17 @@ def contents(address: str, topic: str, partition: int = 0, isolation: str = "rea
                 return found
             else:
                 raise AssertionError(each.error())
+
+
+def end_of(address: str, topic: str, partition: int = 0) -> int:
+    """Where the partition ends; 0 while it is not there, or does not answer."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "looks", "log_level": 0})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 5)[1])
+    except KafkaException:
+        return 0
+    finally:
+        consumer.close()
 
 
 def committed(address: str, group: str, topic: str, partition: int = 0) -> tuple[int, str]:

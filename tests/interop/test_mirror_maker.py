@@ -1,0 +1,95 @@
+"""Apache's own MirrorMaker 2 between a daemon and a real Kafka, both ways at once: docs/OUTGROWING.md shows how."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import seglog
+from tests.clients.mirror.sides import commit, committed, contents, end_of, kafka_of, numbered, produce
+from tests.foreign_programs import skipped_where_absent
+from tests.interop.client_programs import framework_program
+from tests.interop.group_members import Member, ended, wait_until
+from tests.interop.peer import Kafka, kafka_script
+from tests.processes import kafka_daemon
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+CONFIG: Final = """
+clusters = seglog, kafka
+seglog.bootstrap.servers = {seglog}
+kafka.bootstrap.servers = {kafka}
+seglog->kafka.enabled = true
+seglog->kafka.topics = out.*
+kafka->seglog.enabled = true
+kafka->seglog.topics = back.*
+groups = readers.*
+sync.group.offsets.enabled = true
+replication.factor = 1
+checkpoints.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+config.storage.replication.factor = 1
+offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
+"""
+
+QUICK: Final = """
+refresh.topics.interval.seconds = 1
+refresh.groups.interval.seconds = 1
+sync.topic.configs.interval.seconds = 1
+sync.group.offsets.interval.seconds = 1
+emit.checkpoints.interval.seconds = 1
+offset.lag.max = 0
+"""
+"""What a test does not want to wait for."""
+
+COUNT: Final = 3500
+PARTITIONS: Final = 3
+
+
+def ends(address: str, topic: str) -> list[int]:
+    return [end_of(address, topic, number) for number in range(PARTITIONS)]
+
+
+def records_of(address: str, topic: str) -> list[list[Any]]:
+    """Key, value, headers and timestamp of every record, by partition."""
+    return [[record[1:] for record in contents(address, topic, number)] for number in range(PARTITIONS)]
+
+
+def test_mirror_maker_copies_both_ways_at_once_with_configurations_and_groups(tmp_path: Path) -> None:
+    with skipped_where_absent("MirrorMaker"):
+        command = framework_program("org.apache.kafka.connect.mirror.MirrorMaker")
+    kafka = Kafka(kafka_script(), tmp_path / "kafka")
+    kafka.data.mkdir()
+    with kafka.running("offsets.topic.num.partitions=1"), kafka_daemon(tmp_path / "ours") as ours:
+        here, there = kafka_of(ours), kafka.address
+        with seglog.connect(ours.address) as client:
+            client.create_topic("out", partitions=PARTITIONS, config={"retention.ms": "-1"})
+        kafka.topics("--create", "--topic", "back", "--partitions", str(PARTITIONS), "--config", "retention.ms=-1")
+        for address, topic in ((here, "out"), (there, "back")):
+            produce(address, topic, numbered(0, COUNT, PARTITIONS))
+            commit(address, f"readers-of-all-{topic}", topic, end_of(address, topic))
+            commit(address, f"readers-of-some-{topic}", topic, 700)
+        config = tmp_path / "mm2.properties"
+        config.write_text(CONFIG.format(seglog=here, kafka=there) + QUICK)
+        running = Member([*command, str(config)], tmp_path / "mirror-maker.out")
+        with ended([running]):
+            _wait_for_copy(here, "out", there, "seglog.out")
+            _wait_for_copy(there, "back", here, "kafka.back")
+            with seglog.connect(ours.address) as client:
+                settings = client.describe_topic("kafka.back").config or {}
+                assert settings["retention.ms"].value == "-1"
+            assert "retention.ms=-1" in kafka.topics("--describe", "--topic", "seglog.out")
+            running.leave()
+
+
+def _wait_for_copy(source: str, topic: str, target: str, copy: str) -> None:
+    """Its records are there, and the offsets of groups: of one that is late, it knows only some record before."""
+    wait_until(f"{copy} is there", lambda: ends(target, copy) == ends(source, topic))
+    assert records_of(target, copy) == records_of(source, topic)
+    end = end_of(source, topic)
+    wait_until("the offset is there", lambda: committed(target, f"readers-of-all-{topic}", copy)[0] == end)
+    wait_until("a late one is, too", lambda: committed(target, f"readers-of-some-{topic}", copy)[0] >= 0)
+    print(committed(target, f"readers-of-some-{topic}", copy))
+    assert committed(target, f"readers-of-some-{topic}", copy)[0] <= 700
