@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LINES_SECONDS: Final = 10.0
 """How often a line is printed where there is no terminal to draw one anew."""
+_BEHIND_SECONDS: Final = 2.0
+"""A lag of less is that of a mirror that follows: it is copied in the next rounds."""
 
 
 def run(options: Options) -> int:
@@ -157,7 +159,7 @@ class _Shown:
 
     def _line(self, state: "State") -> str:
         to_go = ""
-        if state.lag:
+        if state.lag > _BEHIND_SECONDS * state.per_second:
             to_go = " (not getting less)" if state.seconds_to_go is None else f" ({_soon(state.seconds_to_go)} to go)"
         records = count_of(state.copied, "record")
         return printable(f"{self._sides}: {records}, {state.per_second:,.0f}/s, lag {state.lag:,}{to_go}")

@@ -31,6 +31,7 @@ _UNREACHABLE: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,  # the broker has started anew, and metadata are not yet
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # created or deleted a moment ago: ``check_same`` sees which
     }
 )
 _REFUSED: Final = frozenset(

@@ -112,8 +112,9 @@ class Mirror:
             while not self._is_asked_to_end():
                 before = self._copied
                 try:
-                    claim.take()
                     check_same(self._source, topics)
+                    check_same(self._target, there)
+                    claim.take()
                     positions = Resumption(self._source, self._target, claim, origins, self._tell).positions()
                     return self._follow(claim, positions, topics, there, batch_bytes)
                 except NotReachableError as error:
@@ -147,6 +148,8 @@ class Mirror:
         )
         begun, groups_at, check_at = self._copied, 0.0, 0.0
         try:
+            self._look(positions)
+            self._changed = time.monotonic()
             while not self._is_asked_to_end():
                 count = copier.round()
                 self._copied = begun + copier.copied
@@ -175,13 +178,12 @@ class Mirror:
         return Outcome(self._copied, len(positions), equal, groups)
 
     def _measure(self, positions: dict[Partition, Position], count: int) -> int:
-        ends = self._source.end_offsets(positions, committed=True)
-        now = time.monotonic()
+        ends = self._ends
+        lag = self._look(positions)
+        now = self._seen[-1][0]
         if ends != self._ends or count:
-            self._ends, self._changed = ends, now
-        lag = sum(max(0, end - positions[where].source) for where, end in ends.items())
+            self._changed = now
         self._note("")
-        self._seen.append((now, self._copied, lag))
         while now - self._seen[0][0] > _RATE_SECONDS:
             self._seen.popleft()
         began, copied, lag_before = self._seen[0]
@@ -189,6 +191,13 @@ class Mirror:
         smaller = (lag_before - lag) / took
         to_go = 0.0 if not lag else lag / smaller if smaller > 0 else None
         self._show(State(self._copied, (self._copied - copied) / took, lag, to_go))
+        return lag
+
+    def _look(self, positions: dict[Partition, Position]) -> int:
+        """The lag: offsets of the source that are not copied yet."""
+        self._ends = self._source.end_offsets(positions, committed=True)
+        lag = sum(max(0, end - positions[where].source) for where, end in self._ends.items())
+        self._seen.append((time.monotonic(), self._copied, lag))
         return lag
 
     def _note(self, problem: str) -> None:

@@ -1,6 +1,7 @@
 """Topics of the source in the target: found there, or created with the same partitions and configuration."""
 
 import re
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -9,6 +10,7 @@ from seglog.mirror.errors import MirrorError
 
 _KEYS: Final = re.compile(r"[a-z][a-z0-9]*(?:[.-][a-z0-9]+)+")
 _TIMESTAMP_TYPE: Final = "message.timestamp.type"
+_CREATED_SECONDS: Final = 30.0
 
 
 def described(source: Cluster, names: Collection[str]) -> dict[str, Topic]:
@@ -36,10 +38,8 @@ def ensure_topics(
         if why := target.create_topic(name, topic.partitions, replication, settings):
             raise MirrorError(f"{target.name} cannot create topic {name}: {why}; create it there yourself")
         tell(f"created topic {name} with {topic.partitions} partitions in {target.name}")
-    found = target.topics(topics)
+    found = _created(target, topics)
     for name, topic in topics.items():
-        if name not in found:
-            raise MirrorError(f"{target.name} has no topic {name}, although it was created: start the mirror again")
         if found[name].partitions < topic.partitions:
             raise MirrorError(
                 f"topic {name} has {topic.partitions} partitions in {source.name} and {found[name].partitions} in "
@@ -55,6 +55,18 @@ def ensure_topics(
                 f"topic {name} has {_TIMESTAMP_TYPE}=LogAppendTime in {target.name}, which would replace the records' "
                 "timestamps: set it to CreateTime while the mirror runs"
             )
+    return found
+
+
+def _created(target: Cluster, names: Collection[str]) -> dict[str, Topic]:
+    """The topics, once the broker that is asked has heard of those that its controller has just created."""
+    give_up = time.monotonic() + _CREATED_SECONDS
+    while absent := sorted(set(names) - (found := target.topics(names)).keys()):
+        if time.monotonic() > give_up:
+            raise MirrorError(
+                f"{target.name} has no topic {absent[0]}, although it was created: start the mirror again"
+            )
+        time.sleep(0.1)
     return found
 
 

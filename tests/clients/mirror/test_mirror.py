@@ -171,6 +171,41 @@ def test_a_second_mirror_of_a_topic_is_refused_and_the_first_goes_on(both: Sides
     assert first.wait(30) == 130
 
 
+def test_mirrors_of_other_topics_run_beside_each_other_and_disturb_nobody(both: Sides, tmp_path: Path) -> None:
+    for topic in ("beside", "besides"):
+        create(both, topic, 2)
+        produce(kafka_of(both.source), topic, numbered(0, 10, 2))
+    first = started(mirror_command(both, "beside"), tmp_path / "errors")
+    wait_until(lambda: arrived(both, "beside", 1) == 5, "the first mirrors")
+    for turn in range(3):
+        assert mirror(both, "besides", "--once").returncode == 0
+        produce(kafka_of(both.source), "beside", numbered(10 + turn * 10, 10, 2))
+        wait_until(partial(_has_come, both, "beside", 10 + turn * 5), "the first goes on")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30) == 130
+    assert len(same(both, "beside")) == 20
+    assert (tmp_path / "errors").read_text().count("waiting") == 0
+
+
+def _has_come(both: Sides, topic: str, end: int) -> bool:
+    return arrived(both, topic) == end
+
+
+@pytest.mark.slow
+def test_of_two_mirrors_that_begin_at_the_same_time_one_goes_on(both: Sides, tmp_path: Path) -> None:
+    create(both, "raced", 4)
+    produce(kafka_of(both.source), "raced", numbered(0, 400, 4))
+    errors = tmp_path / "errors"
+    running = [started(mirror_command(both, "raced"), errors) for _ in range(2)]
+    wait_until(lambda: any(each.poll() is not None for each in running), "one ends")
+    (going_on,) = (each for each in running if each.poll() is None)
+    assert "another mirror, seglog-mirror " in errors.read_text()
+    wait_until(lambda: arrived(both, "raced", 3) == 100, "the other mirrors")
+    going_on.send_signal(signal.SIGTERM)
+    assert going_on.wait(30) == 130
+    assert [len(same(both, "raced", partition)) for partition in range(4)] == [100] * 4
+
+
 def test_a_source_that_was_made_again_is_not_mixed_with_the_old_one(both: Sides) -> None:
     create(both, "again")
     produce(kafka_of(both.source), "again", numbered(0, 10))
