@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks import (
     append,
     arrow,
+    beside_backup,
     beside_compaction,
     clients,
     cold,
@@ -79,6 +80,7 @@ BENCHMARKS: Final = (
     cold.BENCHMARK,
     compaction.BENCHMARK,
     beside_compaction.BENCHMARK,
+    beside_backup.BENCHMARK,
     destinations.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )

@@ -18,6 +18,7 @@ from benchmarks.fetch import requests_through
 from benchmarks.harness import MB, MIB, Bench, Benchmark, Goal, Row, percentile, take_turns
 from benchmarks.processes import Daemon, answer_of, daemon, worker
 from benchmarks.raw_client import Connection, append_frame, connect, exchange, fetch_frame, fill
+from seglog_protocol.messages import Ack
 
 TOPIC: Final = "bench-cold"
 OTHER: Final = "bench-others"
@@ -68,10 +69,10 @@ def _round(running: Daemon, connection: Connection, seconds: float, reader: str 
         return times
 
 
-def others(connection: Connection, ends: float, pace_seconds: float = _PACE_SECONDS) -> dict[str, Any]:
+def others(connection: Connection, ends: float, pace_seconds: float = _PACE_SECONDS, ack: Ack = "os") -> dict[str, Any]:
     """Append and fetch in turn, at a pace, so that waiting for one is not hidden by sending fewer."""
     buffer = memoryview(bytearray(MIB))
-    frames = (append_frame(OTHER, [one_record()], "os"), fetch_frame(OTHER, 0, partition_bytes=1))
+    frames = (append_frame(OTHER, [one_record()], ack), fetch_frame(OTHER, 0, partition_bytes=1))
     times: dict[str, Any] = {kind: [] for kind in KINDS}
     clock = time.perf_counter
     due, number = clock(), 0

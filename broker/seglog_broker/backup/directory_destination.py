@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, copy_file, read_chunks, remove_if_there
+from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, PieceSync, copy_file, read_chunks, remove_if_there
 from seglog_broker.storage.io.filesystem import File, FileSystem, parent, write_all
 from seglog_broker.storage.io.os_errors import is_no_room, why
 
@@ -108,9 +108,11 @@ class DirectoryDestination:
 
     def _write(self, name: str, file: File, chunks: Iterable[bytes]) -> None:
         position = 0
+        syncs = PieceSync(file)
         for chunk in chunks:  # an error of the source is not the destination's failure
             with self._failing("write", name):
                 position += write_all(file, [chunk], position) if chunk else 0
+                syncs.note(len(chunk))
             if self._throttle is not None:
                 self._throttle.note(len(chunk))
         with self._failing("write", name):

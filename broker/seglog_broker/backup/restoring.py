@@ -12,6 +12,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.copying import PieceSync
 from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, write_all, write_file_atomically
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
@@ -178,10 +179,12 @@ def _write_pieces(
     for part, target, position in pieces:
         file = fs.open(f"{path}/{target}", writable=True)
         crc = written = 0
+        syncs = PieceSync(file)
         try:
             for chunk in stream.take(part.position, part.size):
                 crc = crc32c(chunk, crc)
                 written += write_all(file, [chunk], position + written)
+                syncs.note(len(chunk))
         finally:
             file.close()
         if written != part.size or crc != part.crc:

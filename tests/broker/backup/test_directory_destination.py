@@ -7,7 +7,7 @@ import pytest
 
 from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.storage.io.copying import READ_BYTES
+from seglog_broker.storage.io.copying import READ_BYTES, SYNC_BYTES
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
@@ -132,3 +132,10 @@ def test_a_crash_at_any_moment_leaves_whole_files_alone_and_all_that_were_put(po
         if len(done) == len(_CONTENTS):
             return
     pytest.fail("it never ended")
+
+
+def test_a_long_file_of_chunks_is_synced_while_it_is_written() -> None:
+    fs = ForgetfulFileSystem()
+    DirectoryDestination(fs, "/backup").put("files/a", (bytes(READ_BYTES) for _ in range(3 * SYNC_BYTES // READ_BYTES)))
+    names = [operation.name for operation in fs.operations if operation.name in {"pwritev", "fdatasync"}]
+    assert names == [*(["pwritev"] * (SYNC_BYTES // READ_BYTES) + ["fdatasync"]) * 3, "fdatasync"]

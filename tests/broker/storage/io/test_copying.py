@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.copying import SourceTooShortError, copy_file
+from seglog_broker.storage.io.copying import SYNC_BYTES, SourceTooShortError, copy_file
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
@@ -14,6 +14,7 @@ from seglog_broker.testing.forgetful import (
     CrashPolicy,
     Fault,
     ForgetfulFileSystem,
+    Operation,
     SimulatedCrash,
 )
 
@@ -77,6 +78,24 @@ def test_a_source_that_is_too_short_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SourceTooShortError, match=r"has 7 bytes, and 8 were"):
         copy_file(PosixFileSystem(), f"{tmp_path}/from", f"{tmp_path}/to", size=8)
     assert _names(tmp_path) == ["from"]
+
+
+def test_a_long_file_is_synced_while_it_is_written_so_that_others_wait_for_little() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/from": bytes(3 * SYNC_BYTES + 1)})
+    unsynced = 0
+
+    def note(operation: Operation) -> None:
+        nonlocal unsynced
+        if operation.name == "pwritev":
+            unsynced += int(operation.detail[1])
+            assert unsynced <= SYNC_BYTES
+        elif operation.name == "fdatasync":
+            unsynced = 0
+
+    fs.on_operation = note
+    copy_file(fs, "/from", "/to", size=3 * SYNC_BYTES + 1)
+    assert unsynced == 0
 
 
 def test_a_full_disk_leaves_the_old_target_and_no_half_one() -> None:
