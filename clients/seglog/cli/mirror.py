@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import closing
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -55,10 +56,9 @@ def run(options: Options) -> int:
         until_caught_up=options.once,
     )
     shown = _Shown(options, f"{source.name} → {target.name}")
-    with _Ending() as ending:
+    with _Ending() as ending, closing(shown):
         mirror = Mirror(source, target, plan, tell=shown.tell, show=shown.show, is_asked_to_end=lambda: ending.is_asked)
         outcome = mirror.run()
-    shown.close()
     if outcome is None:
         interrupt = KeyboardInterrupt()
         interrupt.add_note("the same command goes on where this one has ended")
@@ -160,7 +160,10 @@ class _Shown:
     def _line(self, state: "State") -> str:
         to_go = ""
         if state.lag > _BEHIND_SECONDS * state.per_second:
-            to_go = " (not getting less)" if state.seconds_to_go is None else f" ({_soon(state.seconds_to_go)} to go)"
+            if state.seconds_to_go is not None:
+                to_go = f" ({_soon(state.seconds_to_go)} to go)"
+            elif state.copied:  # else it has hardly begun
+                to_go = " (not getting less)"
         records = count_of(state.copied, "record")
         return printable(f"{self._sides}: {records}, {state.per_second:,.0f}/s, lag {state.lag:,}{to_go}")
 

@@ -267,8 +267,9 @@ class Cluster:
                 self.raise_refused()
                 if not is_away(code_of(error)):
                     raise translated(error.args[0], self.name, self._trouble) from error
+                if code_of(error) == KafkaError._NOENT:  # noqa: SLF001 - its name
+                    self._admin = self._new_admin()  # this one would go on not to know a leader that there is since
                 if time.monotonic() > give_up:
-                    self._admin = self._new_admin()  # what this one knows of leaders may be from before a restart
                     raise translated(error.args[0], self.name, self._trouble) from error
             else:
                 self.forget_trouble()

@@ -32,6 +32,8 @@ _UNREACHABLE: Final = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # created or deleted a moment ago: ``check_same`` sees which
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     }
 )
 _REFUSED: Final = frozenset(
@@ -64,7 +66,8 @@ def translated(error: Any, name: str, why: str = "") -> SeglogError:
     if is_login(code):
         return AuthenticationError(f"{name} refuses the account: {text}")
     if is_away(code):
-        return NotReachableError(f"{name} does not answer: {why or text}", server=name)
+        asked = f"{text}; is this a listener with TLS (kafkas://), or with accounts (--kafka-config)?"
+        return NotReachableError(f"{name} does not answer: {why or asked}", server=name)
     if code in _REFUSED:
         return AuthorizationError(f"{name} does not allow it: {text}; give the account the right, see docs/MIRROR.md")
     return MirrorError(f"{name}: {text}")

@@ -113,7 +113,7 @@ class Mirror:
                 before = self._copied
                 try:
                     check_same(self._source, topics)
-                    check_same(self._target, there)
+                    check_same(self._target, there, is_target=True)
                     claim.take()
                     positions = Resumption(self._source, self._target, claim, origins, self._tell).positions()
                     return self._follow(claim, positions, topics, there, batch_bytes)
@@ -156,7 +156,7 @@ class Mirror:
                 now = time.monotonic()
                 if count or now >= check_at:
                     check_same(self._source, topics)
-                    check_same(self._target, there)
+                    check_same(self._target, there, is_target=True)
                     check_at = now + CHECK_SECONDS
                 lag = self._measure(copier.positions, count)
                 if self._plan.carries_groups and now >= groups_at:

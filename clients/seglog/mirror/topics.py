@@ -85,17 +85,17 @@ def _accepted(
     return settings
 
 
-def check_same(side: Cluster, topics: Mapping[str, Topic]) -> None:
+def check_same(side: Cluster, topics: Mapping[str, Topic], *, is_target: bool = False) -> None:
     """Raises MirrorError where a topic is not the one it was when the mirror began."""
     now = side.topics(topics)
+    again = "start the mirror again: it copies the topic from its beginning"
     for name, topic in topics.items():
         if name not in now:
-            raise MirrorError(f"topic {name} was deleted in {side.name}; leave it out, or delete it on both sides")
+            advice = again if is_target else "leave it out, or delete it in the target as well"
+            raise MirrorError(f"topic {name} was deleted in {side.name}; {advice}")
         if now[name].topic_id != topic.topic_id:
-            raise MirrorError(
-                f"topic {name} was deleted in {side.name} and made again; delete it in the target as well, then start "
-                "the mirror again: it copies the new one from its beginning"
-            )
+            advice = again if is_target else f"delete it in the target as well, then {again}"
+            raise MirrorError(f"topic {name} was deleted in {side.name} and made again; {advice}")
         if now[name].partitions != topic.partitions:
             raise MirrorError(
                 f"topic {name} in {side.name} had {topic.partitions} partitions when the mirror began, and has "

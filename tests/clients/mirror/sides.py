@@ -77,11 +77,13 @@ def numbered(first: int, count: int, partitions: int = 1, size: int = 20) -> lis
     ]
 
 
-def contents(address: str, topic: str, partition: int = 0, isolation: str = "read_uncommitted") -> list[Any]:
+def contents(
+    address: str, topic: str, partition: int = 0, isolation: str = "read_uncommitted", **account: Any
+) -> list[Any]:
     """Offset, key, value, headers and timestamp of every record."""
     settings = {"group.id": "looks", "enable.partition.eof": True, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer(
-        {"bootstrap.servers": address, "enable.auto.commit": False, "isolation.level": isolation, **settings}
+        {"bootstrap.servers": address, "enable.auto.commit": False, "isolation.level": isolation, **settings, **account}
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
     found = []

@@ -223,6 +223,27 @@ def test_a_source_that_was_made_again_is_not_mixed_with_the_old_one(both: Sides)
     assert len(same(both, "again")) == 20
 
 
+def test_a_topic_that_is_deleted_while_it_is_mirrored_ends_the_mirror_with_a_sentence(
+    both: Sides, tmp_path: Path
+) -> None:
+    for topic, side, advice in [
+        ("gone-there", both.target, "start the mirror again: it copies the topic from its beginning"),
+        ("gone-here", both.source, "leave it out, or delete it in the target as well"),
+    ]:
+        create(both, topic)
+        errors = tmp_path / topic
+        running = started(mirror_command(both, topic), errors)
+        produce(kafka_of(both.source), topic, numbered(0, 10))
+        wait_until(partial(_has_come, both, topic, 10), "it mirrors")
+        if side is both.target:  # something is on its way when it is gone
+            produce(kafka_of(both.source), topic, numbered(10, 10_000))
+        with seglog.connect(side.address) as client:
+            client.delete_topic(topic)
+        assert running.wait(60) == 1
+        assert f"topic {topic} was deleted in " in errors.read_text()
+        assert advice in errors.read_text()
+
+
 def test_a_target_with_other_records_or_fewer_partitions_is_refused(both: Sides) -> None:
     create(both, "other", 2)
     produce(kafka_of(both.source), "other", numbered(0, 10, 2))
