@@ -72,12 +72,11 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 def encoding_offsets(offsets: Mapping[TopicPartition, int]) -> Steps[bytes]:
     """``encode_offsets`` in steps of a thousand partitions, so that an event loop can serve others between them."""
-    entries = sorted(offsets.items())
+    keys = sorted(offsets)  # not pairs, at each of which Python's garbage collector would look again and again
     lines: list[str] = []
-    for start in range(0, len(entries), _OFFSETS_A_STEP):
+    for start in range(0, len(keys), _OFFSETS_A_STEP):
         yield
-        step = entries[start : start + _OFFSETS_A_STEP]
-        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in step]
+        lines += [f"{key[0]} {key[1]} {offsets[key]}" for key in keys[start : start + _OFFSETS_A_STEP]]
     yield
     return _encode_lines(lines)
 

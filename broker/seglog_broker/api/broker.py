@@ -28,7 +28,7 @@ from seglog_broker.api.monitoring.broker_sources import BrokerSources
 from seglog_broker.api.monitoring.forecast import DiskForecast
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import Measurements
-from seglog_broker.api.monitoring.problems import Problems
+from seglog_broker.api.monitoring.problems import PART_COST, Problems
 from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.pending_appends import AppendContext
@@ -52,7 +52,7 @@ from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
-from seglog_broker.runtime import logs
+from seglog_broker.runtime import budget, logs
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -365,8 +365,20 @@ class Broker:
         logs.reconfigure(config.seglog_log_format, config.seglog_log_level)
         yield from self.directory.reconfigure(config)
 
-    def hello(self) -> messages.HelloReply:
-        """The broker's identity, its api versions, and its problems."""
+    async def find_problems(self) -> list[str]:
+        """The problems for ``hello``, found in turns: it looks at every partition, and many may ask at once."""
+        await self.turn()
+        turns = budget.Turns(self.turn)
+        found = []
+        for problem in self.problems.found():
+            if problem is None:
+                await turns.spend(PART_COST)
+            else:
+                found.append(problem)
+        return found
+
+    def hello(self, problems: Sequence[str] | None = None) -> messages.HelloReply:
+        """The broker's identity, its api versions, and its ``problems``; None: they are looked up here."""
         offline = self.directory.report.offline
         return messages.HelloReply(
             protocol=messages.PROTOCOL_NAME,
@@ -382,7 +394,7 @@ class Broker:
             uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
             partitions=len(self.partitions) + len(offline) + len(self.recoveries),
             auto_create_topics=self.config.auto_create_topics_enable,
-            problems=_limited(list(self.problems)),
+            problems=_limited(list(self.problems if problems is None else problems)),
             recovery=self.recoveries.progress(self.views),
             log_dir=str(Path(self.directory.path).absolute()),
             offline=len(offline),

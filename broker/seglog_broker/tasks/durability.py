@@ -47,16 +47,20 @@ async def run_background_flushes(partitions: PartitionTable, flush_wanted: Flush
         now = trio.current_time()
         shortest = LONG_MAX
         due = []
-        for partition in partitions.values():
-            config = partition.log.config
-            if config.flush_ms == LONG_MAX and config.flush_messages == LONG_MAX:
-                continue
-            shortest = min(shortest, config.flush_ms)
-            waiting = partition.log.log_end_offset - partition.log.durable_end_offset
-            if not waiting or partition.log.state.read_only is not None:
-                since.pop(partition, None)
-            elif waiting >= config.flush_messages or (now - since.setdefault(partition, now)) * 1000 >= config.flush_ms:
-                due.append(partition)
+        for part in partitions.in_parts():
+            for partition in part:
+                config = partition.log.config
+                if config.flush_ms == LONG_MAX and config.flush_messages == LONG_MAX:
+                    continue
+                shortest = min(shortest, config.flush_ms)
+                waiting = partition.log.log_end_offset - partition.log.durable_end_offset
+                if not waiting or partition.log.state.read_only is not None:
+                    since.pop(partition, None)
+                    continue
+                waited_ms = (now - since.setdefault(partition, now)) * 1000
+                if waiting >= config.flush_messages or waited_ms >= config.flush_ms:
+                    due.append(partition)
+            await trio.lowlevel.checkpoint()
         async with trio.open_nursery() as nursery:
             for partition in due:
                 since.pop(partition, None)

@@ -34,9 +34,6 @@ partition."""
 RETRY_SECONDS: Final = 60.0
 """Time until a failed deletion is tried again."""
 
-_ROLLS_AT_A_TIME: Final = 500
-"""Partitions checked for a roll before other tasks run."""
-
 _PRODUCERS_AT_A_TIME: Final = 20
 """Partitions whose producers are checked before other tasks run; each has up to 10,000 producers."""
 
@@ -58,12 +55,12 @@ async def run_rolls(partitions: PartitionTable, clock: Clock, config: LiveConfig
     await trio.sleep(config.current.log_initial_task_delay_ms / 1000)
     while True:
         now = clock.now_ms()
-        for number, partition in enumerate(list(partitions.values())):
-            due = partition.log.roller.idle_roll_ms
-            if due is not None and not (partition.log.state.first_append_ms or 0) <= now <= due:
-                await boundary.run(partition, roll_if_idle)
-            elif number % _ROLLS_AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
+        for part in partitions.in_parts():
+            for partition in part:
+                due = partition.log.roller.idle_roll_ms
+                if due is not None and not (partition.log.state.first_append_ms or 0) <= now <= due:
+                    await boundary.run(partition, roll_if_idle)
+            await trio.lowlevel.checkpoint()
         await trio.sleep(ROLL_CHECK_SECONDS)
 
 

@@ -200,7 +200,11 @@ class FakeBroker:
     async def turn(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def hello(self) -> HelloReply:
+    async def find_problems(self) -> list[str]:
+        await self.turn()
+        return []
+
+    def hello(self, problems: Sequence[str]) -> HelloReply:
         return HelloReply(PROTOCOL_NAME, "fake", API_VERSIONS, {})
 
     def _raise(self) -> None:

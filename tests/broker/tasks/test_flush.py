@@ -1,6 +1,7 @@
 """``flush.ms`` and ``flush.messages``: the age and number of records that a power cut can take at most."""
 
 import errno
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -8,6 +9,7 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.partition_table import PART_MAX
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.tasks.durability import LOOK_SECONDS_MAX
@@ -21,6 +23,27 @@ ONLY = ("flushes",)
 
 def durable(broker: Broker, partition: int = 0) -> int:
     return broker.partitions["t", partition].log.durable_end_offset
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often each task ran."""
+
+    def __init__(self) -> None:
+        self.of: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.of[task.name.rpartition(".")[2]] += 1
+
+
+async def test_of_very_many_partitions_few_are_looked_at_in_a_row(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=5 * PART_MAX)
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        await trio.sleep(10 * LOOK_SECONDS_MAX)
+        trio.lowlevel.remove_instrument(steps)
+        assert max(steps.of.values()) >= 9 * 5, steps.of
 
 
 class SlowDisk(InlineOffload):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -9,6 +10,9 @@ from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
+
+PART_COST: Final = 250.0
+"""Microseconds to look at a part of the partitions."""
 
 
 @dataclass(eq=False)

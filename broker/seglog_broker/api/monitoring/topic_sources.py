@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from seglog_broker.api.monitoring.kept_rows import KeptRows
@@ -134,7 +135,7 @@ class TopicSources:
         """Find the sizes of all logs, the largest topics, and the dirty ratios of those that are shown, in turns."""
         turns = budget.Turns(self._scheduler.turn)
         sizes: dict[str, int] = {}
-        for partition in list(self._table.values()):
+        for partition in chain.from_iterable(self._table.in_parts()):
             log = partition.log
             await turns.spend(MEASURED_COST + SEGMENT_COST * len(log.segments))
             if log.segments.paths_of_unknown_size(1):

@@ -102,8 +102,7 @@ PATHS: Final = frozenset({*AT_ONCE, HEALTH, METRICS})
 
 async def health(broker: Broker) -> Answer:
     """What is wrong, as ``seglog ping`` tells it."""
-    await broker.turn()  # it looks at every partition, and many may ask at once
-    hello = broker.hello()
+    hello = broker.hello(await broker.find_problems())
     status = HTTPStatus.SERVICE_UNAVAILABLE if hello.problems else HTTPStatus.OK
     return json_object(
         status,

@@ -76,7 +76,6 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
                     if connection.waiting_request is None:
                         continue
                     connection.take_waiting()  # it was kept, and is answered here
-                await broker.turn()  # the answer looks at every partition, and many may connect at once
                 reply = await _answer(broker, connection, frame)
                 if isinstance(reply, HelloReply):
                     frames.frame_bytes_max = broker.request_memory.request_bytes_max
@@ -116,7 +115,7 @@ async def _answer(broker: Broker, connection: Connection, frame: Frame) -> Hello
         if isinstance(request, AuthenticateRequest):
             reply = await authenticate(connection, request)
         else:
-            reply = reply_to(broker, connection, request)
+            reply = await reply_to(broker, connection, request)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         reply = as_seglog_error(error, HelloRequest.api)
     queue_reply(connection.sender, counts, began, opened.request_id, reply)
@@ -137,7 +136,7 @@ async def authenticate(connection: Connection, request: AuthenticateRequest) -> 
     )
 
 
-def reply_to(broker: Broker, connection: Connection, request: HelloRequest) -> HelloReply:
+async def reply_to(broker: Broker, connection: Connection, request: HelloRequest) -> HelloReply:
     """The reply to a hello.
 
     Raises AuthenticationRequiredError if the client has to authenticate first, InvalidRequestError if it is not for us.
@@ -154,7 +153,7 @@ def reply_to(broker: Broker, connection: Connection, request: HelloRequest) -> H
             mechanisms=list(session.mechanisms),
         )
     principal = None if session.principal == ANONYMOUS else session.principal
-    return msgspec.structs.replace(broker.hello(), principal=principal)
+    return msgspec.structs.replace(broker.hello(await broker.find_problems()), principal=principal)
 
 
 def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest | AuthenticateRequest:

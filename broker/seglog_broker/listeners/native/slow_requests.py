@@ -11,7 +11,7 @@ from seglog_broker.api.monitoring.answer import answer_samples
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
-from seglog_broker.listeners.native.hello import authenticate
+from seglog_broker.listeners.native.hello import authenticate, reply_to
 from seglog_broker.listeners.native.long_replies import encode_long_reply
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
@@ -28,6 +28,7 @@ from seglog_protocol.messages import (
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
     DeleteTopicRequest,
+    HelloRequest,
     JoinGroupRequest,
     Message,
     OpenedRequest,
@@ -124,6 +125,8 @@ async def _answer(broker: Broker, connection: Connection, client_host: str, requ
     """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
     if isinstance(request, AuthenticateRequest):
         return await authenticate(connection, request), b""
+    if isinstance(request, HelloRequest):
+        return await reply_to(broker, connection, request), b""
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal

@@ -29,7 +29,6 @@ from seglog_protocol.messages import (
     CancelReply,
     CancelRequest,
     FetchRequest,
-    HelloRequest,
     Message,
     OffsetsRequest,
     OpenedRequest,
@@ -206,8 +205,6 @@ class NativeWire(Wire):
                 connection.spent += budget.TURN if reply is None else REQUEST_COST
                 if isinstance(request, OffsetsRequest):
                     connection.spent += len(request.partitions) * budget.BATCH
-                elif isinstance(request, HelloRequest):  # it looks at every partition
-                    connection.spent = budget.TURN
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             connection.spent = budget.TURN
             self._queue_reply(counts, opened.request_id, as_seglog_error(error, str(opened.api)))
@@ -231,8 +228,6 @@ class NativeWire(Wire):
 
     def _answer_now(self, request: Request) -> Message | None:
         """The reply, if it waits for nothing."""
-        if isinstance(request, HelloRequest):
-            return hello.reply_to(self._broker, self._connection, request)
         if isinstance(request, CancelRequest):
             return CancelReply(self._fetches.cancel(request.target))
         return self._broker.answer_now(request)

@@ -122,10 +122,11 @@ class OffsetCheckpoints:
         """(path, offsets) of each file, up to date; yields after every LOGS_A_TURN logs."""
         starts = dict(self._log_starts)
         cleaned = dict(self._cleaned)
-        for number, (key, log) in enumerate(list(logs.items()), start=1):
+        for number, key in enumerate(list(logs), start=1):  # of pairs the garbage collector would look at each
             if number % LOGS_A_TURN == 0:
                 yield
-            if key not in logs:
+            log = logs.get(key)
+            if log is None:
                 continue  # its topic was deleted between two steps
             start = min(log.log_start_offset, log.proven_start_offset)  # a start ignores any other
             if start > log.truncation.first_base_on_disk:  # otherwise it follows from the segments
@@ -133,6 +134,7 @@ class OffsetCheckpoints:
             first_dirty = log.cleaning.first_dirty_offset
             if first_dirty is not None:
                 cleaned[key] = first_dirty
+        yield
         points = {key: at for key, at in self._recovery_points.items() if key in logs or key in without_log}
         wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
         if cleaned or self._has_cleaned:
