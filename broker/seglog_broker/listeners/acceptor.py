@@ -36,6 +36,9 @@ WATCH_SECONDS_MAX: Final = 5.0
 OWN_SHARE: Final = 4
 """A protocol with a limit of its own has at most this part of all connections."""
 
+UNREAD_SECONDS: Final = 1.0
+"""A peer that has read nothing for so long, of a protocol with a limit of its own, gives its place to another."""
+
 REFUSALS_MAX: Final = 100
 """Connections beyond the limit that get an error reply at a time; further ones are closed without one."""
 
@@ -93,6 +96,11 @@ def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
     return [address_of(listener.socket.getsockname()) for listener in listeners]
 
 
+def own_limit(config: BrokerConfig, own_max: int) -> int:
+    """The most connections of a protocol that may have ``own_max``: no more than a part of all."""
+    return min(own_max, max(1, connections_max(config) // OWN_SHARE))
+
+
 def no_refusal(_error: SeglogError) -> bytes:
     """For a protocol that has no words for one connection too many, as Kafka's: it is closed."""
     return b""
@@ -109,13 +117,15 @@ class Acceptor:
         encode_refusal: Callable[[SeglogError], bytes],
         faults: Faults | None = None,
         own_max: int | None = None,
+        own_min: int = 0,
     ) -> None:
         """``connect`` makes the connection of an accepted stream.
 
         ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many. ``faults``
         are asked about each connection, in tests. ``own_max`` is the most connections of this protocol, beside the
-        limit of all together, of which it is also given no more than a part (``OWN_SHARE``). At a limit, such a
-        protocol takes one more in place of the one that has been idle the longest; it is refused where none is idle.
+        limit of all together, of which it is also given no more than a part (``own_limit``). At a limit, such a
+        protocol takes one more in place of the one that has been idle the longest, else of one whose peer does not
+        read; it is refused where there is none. ``own_min`` connections it has also beyond the limit of all.
         """
         self._config = config
         self._metrics = metrics
@@ -123,6 +133,7 @@ class Acceptor:
         self._encode_refusal = encode_refusal
         self._faults = Faults() if faults is None else faults
         self._own_max = own_max
+        self._own_min = own_min
         self._connections: dict[Connection, trio.CancelScope] = {}
         self._refusals = 0
         self._ready = trio.Event()
@@ -189,7 +200,7 @@ class Acceptor:
     async def _accept(self, listener: trio.SocketListener) -> None:
         assert self._handlers is not None
         limit = connections_max(self._config())
-        own_limit = limit if self._own_max is None else min(self._own_max, max(1, limit // OWN_SHARE))
+        own = limit if self._own_max is None else own_limit(self._config(), self._own_max)
         problem = Lasting()
         while True:
             try:
@@ -207,9 +218,7 @@ class Acceptor:
             if not self._faults.accepts(transport):
                 transport.reset_at_close()
                 transport.close()
-            elif (
-                self._metrics.connections_open < limit and len(self._connections) < own_limit  # the first: of all
-            ) or self._makes_room():
+            elif self._has_room(limit, own) or self._makes_room():
                 try:
                     connection = self._connect(transport)
                 except OSError:  # it has left already
@@ -221,24 +230,31 @@ class Acceptor:
                 self._handlers.start_soon(self._serve, connection, scope)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
-                self._handlers.start_soon(self._refuse, transport, limit, own_limit)
+                self._handlers.start_soon(self._refuse, transport, limit, own)
             else:
                 self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
                 transport.close()
 
-    def _makes_room(self) -> bool:
-        """Cut the connection that has been idle the longest, if this protocol does that and one is idle.
+    def _has_room(self, limit: int, own: int) -> bool:
+        """Whether there may be one more beside ``limit`` connections of all and ``own`` of this protocol."""
+        count = len(self._connections)
+        return count < own and (self._metrics.connections_open < limit or count < self._own_min)
 
-        Whoever opens connections and asks for nothing keeps nobody out by that. Nothing is lost: it has no request.
+    def _makes_room(self) -> bool:
+        """Cut the connection that has been idle the longest, if this protocol does that; else one that does not read.
+
+        Whoever opens connections, and asks for nothing or reads nothing, keeps nobody out by that.
         """
         if self._own_max is None or not self._connections:
             return False
-        idle = min(self._connections, key=lambda connection: connection.idle_since)
-        if idle.idle_since == math.inf:
-            return False
-        idle.note_reason(EndReason.TOO_MANY)
-        idle.log.warning("connection_cut", reason="it asked for nothing, and another needed its place")
-        self._connections.pop(idle).cancel()
+        cut, why = min(self._connections, key=lambda connection: connection.idle_since), "asked for"
+        if cut.idle_since == math.inf:
+            cut, why = min(self._connections, key=lambda connection: connection.sender.waits_since), "read"
+            if trio.current_time() - cut.sender.waits_since < UNREAD_SECONDS:
+                return False
+        cut.note_reason(EndReason.TOO_MANY)
+        cut.log.warning("connection_cut", reason=f"it {why} nothing, and another needed its place")
+        self._connections.pop(cut).cancel()
         return True
 
     def end_sessions(self, user: str) -> None:
@@ -256,11 +272,11 @@ class Acceptor:
             self._connections.pop(connection, None)
             connection.counts.connections -= 1
 
-    async def _refuse(self, transport: Transport, limit: int, own_limit: int) -> None:
+    async def _refuse(self, transport: Transport, limit: int, own: int) -> None:
         """Send a retriable error to a connection beyond one of the limits, and close it."""
         sentence = f"the broker has {limit} connections, which is its limit (seglog.connections.max); try again later"
-        if len(self._connections) >= own_limit < limit:
-            limit = own_limit
+        if len(self._connections) >= own < limit:
+            limit = own
             sentence = f"there are {limit} connections to this listener, which is its limit; try again later"
         error = PolicyViolationError(sentence, limit=limit)
         error.retriable = True

@@ -5,6 +5,7 @@ them there is no task switch. Payloads of fetches go from file to socket with ``
 here, what waits for the peer in ``sending``.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -58,6 +59,8 @@ class Sender:
         """Taken while a frame is under way across a checkpoint."""
         self.is_cut_short = False
         """Whether a frame was, so that the peer understands nothing more."""
+        self.waits_since = math.inf
+        """Since when it waits for the peer to read, by trio's clock; inf where it does not."""
         self.taken = 0
         """Bytes that the socket has taken while somebody waited for that, as for any large frame."""
 

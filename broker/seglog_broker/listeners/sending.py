@@ -4,6 +4,7 @@ CutError is raised when the peer took nothing for the sender's ``stall_seconds``
 deletion; errors of the socket as OSError.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -122,11 +123,13 @@ async def _send_all(sender: Sender, data: Buffer, *, more: bool = False) -> None
 
 async def _wait_writable(sender: Sender) -> None:
     sender.transfers.waiting += 1
+    sender.waits_since = trio.current_time()
     try:
         with trio.move_on_after(sender.stall_seconds) as scope:
             await sender.transport.wait_writable()
     finally:
         sender.transfers.waiting -= 1
+        sender.waits_since = math.inf
     if scope.cancelled_caught:
         raise CutError(f"it read nothing for {sender.stall_seconds:g} s")
 

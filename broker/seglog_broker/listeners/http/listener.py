@@ -8,7 +8,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, http_listener
-from seglog_broker.listeners.acceptor import Acceptor, Place, no_refusal
+from seglog_broker.listeners.acceptor import Acceptor, Place, no_refusal, own_limit
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
@@ -21,6 +21,11 @@ from seglog_protocol.errors import SeglogError
 
 CONNECTIONS_MAX: Final = 400
 """Connections for HTTP, so that whoever may ask for pages leaves room for those of records."""
+
+PROBE_PLACES: Final = 20
+"""Of these, so many are kept for /livez and /readyz: no page of metrics is made, or waits, on all of the others. They
+are there also when all connections of the broker are taken, or its probes would have it killed for having clients.
+Where HTTP has fewer connections, a twentieth, but one."""
 
 _KEY: Final = "seglog.http.listen"
 
@@ -53,7 +58,9 @@ async def serve_http(
         return
     run = AppendRun(broker, ready)
     access = Access(broker, kind)
-    scrapes = Scrapes()
+    connections = own_limit(broker.config, CONNECTIONS_MAX)
+    kept = min(PROBE_PLACES, max(1, connections // (CONNECTIONS_MAX // PROBE_PLACES)))
+    scrapes = Scrapes(max(1, connections - kept))
 
     def connect(transport: Transport) -> Connection:
         from seglog_broker.listeners.http.wire import HttpWire  # noqa: PLC0415 - h11 and more: after the start
@@ -62,7 +69,7 @@ async def serve_http(
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind, listener="http")
 
     refuse = _refusal if kind.tls is None else no_refusal
-    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refuse, faults, CONNECTIONS_MAX)
+    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refuse, faults, CONNECTIONS_MAX, kept)
     await acceptor.run(listeners, broker.directory.accounts, task_status)
 
 

@@ -26,7 +26,9 @@ some 200 parts, and a turn takes 2 ms where producers send without a pause: it i
 class Scrapes:
     """The places of the pages that are made now, for one listener."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked_max: int) -> None:
+        """``asked_max`` is the most pages that are made or wait to be."""
+        self.asked_max = asked_max
         self.scrapes_max = SCRAPES_MAX
         self.patience_seconds = PATIENCE_SECONDS
         self._taken = 0  # places
@@ -41,6 +43,11 @@ class Scrapes:
     def waiting(self) -> int:
         """The number of pages that wait for a place."""
         return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other page may wait."""
+        return self._taken + len(self._waiting) >= self.asked_max
 
     async def turn(self, is_busy: Callable[[], bool]) -> None:
         """Wait for a turn of the loop in which ``is_busy`` says that nothing else is to be done.

@@ -221,6 +221,10 @@ class HttpWire(Wire):
         connection = self._connection
         assert connection is not None
         await flush(connection.sender)
+        if self._scrapes.is_full and not self._is_head:
+            sentence = "So many others are asking for metrics that none can wait any more: ask again in a few seconds."
+            self._answer(text(HTTPStatus.SERVICE_UNAVAILABLE, sentence, ("Retry-After", "5")))
+            return
         accept = b",".join(value for name, value in request.headers if name == b"accept")
         wanted = format_of(accept.decode("latin-1"))
         head = self._head(HTTPStatus.OK, [("Content-Type", wanted.value)])

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 import seglog
 from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
 from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Sample, Slice
-from seglog_broker.listeners.http.listener import serve_http
+from seglog_broker.listeners.acceptor import UNREAD_SECONDS
+from seglog_broker.listeners.http.listener import CONNECTIONS_MAX, serve_http
 from seglog_broker.listeners.http.scrapes import PATIENCE_SECONDS, SCRAPES_MAX, TURNS_GIVEN_MAX, Scrapes
 from seglog_broker.listeners.http.wire import IDLE_SECONDS, REQUEST_SECONDS
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
@@ -40,6 +42,13 @@ class HttpBroker(FakeBroker):
         self.clock = MovableClock()
         self.http_token = BearerToken()
         self.monitoring = SimpleNamespace(slices=self._slices)
+        self.is_looking = trio.Event()
+
+    async def find_problems(self) -> list[str]:
+        """For ever."""
+        self.is_looking.set()
+        await trio.sleep_forever()
+        raise AssertionError
 
     def _slices(self, _names: Collection[str]) -> Iterator[Slice]:
         for _ in range(self.slices):
@@ -89,21 +98,70 @@ async def test_a_silent_connection_ends(autojump_clock: MockClock, asks: bool, s
         assert seconds <= trio.current_time() - began < seconds + 20
 
 
+async def read_all(peer: Peer) -> None:
+    while await peer.stream.receive_some():
+        pass
+
+
 @pytest.mark.trio
 async def test_connections_for_http_are_few_of_all_and_one_more_is_told_to_come_later() -> None:
-    """One that reads no more of its page is busy with that."""
-    broker = HttpBroker(slices=10_000, seglog_connections_max=16, socket_send_buffer_bytes=65_536)
-    async with serving(broker, serve) as served:
+    """All are busy, and their peers read: three with metrics, one with problems that are looked for."""
+    broker = HttpBroker(slices=10**9, seglog_connections_max=16)
+    async with serving(broker, serve) as served, trio.open_nursery() as nursery:
         peers = [await served.connect() for _ in range(4)]
-        for peer in peers:
+        for peer in peers[:3]:
             await peer.stream.send_all(request("/metrics"))
             assert (await peer.stream.receive_some(1_000)).startswith(b"HTTP/1.1 200 ")
+            nursery.start_soon(read_all, peer)
+        await peers[3].stream.send_all(request("/healthz"))
+        await broker.is_looking.wait()
         refused = await (await served.connect()).rest()
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nRetry-After: 5\r\n" in refused
-        await peers[0].stream.aclose()
-        while not (answer := await _asked(await served.connect())).startswith(b"HTTP/1.1 200 "):
-            assert answer.startswith(b"HTTP/1.1 503 ")
+        nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint()
+    assert broker.metrics.connections_ended["too_many_connections"] == 1
+
+
+@pytest.mark.trio
+async def test_probes_are_answered_however_many_ask_for_metrics(autojump_clock: MockClock) -> None:
+    """Of forty connections for HTTP two are left for them."""
+    broker = HttpBroker(slices=10_000, seglog_connections_max=160, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
+        answered = []
+        for _ in range(40):
+            peer = await served.connect()
+            await peer.stream.send_all(request("/metrics"))
+            await wait_all_tasks_blocked()
+            with trio.move_on_after(0.01):  # most wait for their turn
+                answered.append(await peer.stream.receive_some(1_000))
+        statuses = Counter(answer.partition(b"\r\n")[0] for answer in answered)
+        assert statuses == {b"HTTP/1.1 200 OK": SCRAPES_MAX, b"HTTP/1.1 503 Service Unavailable": 2}
+        for _ in range(5):
+            assert await is_alive(await served.connect())
+
+
+@pytest.mark.trio
+async def test_probes_are_answered_when_all_connections_are_taken_by_clients() -> None:
+    broker = HttpBroker(seglog_connections_max=16)
+    broker.metrics.listener("native").connections += 16
+    async with serving(broker, serve) as served:
+        for _ in range(3):
+            assert await is_alive(await served.connect())
+
+
+@pytest.mark.trio
+async def test_whoever_reads_no_answer_keeps_nobody_out(autojump_clock: MockClock) -> None:
+    broker = HttpBroker(seglog_connections_max=16, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
+        for _ in range(4):
+            peer = await served.connect()
+            with trio.move_on_after(UNREAD_SECONDS):
+                while True:
+                    await peer.stream.send_all(request("/livez") * 100)
+        await trio.sleep(UNREAD_SECONDS)
+        assert await is_alive(await served.connect())
+        assert broker.metrics.connections_ended == {"too_many_connections": 1}
 
 
 @pytest.mark.trio
@@ -181,7 +239,7 @@ async def test_scrapers_that_read_nothing_keep_no_place_from_others(autojump_clo
 
 @pytest.mark.trio
 async def test_so_many_pages_are_made_at_a_time_and_the_next_waits(autojump_clock: MockClock) -> None:
-    scrapes = Scrapes()
+    scrapes = Scrapes(CONNECTIONS_MAX)
     most = 0
     ended: list[int] = []
 
@@ -214,13 +272,13 @@ async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
         asked += 1
         return asked <= busy
 
-    await Scrapes().turn(is_busy)
+    await Scrapes(CONNECTIONS_MAX).turn(is_busy)
     assert asked == min(busy + 1, TURNS_GIVEN_MAX)
 
 
 @pytest.mark.trio
 async def test_a_page_whose_peer_reads_slowly_is_cut_once_others_wait(autojump_clock: MockClock) -> None:
-    scrapes = Scrapes()
+    scrapes = Scrapes(CONNECTIONS_MAX)
     scrapes.scrapes_max = 1
 
     async with trio.open_nursery() as nursery:
