@@ -103,7 +103,7 @@ def test_it_serves_any_user_from_a_read_only_root(
     dockerfile, root = built
     with image.contained(root, dockerfile, volume, user, **_OPEN) as container:
         assert _build(container.logged) == "sources"
-        ready = container.logged[-1]
+        ready = next(event for event in container.logged if event["event"] == "broker_ready")
         warned = [event["reason"] for event in container.logged if event["event"] == "config_warning"]
         assert all("seglog.open.to.everyone=true" in reason for reason in warned)
         assert [ready["listen"], ready["kafka"]] == ["0.0.0.0:9192", "0.0.0.0:9092"]
