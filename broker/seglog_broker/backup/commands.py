@@ -105,11 +105,16 @@ def opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> I
         destination.close()
 
 
-def list_backups(store: BackupStore) -> int:
-    """Print a line for each backup, the latest first."""
+def list_backups(program: str, store: BackupStore) -> int:
+    """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
+    code = EXIT_OK
     for backup in store.ids():
-        print_lines([described(store.read(backup))])
-    return EXIT_OK
+        try:
+            print_lines([described(store.read(backup))])
+        except BackupError as error:
+            complain(program, str(error))
+            code = EXIT_PROBLEMS
+    return code
 
 
 def described(manifest: Manifest) -> str:

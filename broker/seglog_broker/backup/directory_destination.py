@@ -127,7 +127,7 @@ class DirectoryDestination:
     def _walk(self, below: str) -> Iterator[tuple[str, int]]:
         """Name and size of each file below a directory of the destination, by its name and ``/``, or ``""``."""
         with self._failing("list", below.rstrip("/")):
-            directory = f"{self._path}/{below}".rstrip("/")
+            directory = f"{self._path}/{below}".rstrip("/") or "/"
             if not below and not self._fs.exists(directory):
                 return
             for entry in self._fs.list_directory(directory):

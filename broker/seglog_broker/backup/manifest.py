@@ -144,7 +144,7 @@ def decode_manifest(content: bytes, name: str) -> Manifest:
             tuple(found["problems"]),
         )
     except MalformedJsonError as error:
-        raise BackupError(f"{name} is damaged: {error}; restore an earlier backup by --backup") from error
+        raise BackupError(f"{name} is damaged: {error}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise BackupError(f"{name} is not understood: an entry in it is not possible") from error
 

@@ -1,11 +1,16 @@
 """From what a person names as destination to the ``Destination``: a directory or an object store, encrypted or not."""
 
+import re
+from typing import Final
+
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.key_file import BackupKey
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.extras import missing
+
+_SLIP: Final = re.compile(r"(s3|gs|az):(?!//)")
 
 
 def open_destination(
@@ -30,6 +35,12 @@ def open_destination(
 
 
 def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
+    if not where:
+        raise DestinationError("the destination is empty: name a directory, or an address such as s3://BUCKET/PATH")
+    if _SLIP.match(where):
+        raise DestinationError(
+            f"{where} is no address: that has two slashes, as s3://BUCKET/PATH. A directory of this name is ./{where}"
+        )
     if "://" not in where:
         return DirectoryDestination(fs, where, throttle=throttle)
     if (error := missing("A backup in an object store", "backup")) is not None:

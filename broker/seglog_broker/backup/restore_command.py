@@ -21,7 +21,6 @@ from seglog_broker.backup.commands import (
     run,
     tell_problems,
 )
-from seglog_broker.backup.manifest import BackupError
 from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.config.command_options import add_config_options
 from seglog_broker.standard_output import print_lines
@@ -35,7 +34,10 @@ PROGRAM: Final = "seglogd restore"
 
 def main(argv: Sequence[str]) -> int:
     """Restore a backup; returns the exit code. Raises SystemExit(2) on wrong usage."""
-    arguments = make_parser().parse_args(argv)
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if not arguments.list and not arguments.to:
+        parser.error("name the new log directory by --to DIR, or ask for --list")
     return run(PROGRAM, lambda: _restore(arguments))
 
 
@@ -61,9 +63,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     fs, config = PosixFileSystem(), config_of(arguments)
     with opened_store(fs, arguments, arguments.backup_place) as store:
         if arguments.list:
-            return list_backups(store)
-        if arguments.to is None:
-            raise BackupError("name the new log directory by --to DIR")
+            return list_backups(PROGRAM, store)
         path = arguments.to.rstrip("/") or "/"
         manifest = store.find(arguments.backup)
         progress = Progress("restoring", manifest.size)

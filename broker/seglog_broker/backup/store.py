@@ -92,7 +92,13 @@ class BackupStore:
         latest: Manifest | None = None
         names_kept, names_going = set[str](), set[str]()
         for number, backup in enumerate(ids):
-            manifest = self.read(backup)
+            try:
+                manifest = self.read(backup)
+            except BackupError as error:
+                raise BackupError(
+                    f"{error}; nothing is added or removed while it is there: move that file away, and with it the "
+                    "backup, or name another place"
+                ) from error
             latest = latest or manifest
             (names_kept if number < kept else names_going).update(manifest.names)
         for name in [file.name for file in self.destination.names(FILES)]:

@@ -21,6 +21,7 @@ from seglog_broker.backup.commands import (
     run,
     tell_problems,
 )
+from seglog_broker.backup.manifest import BackupError
 from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.config.command_options import add_config_options
 from seglog_broker.standard_output import print_lines
@@ -56,6 +57,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _verify(arguments: argparse.Namespace) -> int:
     fs, config = PosixFileSystem(), config_of(arguments)
+    if arguments.scratch is not None and not Path(arguments.scratch).is_dir():
+        raise BackupError(f"{arguments.scratch} is no directory: --scratch names one in which the copy can be made")
     with (
         opened_store(fs, arguments, arguments.backup_place) as store,
         tempfile.TemporaryDirectory(prefix="seglog-verify-", dir=arguments.scratch) as scratch,

@@ -44,6 +44,8 @@ def test_a_key_that_does_not_fit_is_refused_before_anything_is_written() -> None
     ("address", "sentence"),
     [
         ("ftp://host/path", "there is no kind of destination ftp://: name a directory, or one of s3://"),
+        ("", "the destination is empty: name a directory"),
+        ("s3:/bucket/path", "is no address: that has two slashes, as s3://BUCKET/PATH"),
         ("s3://", "names no bucket: it has to be s3://BUCKET/PATH"),
         ("s3://KEY:hidden@bucket/path", "credentials are from the environment"),
         ("az://container/path?sig=hidden", "credentials are from the environment"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from seglog_broker.backup.destination import DestinationError
+from seglog_broker.backup.destination import DestinationError, StoredFile
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.manifest import BackupError, Manifest, decode_manifest
 from seglog_broker.backup.restoring import compare, restore
@@ -172,6 +172,41 @@ def test_a_disk_without_room_for_the_backup_is_refused_before_anything_is_writte
     with pytest.raises(BackupError, match="there is room for"):
         disk.restored(manifest)
     assert not disk.fs.exists("/restored")
+
+
+def names_and_sizes(disk: Disk) -> list[StoredFile]:
+    return list(disk.destination.names())
+
+
+def test_the_root_directory_is_a_place_like_others() -> None:
+    disk = Disk()
+    disk.append(10)
+    with (
+        open_source(disk.fs, disk.clock, "/data", config()) as source,
+        pytest.raises(BackupError, match=r"/ is not empty, and has no backup of seglog \(data/"),
+    ):
+        take_backup(disk.fs, source, BackupStore(DirectoryDestination(disk.fs, "/")), disk.clock.now)
+
+
+def test_a_damaged_manifest_is_named_and_nothing_is_removed_or_added_until_it_is_moved_away() -> None:
+    disk = Disk()
+    disk.append(100)
+    first = disk.take()
+    disk.append(100)
+    second = disk.take()
+    path = f"/backups/backups/{first.id}.json"
+    file = disk.fs.open(path, writable=True)
+    file.truncate(100)
+    file.close()
+    before = names_and_sizes(disk)
+    with pytest.raises(BackupError, match=f"{first.id}.json is damaged: .*: move that file away"):
+        disk.take(keep=1)
+    assert names_and_sizes(disk) == before
+    assert disk.restored(disk.store.find(None)) == []
+    assert disk.store.find(None) == second
+    disk.fs.unlink(path)
+    third = disk.take()
+    assert {file.name for file in disk.destination.names("files/")} == {*second.names, *third.names}
 
 
 def test_a_place_with_other_files_or_of_another_broker_is_refused() -> None:
