@@ -1,0 +1,49 @@
+"""What the commands say of bad input, and with which exit code."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.backup import backup_command, restore_command, verify_command
+from seglog_broker.config import load_config
+from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+
+
+@pytest.fixture(autouse=True)
+def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of the tests keeps its priority, which it could not get back."""
+    monkeypatch.setattr(os, "nice", lambda _more: 0)
+
+
+def test_a_damaged_manifest_is_named_by_the_list_and_does_not_hide_the_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, to = tmp_path / "data", tmp_path / "backups"
+    config, _ = load_config(None, "", {}, [f"log.dir={data}"])
+    assert open_log_directory(PosixFileSystem(), SystemClock(), config, str(data)).close() == []
+    assert backup_command.main([str(data), "--to", str(to)]) == 0
+    assert backup_command.main([str(data), "--to", str(to)]) == 0
+    older, newer = sorted((to / "backups").iterdir())
+    older.write_text("{")
+    capfd.readouterr()
+    assert restore_command.main([str(to), "--list"]) == 3
+    listed = capfd.readouterr()
+    assert listed.out.startswith(f"{newer.stem}\t")
+    assert f"{older} is damaged" in listed.err
+    assert backup_command.main([str(data), "--to", str(to)]) == 1
+    assert "move that file away" in capfd.readouterr().err
+
+
+def test_a_restore_without_a_directory_is_wrong_usage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        restore_command.main([str(tmp_path)])
+    assert caught.value.code == 2
+    assert "name the new log directory by --to DIR" in capfd.readouterr().err
+
+
+def test_a_scratch_directory_that_is_not_there_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert verify_command.main([str(tmp_path), "--scratch", f"{tmp_path}/nowhere"]) == 1
+    assert f"{tmp_path}/nowhere is no directory" in capfd.readouterr().err
