@@ -34,6 +34,7 @@ from benchmarks import (
     kafka_door,
     latency,
     many_partitions,
+    mirror,
     polls,
     record_codecs,
     scrape,
@@ -82,6 +83,7 @@ BENCHMARKS: Final = (
     beside_compaction.BENCHMARK,
     beside_backup.BENCHMARK,
     destinations.BENCHMARK,
+    mirror.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5
