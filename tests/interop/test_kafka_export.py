@@ -249,28 +249,56 @@ def _from(leader: int) -> list[int]:
     return [leader, *sorted({1, 2, 3} - {leader})]
 
 
-def test_three_brokers_start_with_an_export_and_a_topic_grows_to_three_replicas(tmp_path: Path) -> None:
+def _reassign(wire: Routed, replicas: dict[tuple[str, int], list[int]]) -> None:
+    """Give partitions these replicas; returns when all of them, and no others, are in sync."""
+    by_topic: dict[str, list[Plain]] = {}
+    for (topic, number), nodes in replicas.items():
+        by_topic.setdefault(topic, []).append({"partition_index": number, "replicas": nodes})
+    topics: list[Plain] = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
+    answer = ask(wire, "AlterPartitionReassignments", {"timeout_ms": 60_000, "topics": topics}, 0, "error_code")
+    assert not any(each["error_code"] for topic in answer["responses"] for each in topic["partitions"]), answer
+    wait_until(
+        lambda: (
+            {key: sorted(isr) for key, isr in wire.learn().items()}.items()
+            >= {key: sorted(nodes) for key, nodes in replicas.items()}.items()
+        ),
+        "the new replicas",
+    )
+
+
+def test_three_brokers_start_with_an_export_grow_a_topic_and_give_all_to_one_that_seglog_takes_back(
+    tmp_path: Path,
+) -> None:
     script = kafka_script()
     ours = seglog_has(tmp_path / "data", killed=False)
     export(tmp_path / "data", tmp_path / "cluster", "--brokers", "3")
     with three_nodes(script, tmp_path / "cluster", tmp_path) as wire:
-        replicas = wire.learn()
-        assert {tuple(isr) for isr in replicas.values()} == {(1,), (2,), (3,)}
+        assert {tuple(isr) for isr in wire.learn().values()} == {(1,), (2,), (3,)}
         assert_same(seen(wire, TIMES), ours)
         lose_nothing(wire, "with three Kafkas")
-        grown = [{"partition_index": number, "replicas": _from(wire.leaders["small", number])} for number in (0, 1)]
-        asked = {"timeout_ms": 60_000, "topics": [{"name": "small", "partitions": grown}]}
-        ask(wire, "AlterPartitionReassignments", asked, 0, "error_code")
-        wait_until(lambda: all(len(wire.learn()["small", number]) == 3 for number in (0, 1)), "three replicas")
+        _reassign(wire, {("small", number): _from(wire.leaders["small", number]) for number in (0, 1)})
         produce(wire, "small", batch_of("on three nodes", 3))
-        after = fetched(wire, "small", 0)
-    for number in (0, 1):
-        logs = [
-            b"".join(path.read_bytes() for path in sorted(directory.glob(f"small-{number}/*.log")))
-            for directory in sorted((tmp_path / "cluster").iterdir())
-        ]
-        assert len(set(logs)) == 1
-    assert after[1] > ours["small-0"]["records"][1]
+        assert fetched(wire, "small", 0)[1] > ours["small-0"]["records"][1]
+        for number in (0, 1):
+            logs = [
+                b"".join(path.read_bytes() for path in sorted(directory.glob(f"small-{number}/*.log")))
+                for directory in sorted((tmp_path / "cluster").iterdir())
+            ]
+            assert len(set(logs)) == 1
+        _reassign(wire, {key: [1] for key in wire.learn()})
+        theirs = seen(wire, TIMES)
+    with kafka_daemon(tmp_path / "cluster" / "broker-1") as running:
+        with Wire(running.kafka_port) as wire:
+            assert_same(theirs, seen(wire, TIMES))
+            lose_nothing(wire, "back in seglog")
+            again = seen(wire, TIMES)
+        assert running.stop() == 0
+    second = Kafka(script, tmp_path / "again")
+    second.data.mkdir()
+    export(tmp_path / "cluster" / "broker-1", second.directory)
+    with kafka_on(second) as wire:
+        assert_same(seen(wire, TIMES), again)
+        lose_nothing(wire, "with the second Kafka")
 
 
 def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ def _write_partition(
         path, copy = f"{source}/{name}/{file.name}", f"{directory}/{file.name}"
         linked = link and file.is_final
         copy_file(fs, path, copy, size=file.size, link=linked)
-        fs.set_mtime(copy, fs.stat(path).mtime_ms)  # the time of a segment without timestamps, and of producers' last
+        mtime_ms = fs.stat(path).mtime_ms  # the time of a segment without timestamps, and of producers' last
+        if fs.stat(copy).mtime_ms != mtime_ms:  # a linked file has it, and stays as it is
+            fs.set_mtime(copy, mtime_ms)
         progress(file)
     fs.sync_directory(directory)
