@@ -1,6 +1,7 @@
 """The shared folder's script that runs a real Apache Kafka and its tools; tests that need it are skipped without it."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -8,8 +9,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from tests.support import REPOSITORY, missing
+
+_PORTS: Final = (20_000, 32_700)
 
 
 def kafka_script() -> Path:
@@ -100,12 +104,16 @@ class Kafka:
 
 
 def free_ports() -> int:
-    """A port that is free, and so is the next one."""
+    """A port that is free, and so is the next one.
+
+    They lie below those that the kernel gives to connections that go out: one of these would take a port that a Kafka
+    is to listen on later, as when its neighbours in a cluster try to reach it before it is there.
+    """
     while True:
+        port = random.randrange(*_PORTS)
         with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
             try:
+                first.bind(("127.0.0.1", port))
                 second.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue

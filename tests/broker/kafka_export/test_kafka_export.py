@@ -32,8 +32,10 @@ from seglog_broker.testing.forgetful import (
     SimulatedCrash,
 )
 from seglog_protocol.batch_builder import BatchBuilder
+from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import Record
 from tests.logs import ManualClock, append_one, batch, flip_bit, read_all
+from tests.soundness import assert_directory_sound
 
 _DATA, _DESTINATION = "/data", "/kafka/logs"
 _CREDENTIAL = Credential("SCRAM-SHA-256", 4096, b"salt of ada!", b"s" * 32, b"t" * 32)
@@ -221,6 +223,25 @@ def test_damage_and_an_unclean_stop_are_noted() -> None:
     fs = _filled(is_clean=False)
     [note] = read_source(fs, _DATA).notes
     assert note == "/data was not stopped cleanly: Kafka recovers what is behind the recovery points when it starts"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_holes_in_what_a_kafka_fetched_from_another_one_are_of_compaction(*, is_clean: bool) -> None:
+    """Its cleaner's checkpoint does not name them: the other Kafka's cleaner made them."""
+    fs = _filled(is_clean=is_clean)
+    _exported(fs)
+    directory = f"{_DESTINATION}/readings-0"
+    path = f"{directory}/00000000000000000000.log"
+    log = fs.snapshot()[path]
+    batches = [bytes(data) for _, data in iter_batches(log)]
+    write_file_atomically(fs, path, b"".join(batches[:3] + batches[5:]))
+    for suffix in ("index", "timeindex"):
+        fs.unlink(path.replace(".log", f".{suffix}"))
+    theirs = _opened(fs, _DESTINATION)
+    assert [record.offset for record in read_all(theirs.logs["readings", 0])] == [*range(3), *range(5, len(batches))]
+    assert theirs.report.problems == []
+    assert theirs.close() == []
+    assert_directory_sound(fs, _DESTINATION, _config(path=_DESTINATION))
 
 
 # --- Refused ----------------------------------------------------------------------------------------------------------

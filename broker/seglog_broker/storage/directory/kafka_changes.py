@@ -1,18 +1,51 @@
 """Adopts what Apache Kafka changed in a log directory that it used after seglog."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from seglog_broker.storage.directory import kafka_signs
 from seglog_broker.storage.directory.adoption import reconcile, topic_ids
 from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog_broker.storage.directory.partition_loader import LoadReport
-from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.filesystem import FileSystem, write_files_atomically
+from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
-from seglog_broker.storage.log.partition_state import MalformedStateError, PartitionState
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol.checkpoint_files import TopicPartition
+from seglog_protocol.segment_files import OFFSET_MAX
+
+_WRITTEN_AT_ONCE: Final = 100
+"""Files that are open together."""
+
+
+def excuse_holes_of_replicas(
+    fs: FileSystem,
+    path: str,
+    partitions: Iterable[TopicPartition],
+    topics: Mapping[str, Topic],
+    cleaned: Mapping[TopicPartition, int],
+) -> None:
+    """Take holes in compacted partitions that neither seglog nor this Kafka's cleaner has had for compaction's.
+
+    A Kafka that fetches a partition from another one gets the holes that the other one's cleaner made, and only its own
+    is in its checkpoint, which says ``cleaned``. Before they are taken for lost records, a state of the partition says
+    that all of it may have been compacted, up to its end when it is loaded. Repeating it after a crash is harmless.
+    """
+    states = []
+    for topic, partition in partitions:
+        directory = f"{path}/{filenames.partition_directory_name(topic, partition)}"
+        is_compacted = topic in topics and "compact" in topics[topic].config.get("cleanup.policy", "")
+        if is_compacted and (topic, partition) not in cleaned and not fs.exists(f"{directory}/{PARTITION_STATE_FILE}"):
+            epochs = LeaderEpochs(fs, directory)
+            epochs.load()
+            state = PartitionState(compacted_before=OFFSET_MAX, epochs=[*epochs.entries])
+            states.append((f"{directory}/{PARTITION_STATE_FILE}", state.encode()))
+    for first in range(0, len(states), _WRITTEN_AT_ONCE):
+        write_files_atomically(fs, states[first : first + _WRITTEN_AT_ONCE])
 
 
 def adopt_kafka_changes(
@@ -60,6 +93,9 @@ def adopt_kafka_changes(
         if not marker:
             said = kafka_signs.KafkaOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
             _drop_what_kafka_outdated(fs, path, name, said, report)
+    excuse_holes_of_replicas(
+        fs, path, [(each.topic, each.partition) for each in whole.values() if not each.marker], out.topics, cleaned
+    )
     registry.topics = out.topics
     registry.kafka_metadata = kafka_signs.metadata_files(fs, path)
     registry.save()

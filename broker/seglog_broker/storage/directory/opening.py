@@ -14,7 +14,7 @@ from seglog_broker.storage.directory import adoption
 from seglog_broker.storage.directory.accounts import SALT_BYTES_MIN, AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
-from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
+from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes, excuse_holes_of_replicas
 from seglog_broker.storage.directory.kafka_metadata import (
     METADATA_DIRECTORY,
     KafkaMetadata,
@@ -422,6 +422,9 @@ class _Opening:
             if topic in ids:
                 self._registry.topics[topic] = adoption.with_missing(self._registry.topics[topic], number)
         if not is_own:
+            cleaned = self.partitions.checkpoints.read(checkpoints.CLEANER_CHECKPOINT, [])  # named when it is loaded
+            there = [(topic, number) for topic, partitions in ids.items() for number in partitions]
+            excuse_holes_of_replicas(self._fs, self._path, there, self._registry.topics, cleaned)
             self._report.adopted = sorted(self._registry.topics)
         elif self._registry.topics:
             self._report.remade = sorted(self._registry.topics)
