@@ -4,7 +4,9 @@ Exit codes: 0 done, or with --check it can be done; 1 not done, nothing is left 
 """
 
 import argparse
+import ipaddress
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -28,6 +30,7 @@ EXIT_USAGE: Final = 2
 
 _PROGRAM: Final = "seglogd export-kafka"
 _PROGRESS_SECONDS: Final = 0.2
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     except SeglogError as error:
         complain(_PROGRAM, error.message)
     except OSError as error:
-        advice = ": make room, and run it again" if is_no_room(error) else ""
+        advice = f": make room for {arguments.to}, and run it again" if is_no_room(error) else ""
         complain(_PROGRAM, f"nothing was exported: {why(error)}{advice}")
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted: nothing was exported")
@@ -76,6 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--host",
         metavar="HOST",
+        type=_host,
         action="append",
         help="where the nodes will run, once for all or once for each in their order; else localhost",
     )
@@ -95,6 +99,15 @@ def _brokers(text: str) -> int:
     return int(text)
 
 
+def _host(text: str) -> str:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(text):
+            raise argparse.ArgumentTypeError(f"{text!r} must be a name or an address alone, without a port") from None
+    return text
+
+
 def _print(lines: Iterator[str]) -> int:
     print_lines(lines)
     return EXIT_OK
@@ -108,6 +121,8 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
     destination = os.path.realpath(arguments.to or f"{path}-kafka")
     if not may_be_log_directory(fs, path) or not fs.list_directory(path):
         raise ExportError(f"{arguments.directory} is no log directory: name the log.dir of a broker")
+    if arguments.to is not None:
+        refuse_destination(fs, path, destination)  # before all of the directory is read
     try:
         lock = DirectoryLock(fs, path)
     except LogDirectoryError as error:
@@ -121,7 +136,6 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
         yield from (f"changed: {change}" for change in cluster.changes)
         if arguments.check:
             if arguments.to is not None:
-                refuse_destination(fs, path, destination)
                 yield _room(fs, source, destination)
             yield "it can be exported; nothing was written"
             return
@@ -151,9 +165,11 @@ def _room(fs: PosixFileSystem, source: Source, destination: str) -> str:
     there = destination
     while not fs.exists(there):
         there = parent(there)
+    free = fs.free_bytes(there)
+    enough = ": it needs --link, or a file system that shares blocks" if free < source.size else ""
     return (
         f"{size_text(source.size)} are to be written, less where blocks can be shared or with --link; "
-        f"{size_text(fs.free_bytes(there))} are free at {there}"
+        f"{size_text(free)} are free at {there}{enough}"
     )
 
 

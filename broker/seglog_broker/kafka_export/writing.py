@@ -30,6 +30,11 @@ def refuse_destination(fs: FileSystem, source: str, destination: str) -> None:
     """Raise ExportError where the export cannot go to ``destination``. Both are absolute, without symbolic links."""
     if destination == source or destination.startswith(f"{source}/"):
         raise ExportError(f"{destination} lies in the log directory itself: name another one by --to")
+    if "," in destination or destination != destination.strip():
+        raise ExportError(
+            f"{destination!r} has a comma or ends in a space, which Kafka does not take as part of a path in log.dirs: "
+            "name another one by --to"
+        )
     if not fs.exists(destination):
         return
     if not fs.stat(destination).is_directory:

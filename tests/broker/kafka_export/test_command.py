@@ -74,12 +74,35 @@ def test_what_is_no_log_directory_is_refused(tmp_path: Path, capsys: pytest.Capt
         assert "is no log directory: name the log.dir of a broker" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["one,two", "one "])
+def test_a_destination_that_kafka_would_read_as_another_one_is_refused(
+    data: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ((), ("--check",)):
+        assert main(["export-kafka", str(data), "--to", str(data.parent / name), *more]) == 1
+        assert "has a comma or ends in a space" in capsys.readouterr().err
+    assert not (data.parent / name).exists()
+
+
+def test_too_little_room_is_said_beforehand(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PosixFileSystem, "free_bytes", lambda _self, _path: 5)
+    assert main(["export-kafka", str(data), "--to", str(data.parent / "kafka"), "--check"]) == 0
+    told = capsys.readouterr().out
+    assert f"5 B are free at {data.parent}: it needs --link, or a file system that shares blocks" in told
+
+
 def test_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export-kafka", str(data)]) == 2
     assert "name the directory for Kafka by --to" in capsys.readouterr().err
-    for wrong in ("0", "1001", "x"):
+    wrong = {
+        "--brokers": ("0", "1001", "x"),
+        "--host": ("", "a b", "kafka:9092", "a,b", "[::1]", "a\nlog.dirs=b", "-a"),
+    }
+    for option, value in ((option, value) for option, values in wrong.items() for value in values):
         with pytest.raises(SystemExit) as ended:
-            main(["export-kafka", str(data), "--check", "--brokers", wrong])
+            main(["export-kafka", str(data), "--check", f"{option}={value}"])
         assert ended.value.code == 2
     assert main(["export-kafka", str(data), "--check", "--set", "log.retention.ms=often"]) == 2
     assert "log.retention.ms" in capsys.readouterr().err
