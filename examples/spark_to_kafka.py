@@ -1,10 +1,12 @@
 """A topic replayed into an Apache Kafka, changed on the way: Spark reads seglog, and writes by its own Kafka connector.
 
     pip install '.[spark-java]'
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 examples/spark_to_kafka.py KAFKA FOLDER
+    python examples/spark_to_kafka.py KAFKA FOLDER
 
 KAFKA is HOST:PORT; the topic is there already, with as many partitions. The stream keeps its progress in FOLDER: after
 an end of any kind the same command goes on, and writes what it wrote last before a kill once more.
+
+Spark fetches its connector from Maven's central repository, unless CONNECTOR_JARS names its files, with commas.
 
 The broker is the one that SEGLOG_SERVER names, or localhost:9192.
 """
@@ -16,11 +18,13 @@ import seglog_spark
 
 SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 TOPIC = "readings"
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 
 
 def main(kafka: str, folder: str) -> None:
     """Write all records that have a value, each to the partition that it has here, and return at the log's end."""
-    spark = seglog_spark.session("replay")
+    jars = os.environ.get("CONNECTOR_JARS")
+    spark = seglog_spark.session("replay", conf={"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR})
     query = (
         spark.readStream.format("seglog")
         .option("servers", SERVER)
@@ -43,5 +47,5 @@ def main(kafka: str, folder: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("usage: spark-submit … examples/spark_to_kafka.py KAFKA FOLDER")
+        sys.exit("usage: python examples/spark_to_kafka.py KAFKA FOLDER")
     main(*sys.argv[1:])

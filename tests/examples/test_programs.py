@@ -17,6 +17,7 @@ from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
 _SPARKS_TEST = REPOSITORY / "tests" / "clients" / "spark" / "test_example.py"  # there it shares a JVM with others
+_REPLAYS_TEST = REPOSITORY / "tests" / "interop" / "test_spark_replay.py"
 TOPIC = "readings"
 _SUM = sum(range(1000))
 
@@ -182,7 +183,7 @@ def test_the_tests_of_a_service_pass() -> None:
 
 
 def test_every_example_is_run_here_and_named_by_the_documents() -> None:
-    tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST)]
+    tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST, _REPLAYS_TEST)]
     client_page = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
     names = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "make_events.py")
     assert len(names) >= 7

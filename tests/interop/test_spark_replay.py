@@ -48,12 +48,12 @@ def test_a_replay_goes_on_after_a_kill_and_every_record_arrives_in_order(tmp_pat
         produce(kafka_of(running), "readings", _with_tombstones(numbered(0, COUNT, PARTITIONS)))
         kafka.topics("--create", "--topic", "readings", "--partitions", str(PARTITIONS))
         command = [
-            *(str(python.with_name("spark-submit")), "--jars", ",".join(map(str, sorted(jars.glob("*.jar"))))),
-            *(str(REPOSITORY / "examples" / "spark_to_kafka.py"), kafka.address, str(tmp_path / "progress")),
+            *(str(python), str(REPOSITORY / "examples" / "spark_to_kafka.py")),
+            *(kafka.address, str(tmp_path / "progress")),
         ]
         environment = clean_environment(
             SEGLOG_SERVER=running.address,
-            PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            CONNECTOR_JARS=",".join(map(str, sorted(jars.glob("*.jar")))),
             PYTHONPATH=PACKAGES,
             SPARK_LOCAL_IP="127.0.0.1",
         )

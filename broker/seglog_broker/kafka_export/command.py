@@ -19,7 +19,7 @@ from seglog_broker.kafka_export.writing import PROPERTIES_FILE, refuse_destinati
 from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory
-from seglog_broker.storage.io.filesystem import PosixFileSystem, parent
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, parent
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.texts import counted, size_text
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, SeglogError
@@ -136,7 +136,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
         yield from (f"changed: {change}" for change in cluster.changes)
         if arguments.check:
             if arguments.to is not None:
-                yield _room(fs, source, destination)
+                yield describe_room(fs, source, destination)
             yield "it can be exported; nothing was written"
             return
         progress = _Progress(source)
@@ -161,7 +161,8 @@ def _summary(source: Source) -> str:
     )
 
 
-def _room(fs: PosixFileSystem, source: Source, destination: str) -> str:
+def describe_room(fs: FileSystem, source: Source, destination: str) -> str:
+    """How much is to be written, how much room there is, and whether that may be too little."""
     there = destination
     while not fs.exists(there):
         there = parent(there)

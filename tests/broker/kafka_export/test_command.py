@@ -84,15 +84,6 @@ def test_a_destination_that_kafka_would_read_as_another_one_is_refused(
     assert not (data.parent / name).exists()
 
 
-def test_too_little_room_is_said_beforehand(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PosixFileSystem, "free_bytes", lambda _self, _path: 5)
-    assert main(["export-kafka", str(data), "--to", str(data.parent / "kafka"), "--check"]) == 0
-    told = capsys.readouterr().out
-    assert f"5 B are free at {data.parent}: it needs --link, or a file system that shares blocks" in told
-
-
 def test_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export-kafka", str(data)]) == 2
     assert "name the directory for Kafka by --to" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.kafka_export.cluster import Cluster, make_nodes
+from seglog_broker.kafka_export.command import describe_room
 from seglog_broker.kafka_export.source import ExportError, read_source
 from seglog_broker.kafka_export.writing import write_cluster
 from seglog_broker.storage.directory.accounts import Change, Credential
@@ -284,6 +285,16 @@ def test_a_destination_that_has_something_is_refused_and_stays_as_it_is() -> Non
     cluster = Cluster(source, make_nodes(source, "/file", 1, ["localhost"], uuid.uuid4), _config())
     with pytest.raises(ExportError, match="/file is a file"):
         write_cluster(fs, cluster, "/file", 5)
+
+
+def test_too_little_room_is_said_beforehand() -> None:
+    fs = _filled()
+    source = read_source(fs, _DATA)
+    assert "needs --link" not in describe_room(fs, source, _DESTINATION)
+    fs.limit_free_bytes(5)
+    assert describe_room(fs, source, _DESTINATION).endswith(
+        "5 B are free at /: it needs --link, or a file system that shares blocks"
+    )
 
 
 # --- Ended in the middle ----------------------------------------------------------------------------------------------
