@@ -61,5 +61,6 @@ def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     assert {name: found for name, found in named.items() if found} == {
         "BACKUP.md": ["pip install 'seglog[backup]'"],
         "CLIENT.md": ["pip install 'seglog[trio]'"],
+        "MIRROR.md": ["pip install 'seglog[kafka]'"],
         "TOOLS.md": ["pip install 'seglog[top]'"],
     }
