@@ -80,8 +80,10 @@ def test_a_replay_goes_on_after_a_kill_and_every_record_arrives_in_order(tmp_pat
 
 def _replay(command: Sequence[str], environment: dict[str, str]) -> None:
     """Run it to its end; anew where Spark fails: it gives its Python workers ten seconds to start, on any machine."""
+    said = ""
     for _ in range(_ATTEMPTS):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
-    raise AssertionError(done.stderr[-3000:])
+        said = done.stderr[-3000:]
+    raise AssertionError(said)
