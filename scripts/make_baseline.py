@@ -1,6 +1,6 @@
 """Makes the baseline of a release: log directories that later versions must open, and what is in them.
 
-    python scripts/make_baseline.py tests/baselines/0.2.0
+    python scripts/make_baseline.py tests/baselines/0.3.0
     python scripts/make_baseline.py tests/baselines/0.1.0 --commit fb53a77f
 
 It runs the daemon of this tree, or of a commit, fills a directory through it, and keeps it twice: ``clean.tar.gz``

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         UserDescription,
     )
 
-__version__: Final = "0.2.0"
+__version__: Final = "0.3.0"
 
 __all__ = [
     "ArrowReader",

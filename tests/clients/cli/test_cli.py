@@ -918,7 +918,7 @@ def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: st
 
 
 def test_the_version_is_shown(run: Run) -> None:
-    assert run("--version")[:2] == (0, "seglog 0.2.0\n")
+    assert run("--version")[:2] == (0, "seglog 0.3.0\n")
 
 
 # --- What no command takes --------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def buckets(*counts: int) -> MetricBuckets:
 
 
 def reading(at: float, problems: Sequence[str], families: Sequence[MetricFamily]) -> Reading:
-    hello = HelloReply("seglog", "seglogd/0.2.0", dict(API_VERSIONS), {}, problems=list(problems), partitions=5)
+    hello = HelloReply("seglog", "seglogd/0.3.0", dict(API_VERSIONS), {}, problems=list(problems), partitions=5)
     return Reading(at, 1_700_273_600 + at, hello, {found.name: found for found in families})
 
 

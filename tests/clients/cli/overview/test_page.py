@@ -53,7 +53,7 @@ def test_a_long_name_is_shortened_and_takes_no_room_from_numbers() -> None:
 
 def test_figures_of_a_broker_that_is_away_are_said_to_be_old_and_dimmed() -> None:
     lines = lines_of(AWAY, 80, None, colours=False)
-    assert lines[0] == "seglogd/0.2.0 at localhost:9192, away"
+    assert lines[0] == "seglogd/0.3.0 at localhost:9192, away"
     assert "what follows is of 02:15:10Z, 12.3 s old" in lines
     coloured = lines_of(AWAY, 80, None, colours=True)
     assert all("\x1b[2" in line for line in coloured if "clicks   " in line or "open files" in line)
