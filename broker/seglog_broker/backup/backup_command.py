@@ -14,6 +14,7 @@ from seglog_broker.backup.commands import (
     Progress,
     add_destination_options,
     config_of,
+    contents_of,
     opened_store,
     run,
     tell_problems,
@@ -88,8 +89,8 @@ def _backup(arguments: argparse.Namespace) -> int:
     print_lines(
         [
             (
-                f"{manifest.id}: {manifest.records:,} records of {len(manifest.logs):,} partitions, "
-                f"{size_text(manifest.size)}, of which {size_text(copied)} are new, in {progress.seconds:.1f} s{gone}"
+                f"{manifest.id}: {contents_of(manifest)}, of which {size_text(copied)} are new, "
+                f"in {progress.seconds:.1f} s{gone}"
             )
         ]
     )

@@ -18,7 +18,7 @@ from seglog_broker.standard_output import ProgressLine, complain, print_lines, r
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import is_no_room, why
-from seglog_broker.texts import size_text
+from seglog_broker.texts import counted, size_text
 from seglog_protocol.errors import InvalidConfigError, SeglogError
 
 EXIT_OK: Final = 0
@@ -119,10 +119,15 @@ def list_backups(program: str, store: BackupStore) -> int:
 
 def described(manifest: Manifest) -> str:
     """One line about a backup."""
-    return (
-        f"{manifest.id}\t{len(manifest.logs):,} partitions\t{manifest.records:,} records\t{size_text(manifest.size)}"
-        f"\t{len(manifest.problems)} problems"
-    )
+    partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
+    problems = counted(len(manifest.problems), "problem")
+    return f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{problems}"
+
+
+def contents_of(manifest: Manifest) -> str:
+    """What a backup holds: ``5 records of 1 partition, 1.2 KiB``."""
+    records, partitions = counted(manifest.records, "record"), counted(len(manifest.logs), "partition")
+    return f"{records} of {partitions}, {size_text(manifest.size)}"
 
 
 def tell_problems(program: str, problems: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from seglog_broker.backup.commands import (
     add_backup_arguments,
     add_destination_options,
     config_of,
+    contents_of,
     list_backups,
     opened_store,
     run,
@@ -27,7 +28,6 @@ from seglog_broker.standard_output import print_lines
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.texts import size_text
 
 PROGRAM: Final = "seglogd restore"
 
@@ -75,8 +75,8 @@ def _restore(arguments: argparse.Namespace) -> int:
     print_lines(
         [
             (
-                f"{path} is the log directory of {manifest.id}: {manifest.records:,} records of {len(manifest.logs):,} "
-                f"partitions, {size_text(manifest.size)}, restored and read in {progress.seconds:.1f} s"
+                f"{path} is the log directory of {manifest.id}: {contents_of(manifest)}, "
+                f"restored and read in {progress.seconds:.1f} s"
             )
         ]
     )

@@ -17,6 +17,7 @@ from seglog_broker.backup.commands import (
     add_backup_arguments,
     add_destination_options,
     config_of,
+    contents_of,
     opened_store,
     run,
     tell_problems,
@@ -28,7 +29,6 @@ from seglog_broker.standard_output import print_lines
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.texts import size_text
 
 PROGRAM: Final = "seglogd verify"
 
@@ -70,13 +70,6 @@ def _verify(arguments: argparse.Namespace) -> int:
         differences = compare(fs, SystemClock(), config, path, manifest, progress)
         progress.end()
     if not differences:
-        print_lines(
-            [
-                (
-                    f"{manifest.id} is sound: {manifest.records:,} records of {len(manifest.logs):,} partitions, "
-                    f"{size_text(manifest.size)}, in {progress.seconds:.1f} s"
-                )
-            ]
-        )
+        print_lines([f"{manifest.id} is sound: {contents_of(manifest)}, in {progress.seconds:.1f} s"])
     tell_problems(PROGRAM, [*manifest.problems, *differences])
     return EXIT_FAILED if differences else EXIT_OK

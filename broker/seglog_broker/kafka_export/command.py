@@ -120,7 +120,10 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
     path = os.path.realpath(arguments.directory)
     destination = os.path.realpath(arguments.to or f"{path}-kafka")
     if not may_be_log_directory(fs, path) or not fs.list_directory(path):
-        raise ExportError(f"{arguments.directory} is no log directory: name the log.dir of a broker")
+        raise ExportError(
+            f"{arguments.directory} is no log directory: name the log.dir of a broker, or what seglogd restore made "
+            "of a backup"
+        )
     if arguments.to is not None:
         refuse_destination(fs, path, destination)  # before all of the directory is read
     try:
