@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 import time
 from contextlib import closing
@@ -42,7 +41,7 @@ def run(options: Options) -> int:
     from seglog.mirror.running import Mirror, Plan
 
     source_place, target_place = _places(options)
-    who = f"seglog-mirror {socket.gethostname()} {os.getpid()}"
+    who = f"seglog-mirror {os.uname().nodename} {os.getpid()}"
     source = Cluster(source_place, client_id=who, patience=options.connect_timeout)
     target = Cluster(target_place, client_id=who, patience=options.connect_timeout)
     plan = Plan(

@@ -1,5 +1,6 @@
 """Turns of connections: who gets one, in which order, and that nobody is left out."""
 
+import math
 import select
 import socket
 import sys
@@ -103,7 +104,9 @@ class Asked:
 
 @asynccontextmanager
 async def running(*peers: Peer, ready: ReadySockets | None = None) -> AsyncIterator[tuple[ReadySockets, trio.Nursery]]:
-    ready = ready or ReadySockets()
+    if ready is None:
+        ready = ReadySockets()
+        ready.turn_seconds = math.inf  # not ended by a machine that is busy with something else
     async with trio.open_nursery() as nursery:
         nursery.start_soon(socket_loop.run, ready)
         for peer in peers:
