@@ -13,14 +13,13 @@ from typing import Final
 
 from benchmarks.batches import batch_of, one_record
 from benchmarks.cold import OTHER, others
-from benchmarks.harness import MB, MIB, Bench, Benchmark, BenchmarkError, Row, percentile, take_turns
+from benchmarks.harness import MB, MIB, Bench, Benchmark, BenchmarkError, Row, latency_rows, take_turns
 from benchmarks.processes import Daemon, daemon, worker
 from benchmarks.raw_client import append_frame, connect, fill
 
 TOPIC: Final = "bench-backed-up"
 _SEGMENT_BYTES: Final = 64 * MIB
 _PACE_SECONDS: Final = 0.005
-_PARTS: Final = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -35,14 +34,7 @@ def run(bench: Bench) -> Iterator[Row]:
         taken: list[float] = []
         load = partial(_latencies, running, seconds)
         alone, beside = take_turns(bench.rounds, load, partial(_beside, load, running.directory, path, taken))
-        for part, share in _PARTS:
-            yield Row(
-                f"append at ack disk, backups beside: {part}",
-                "ms",
-                [percentile(one, share) * 1000 for one in beside],
-                [percentile(one, share) * 1000 for one in alone],
-                "no backup",
-            )
+        yield from latency_rows("append at ack disk, backups beside", beside, alone, "no backup")
         yield Row("the backup beside them", "MB/s", [size / MB / one for one in taken])
         yield Row("the backup alone", "MB/s", [size / MB / _backup(running.directory, path / "alone")])
         yield Row("another one in the same place", "s", [_backup(running.directory, path / "alone")])

@@ -156,6 +156,15 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
+def latency_rows(
+    what: str, rounds: Sequence[Sequence[float]], beside: Sequence[Sequence[float]], beside_name: str
+) -> "Iterator[Row]":
+    """Median, 99th percentile and maximum in ms, of seconds by round; ``what`` is what they are of."""
+    for part, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        ours, theirs = ([percentile(one, share) * 1000 for one in each] for each in (rounds, beside))
+        yield Row(f"{what}: {part}", "ms", ours, theirs, beside_name)
+
+
 @contextmanager
 def deadline(seconds: float, what: str) -> Iterator[None]:
     """Raise BenchmarkError in the main thread when the block takes longer: an answer that never comes is an error."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import seglog
 from benchmarks.batches import RECORD_BYTES
-from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, percentile, take_turns
+from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, latency_rows, take_turns
 from benchmarks.processes import bare_server, daemon, worker
 from benchmarks.raw_client import open_socket
 from seglog_protocol.messages import Ack
@@ -21,7 +21,6 @@ from seglog_protocol.messages import Ack
 RATE: Final = 1_000
 TOPIC: Final = "bench-latency"
 _STAMP_BYTES: Final = 8
-_PARTS: Final = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -36,14 +35,7 @@ def run(bench: Bench) -> Iterator[Row]:
                 lambda: _through_relay(port, count),
             )
         for ack, times in zip(("os", "disk"), sides[:2], strict=True):
-            for part, share in _PARTS:
-                yield Row(
-                    f"1,000 records/s, ack {ack}: {part}",
-                    "ms",
-                    [percentile(one, share) * 1000 for one in times],
-                    [percentile(one, share) * 1000 for one in sides[2]],
-                    "relay",
-                )
+            yield from latency_rows(f"1,000 records/s, ack {ack}", times, sides[2], "relay")
 
 
 def _through_seglog(address: str, ack: Ack, count: int) -> list[float]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.batches import batch_of
-from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, percentile, take_turns
+from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, latency_rows, percentile, take_turns
 from benchmarks.processes import Daemon, cpu_seconds, daemon, worker
 from benchmarks.raw_client import append_frame, connect, encode
 from seglog_protocol.messages import Ack, CommitOffset, CommitOffsetsRequest
@@ -22,7 +22,6 @@ RATES: Final[dict[Ack, int]] = {"os": 500, "disk": 50}
 PARTITIONS: Final = 1_000
 """Of each topic."""
 TOPIC: Final = "scraped-%d"
-_PARTS: Final = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
 _PORT: Final = "127.0.0.1:0"
 
 
@@ -82,14 +81,7 @@ def run(bench: Bench) -> Iterator[Row]:
                 lambda ack=ack: _latencies(running.port, ack, seconds),  # type: ignore[misc]
                 lambda ack=ack: _scraped(running, ack, seconds, pages),  # type: ignore[misc]
             )
-            for part, share in _PARTS:
-                yield Row(
-                    f"{rate} appends/s, ack {ack}, scraped: {part}",
-                    "ms",
-                    [percentile(one, share) * 1000 for one in scraped],
-                    [percentile(one, share) * 1000 for one in plain],
-                    "no scrape",
-                )
+            yield from latency_rows(f"{rate} appends/s, ack {ack}, scraped", scraped, plain, "no scrape")
         longest = _value(running.http_port, "seglog_loop_longest_turn_seconds")
         cpu = cpu_seconds(running.pid)
         size = len(_page(running.http_port))

@@ -1,5 +1,6 @@
 """Apache's own MirrorMaker 2 between a daemon and a real Kafka, both ways at once: docs/MIRROR.md shows how."""
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,27 +13,11 @@ from tests.interop.client_programs import framework_program
 from tests.interop.group_members import Member, ended, wait_until
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import kafka_daemon
+from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-CONFIG: Final = """
-clusters = seglog, kafka
-seglog.bootstrap.servers = {seglog}
-kafka.bootstrap.servers = {kafka}
-seglog->kafka.enabled = true
-seglog->kafka.topics = out.*
-kafka->seglog.enabled = true
-kafka->seglog.topics = back.*
-groups = readers.*
-sync.group.offsets.enabled = true
-replication.factor = 1
-checkpoints.topic.replication.factor = 1
-heartbeats.topic.replication.factor = 1
-offset-syncs.topic.replication.factor = 1
-config.storage.replication.factor = 1
-offset.storage.replication.factor = 1
-status.storage.replication.factor = 1
-"""
+PAGE: Final = (REPOSITORY / "docs" / "MIRROR.md").read_text(encoding="utf-8")
 
 QUICK: Final = """
 refresh.topics.interval.seconds = 1
@@ -46,6 +31,17 @@ offset.lag.max = 0
 
 COUNT: Final = 3500
 PARTITIONS: Final = 3
+
+
+def config_of_page(here: str, there: str) -> str:
+    """The file that the page shows, for these two addresses and the topics and groups of the test."""
+    section = PAGE.partition("\n## MirrorMaker 2\n")[2].partition("\n## ")[0]
+    [config] = re.findall(r"^```properties\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    changes = {"localhost:9092": here, "kafka.example:9092": there, "clicks, orders": "out.*", "bills": "back.*"}
+    for shown, wanted in changes.items():
+        assert config.count(shown) == 1
+        config = config.replace(shown, wanted)
+    return f"{config}groups = readers.*\n"
 
 
 def ends(address: str, topic: str) -> list[int]:
@@ -75,7 +71,7 @@ def test_mirror_maker_copies_both_ways_at_once_with_configurations_and_groups(tm
             commit(address, f"readers-of-all-{topic}", topic, end_of(address, topic))
             commit(address, f"readers-of-some-{topic}", topic, 700)
         config = tmp_path / "mm2.properties"
-        config.write_text(CONFIG.format(seglog=here, kafka=there) + QUICK)
+        config.write_text(config_of_page(here, there) + QUICK)
         running = Member([*command, str(config)], tmp_path / "mirror-maker.out")
         with ended([running]):
             _wait_for_copy(here, "out", there, "seglog.out")

@@ -44,7 +44,7 @@ class CutLog:
             yield _Summing(file, self._sum)
 
     def checksum(self) -> int:
-        """The CRC-32C of all bytes, of which those that nobody has read are read now.
+        """The CRC-32C of all bytes; those that were not read before are read for it.
 
         Raises OSError, SourceTooShortError among them.
         """

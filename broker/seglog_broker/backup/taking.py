@@ -50,8 +50,8 @@ def take_backup(
     """Take a backup; when it is there remove all but the latest ``keep``.
 
     ``link``: the destination may keep closed segments as second names of the broker's files, where it can. Raises
-    BackupError, DestinationError, and OSError where the source cannot be read; then there is no backup of that time,
-    or it is there and not all older ones are removed: the next one does that.
+    BackupError, DestinationError, and OSError where the source cannot be read; then this backup
+    does not exist; or it does, and not all older ones are removed, which the next one does.
     """
     store.claim(source.cluster_id, source.directory_id, take_over=take_over)
     older = store.tidy(keep)
@@ -176,7 +176,7 @@ class _Taking:
         if before is not None and self._has_grown(file, before):
             name = self._name()
             rest = Part(name, 0, file.size - before.size, self._checksum(path, before.size, file.size))
-            self._store.destination.put(name, self._chunks(path, before.size, file.size))
+            self._store.destination.put(name, read_chunks(self._fs, path, file.size, start=before.size))
             self._add(file, (*before.parts, rest))
             return
         self._put_whole(file, log.checksum(), link=link)
@@ -220,7 +220,7 @@ class _Taking:
         def contents() -> Iterator[bytes]:
             nonlocal position
             for file in self._short:
-                content = b"".join(self._chunks(f"{self._source.path}/{file.path}", 0, file.size))
+                content = b"".join(read_chunks(self._fs, f"{self._source.path}/{file.path}", file.size))
                 parts = (Part(name, position, file.size, crc32c(content)),) if file.size else ()
                 position += file.size
                 self._add(file, parts)
@@ -230,12 +230,9 @@ class _Taking:
 
     def _checksum(self, path: str, start: int, end: int) -> int:
         crc = 0
-        for chunk in self._chunks(path, start, end):
+        for chunk in read_chunks(self._fs, path, end, start=start):
             crc = crc32c(chunk, crc)
         return crc
-
-    def _chunks(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        return read_chunks(self._fs, path, end, start=start)
 
     def _name(self) -> str:
         self._count += 1

@@ -243,7 +243,7 @@ class Acceptor:
     def _makes_room(self) -> bool:
         """Cut the connection that has been idle the longest, if this protocol does that; else one that does not read.
 
-        Whoever opens connections, and asks for nothing or reads nothing, keeps nobody out by that.
+        So clients that only open connections, or read no answers, cannot keep others out.
         """
         if self._own_max is None or not self._connections:
             return False

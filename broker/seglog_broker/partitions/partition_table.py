@@ -68,8 +68,8 @@ class PartitionTable:
     def in_parts(self) -> Sequence[Sequence[Partition]]:
         """Those that take records now, PART_MAX at a time, so that others may run in between.
 
-        It stays as it is, whatever happens meanwhile. It is kept: while a new list of ten thousand partitions is there,
-        each run of the garbage collector looks at all of them, which takes 8 ms.
+        The list does not change while somebody iterates over it: after a change another one is made. It is kept between
+        calls, because the garbage collector takes 8 ms for each new list of ten thousand partitions.
         """
         if self._parts is None:
             served = list(self._served.values())

@@ -15,7 +15,7 @@ from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ACKS, ack, compression, local, topic
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import print_line
+from seglog.cli.terminal import draw_line, print_line
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from seglog.load.report import Report
     from seglog.trio.client import Client
 
-_CLEAR_LINE = "\r\x1b[K"
 _REQUEST_SECONDS = 60.0  # longer than a fetch waits for records
 
 
@@ -43,14 +42,14 @@ def run(options: Options) -> int:
     is_shown = sys.stderr.isatty() and not options.json
 
     async def carry_out() -> "Report":
-        report: Report = await running.run(plan, lambda: _client(options), on_progress=_show if is_shown else None)
+        report: Report = await running.run(plan, lambda: _client(options), on_progress=draw_line if is_shown else None)
         return report
 
     try:
         report = trio.run(carry_out)
     finally:
         if is_shown:
-            _show("")
+            draw_line("")
     if options.json:
         print_json(report.to_json())
     else:
@@ -86,12 +85,6 @@ def _client(options: Options) -> "Client":
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _show(line: str) -> None:
-    """In a terminal: this line in place of the last one."""
-    sys.stderr.write(f"{_CLEAR_LINE}{line}")
-    sys.stderr.flush()
 
 
 def _print(report: "Report") -> None:

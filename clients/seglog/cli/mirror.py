@@ -16,7 +16,7 @@ from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import COUNT, SOME_SECONDS
 from seglog.cli.parameters import complete_topics, compression
-from seglog.cli.terminal import print_line
+from seglog.cli.terminal import draw_line, print_line
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.extras import missing
 from seglog_protocol.texts import printable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from seglog.mirror.running import Outcome, State
 
 _LINES_SECONDS: Final = 10.0
-"""How often a line is printed where there is no terminal to draw one anew."""
+"""Between two lines of progress where standard error is not a terminal."""
 _BEHIND_SECONDS: Final = 2.0
 """A lag of less is that of a mirror that follows: it is copied in the next rounds."""
 
@@ -122,7 +122,7 @@ class _Ending:
 
 
 class _Shown:
-    """How far it is: a line that is drawn anew on a terminal, else a line from time to time, or JSON."""
+    """Progress: one line that is overwritten in a terminal, else a line from time to time, or JSON."""
 
     def __init__(self, options: Options, sides: str) -> None:
         self._json = options.json
@@ -145,16 +145,14 @@ class _Shown:
             print_json(state._asdict())
             sys.stdout.flush()
         elif self._drawn:
-            sys.stderr.write(f"\r\x1b[K{self._line(state)}")
-            sys.stderr.flush()
+            draw_line(self._line(state))
         else:
             warn(self._line(state))
 
     def close(self) -> None:
         """End the line that was drawn."""
         if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            draw_line("")
 
     def _line(self, state: "State") -> str:
         to_go = ""

@@ -1,4 +1,4 @@
-"""Standard output of the commands. Every line of it goes through here, but for records that are piped.
+"""The terminal of the commands. Every line of standard output goes through here, but for records that are piped.
 
 What brokers and other people's records say must not move the cursor or change the title of a window: where standard
 output is a terminal, control characters are shown as escapes. In a pipe or a file nothing is changed. Colours are for a
@@ -21,6 +21,12 @@ def print_line(line: str = "", **style: Any) -> None:
 def print_json_line(line: str) -> None:
     """Print a line of JSON."""
     print(disarmed_json(line) if is_terminal() else line)  # noqa: T201
+
+
+def draw_line(line: str) -> None:
+    """On standard error, which is a terminal: this line in place of the last one; "" removes it."""
+    sys.stderr.write(f"\r\x1b[K{line}")
+    sys.stderr.flush()
 
 
 def is_terminal() -> bool:

@@ -6,6 +6,7 @@ one by one, so that none is copied twice and none is left out, however the mirro
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -184,10 +185,7 @@ class Resumption:
                     "somebody else writes there; delete the topic there, then start the mirror again"
                 )
         self._target.delete_records({partition: position.target for partition, position in filling.items()})
-        done = {
-            where: Position(what.origin, what.source, what.target, what.straight_from)
-            for where, what in filling.items()
-        }
+        done = {where: replace(what, filling=False) for where, what in filling.items()}
         self._claim.write(done)
         return done
 

@@ -57,7 +57,7 @@ def copy_file(
 
 
 class PieceSync:
-    """Syncs a file while it is written, each SYNC_BYTES, so that whoever syncs beside it waits for little."""
+    """Syncs a file after each SYNC_BYTES written, so that syncs of other files on the disk take no longer than that."""
 
     def __init__(self, file: File) -> None:
         self._file = file
