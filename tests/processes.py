@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -248,6 +249,11 @@ def kafka_daemon(directory: Path) -> Iterator[Daemon]:
     with daemon(directory, "--set", f"{listener}0") as running:
         running.arguments = ("--set", f"{listener}{running.kafka_port}")
         yield running
+
+
+def copy_data(directory: Path, copy: Path) -> None:
+    """Copy what a daemon keeps in its directory. The socket at which it is asked for snapshots cannot be copied."""
+    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns(filenames.BACKUP_SOCKET))
 
 
 def free_port() -> int:

@@ -23,7 +23,7 @@ from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-BYTES_MAX: Final = 30_000_000
+BYTES_MAX: Final = 32_000_000
 """Of all that ``pip install seglog`` puts on the disk, beside Python."""
 
 IMPORTED: Final = """

@@ -19,7 +19,7 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.faults.living_clients import Entry, Ledgers, Reader, send_last
 from tests.logs import read_around, verify
-from tests.processes import PATIENCE_SECONDS, Daemon
+from tests.processes import PATIENCE_SECONDS, Daemon, copy_data
 
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted", ".tmp")
 
@@ -150,7 +150,7 @@ def kill_and_look(running: Daemon, load: Load, copy: Path, aside: ThreadPoolExec
     running.kill()
     load.take_everything()
     is_amid = any(map(has_a_compaction_begun, filter(Path.is_dir, running.directory.iterdir())))
-    shutil.copytree(running.directory, copy)
+    copy_data(running.directory, copy)
     starting = aside.submit(running.start)
     try:
         look(copy, load.ledgers)

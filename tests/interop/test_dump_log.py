@@ -25,7 +25,7 @@ import seglog
 from tests.interop.golden import Row, adopted, read_everything
 from tests.interop.peer import kafka_script
 from tests.logs import append_one, batch
-from tests.processes import Daemon, daemon
+from tests.processes import Daemon, copy_data, daemon
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +151,7 @@ def history(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     data = folder / "data"
 
     def keep(stage: str) -> None:
-        shutil.copytree(data, folder / stage)
+        copy_data(data, folder / stage)
 
     with daemon(data) as running:
         with seglog.connect(running.address) as client:
