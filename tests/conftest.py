@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import seglog
 from seglog_protocol import frames
@@ -16,7 +16,9 @@ from tests.support import soak_scaled
 
 # No test passes or fails by the clock; CI machines are slow and shared. `make test` tries few examples of each property
 # and `make soak` the number that the test asks for, see `examples` of `tests/support.py`.
-settings.register_profile("seglog", deadline=None, print_blob=True, max_examples=5)
+settings.register_profile(
+    "seglog", deadline=None, print_blob=True, max_examples=5, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("soak", settings.get_profile("seglog"), max_examples=soak_scaled(100))
 settings.load_profile("seglog")
 

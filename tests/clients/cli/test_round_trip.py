@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.cli import main
@@ -68,7 +68,7 @@ def _kept(broker: FakeBroker) -> list[Sent]:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200))
 @given(st.lists(_RECORDS, min_size=1, max_size=5))
 def test_json_that_was_printed_is_sent_as_the_same_records(broker: FakeBroker, records: list[Sent]) -> None:
     _filled(broker, records)
