@@ -85,6 +85,7 @@ def test_every_api_is_listed_with_its_version() -> None:
 
 NOBODYS_FAULT: Final = {
     "BROKER_STOPPING",
+    "CONCURRENT_TRANSACTIONS",
     "COORDINATOR_LOAD_IN_PROGRESS",
     "MEMBER_ID_REQUIRED",
     "REBALANCE_IN_PROGRESS",

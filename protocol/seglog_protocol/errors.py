@@ -306,7 +306,11 @@ class InvalidProducerEpochError(RequestError):
 
 
 class InvalidTransactionStateError(RequestError):
-    """A non-transactional batch from a producer that has an open transaction since ``first_offset``."""
+    """What was asked does not go with the producer's transaction, or with its not having one.
+
+    A batch outside of the transaction that the producer has open since ``first_offset``, or in none; an end that
+    contradicts the one that was decided.
+    """
 
     code = "INVALID_TXN_STATE"
     kafka_code = 48
@@ -406,13 +410,13 @@ class UnacceptableCredentialError(RequestError):
 
 
 class GroupError(RequestError):
-    """A request about a consumer group cannot be served as asked; ``group`` names it."""
+    """A request about a consumer group cannot be served; ``group`` names it, or what else has a coordinator."""
 
     group: str = ""
 
 
 class CoordinatorLoadingError(GroupError):
-    """The broker still loads groups and committed offsets after a start: try again."""
+    """The broker still loads groups and committed offsets, or transactions, after a start: try again."""
 
     code = "COORDINATOR_LOAD_IN_PROGRESS"
     kafka_code = 14
@@ -420,7 +424,7 @@ class CoordinatorLoadingError(GroupError):
 
 
 class CoordinatorNotAvailableError(GroupError):
-    """Records of the group could not be written, or its topic cannot be created now: try again."""
+    """The coordinator's records could not be written, or its topic cannot be created now: try again."""
 
     code = "COORDINATOR_NOT_AVAILABLE"
     kafka_code = 15
@@ -571,6 +575,66 @@ class InvalidRegularExpressionError(GroupError):
 
     code = "INVALID_REGULAR_EXPRESSION"
     kafka_code = 128
+
+
+# --- Transactions -----------------------------------------------------------------------------------------------------
+
+
+class TransactionError(RequestError):
+    """A request about a transaction cannot be served as asked; ``transactional_id`` names the producer."""
+
+    transactional_id: str = ""
+
+
+class ProducerFencedError(TransactionError):
+    """A newer producer has the transactional id, or the broker has aborted the transaction: make a new producer."""
+
+    code = "PRODUCER_FENCED"
+    kafka_code = 90
+
+
+class InvalidProducerIdMappingError(TransactionError):
+    """The transactional id is not known, or has another producer id than the request: it may have expired."""
+
+    code = "INVALID_PRODUCER_ID_MAPPING"
+    kafka_code = 49
+
+
+class InvalidTransactionTimeoutError(TransactionError):
+    """The timeout of transactions is not positive, or above ``limit``, which is ``transaction.max.timeout.ms``."""
+
+    code = "INVALID_TRANSACTION_TIMEOUT"
+    kafka_code = 50
+    limit: int = -1
+
+
+class ConcurrentTransactionsError(TransactionError):
+    """The producer's last transaction is being ended: try again."""
+
+    code = "CONCURRENT_TRANSACTIONS"
+    kafka_code = 51
+    retriable = True
+
+
+class TransactionCoordinatorFencedError(TransactionError):
+    """A marker came from a coordinator that is older than that of the producer's last marker."""
+
+    code = "TRANSACTION_COORDINATOR_FENCED"
+    kafka_code = 52
+
+
+class UnknownTransactionalIdError(TransactionError):
+    """No producer has, or had lately, this transactional id."""
+
+    code = "TRANSACTIONAL_ID_NOT_FOUND"
+    kafka_code = 105
+
+
+class TransactionAbortableError(TransactionError):
+    """The transaction cannot be committed any more: abort it, and do its work again."""
+
+    code = "TRANSACTION_ABORTABLE"
+    kafka_code = 120
 
 
 # --- Storage ----------------------------------------------------------------------------------------------------------
@@ -805,6 +869,13 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     UnsupportedAssignorError,
     StaleMemberEpochError,
     InvalidRegularExpressionError,
+    ProducerFencedError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionTimeoutError,
+    ConcurrentTransactionsError,
+    TransactionCoordinatorFencedError,
+    UnknownTransactionalIdError,
+    TransactionAbortableError,
     StorageError,
     DiskFullError,
     OutOfResourcesError,

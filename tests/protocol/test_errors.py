@@ -25,6 +25,7 @@ NEVER_SENT: Final = {
     "LocalProtocolError",
     "RequestError",
     "GroupError",
+    "TransactionError",
     "LogDirectoryError",  # the daemon does not start
     "UnknownCodeError",  # made of what came in
 }
@@ -120,6 +121,7 @@ def test_the_kinds_that_are_worth_another_try() -> None:
         errors.CorruptBatchError,
         errors.BrokerStoppingError,
         errors.CoordinatorLoadingError,
+        errors.ConcurrentTransactionsError,
         errors.CoordinatorNotAvailableError,
         errors.DiskFullError,
         errors.OutOfResourcesError,
