@@ -617,10 +617,13 @@ class ConcurrentTransactionsError(TransactionError):
 
 
 class TransactionCoordinatorFencedError(TransactionError):
-    """A marker came from a coordinator that is older than that of the producer's last marker."""
+    """A marker of ``coordinator_epoch`` came after one of ``current_epoch``: a newer coordinator has taken over."""
 
     code = "TRANSACTION_COORDINATOR_FENCED"
     kafka_code = 52
+    producer_id: int = -1
+    coordinator_epoch: int = -1
+    current_epoch: int = -1
 
 
 class UnknownTransactionalIdError(TransactionError):

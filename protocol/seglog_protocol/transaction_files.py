@@ -35,6 +35,9 @@ TXN_INDEX_VERSION: Final = 0
 SNAPSHOT_VERSION: Final = 1
 SNAPSHOT_HEADER_SIZE: Final = 10
 
+END_MARKER_SIZE: Final = 78
+"""Bytes of the batch of an end marker."""
+
 TXN_INDEX_ENTRY: Final = Struct(">hqqqq")
 SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _SNAPSHOT_HEADER: Final = Struct(">hIi")
@@ -42,6 +45,8 @@ _CHECKSUM_START: Final = 6
 _MARKER_KEY: Final = Struct(">hh")
 _MARKER_VALUE: Final = Struct(">hi")
 _MARKER_TYPES: Final = {0: "ABORT", 1: "COMMIT"}
+_MARKER_NUMBERS: Final = {kind: number for number, kind in _MARKER_TYPES.items()}
+_MARKER_VERSION: Final = 0
 
 
 class MalformedSnapshotError(ValueError):
@@ -135,3 +140,9 @@ def decode_end_marker(key: bytes | None, value: bytes | None) -> EndMarker | Non
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
     kind = _MARKER_TYPES.get(number)
     return None if kind is None else EndMarker(kind, coordinator_epoch)
+
+
+def encode_end_marker(marker: EndMarker) -> tuple[bytes, bytes]:
+    """Key and value of the record of a control batch that ends a transaction."""
+    key = _MARKER_KEY.pack(_MARKER_VERSION, _MARKER_NUMBERS[marker.type])
+    return key, _MARKER_VALUE.pack(_MARKER_VERSION, marker.coordinator_epoch)

@@ -502,7 +502,7 @@ class PendingAppends(Acknowledged):
         expired = expired_before(config, now)
         written = written_bytes = waiting = too_old = 0
         try:
-            outcomes = partition.log.append(gathered.batches, headers)
+            outcomes = partition.log.append(gathered.batches, headers, by_coordinator=self.for_broker)
         except Exception as error:
             log.exception("request_crashed", api=AppendRequest.api, exc_info=error)
             outcomes = [UnknownServerError("internal error while handling append; see the broker log")] * len(headers)

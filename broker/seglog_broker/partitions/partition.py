@@ -23,8 +23,10 @@ from seglog_broker.storage.log.batch_checks import record_rules
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recompression import recompression
 from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
+from seglog_protocol.transaction_files import END_MARKER_SIZE
 
 log = get_logger()
 
@@ -84,6 +86,25 @@ class Partition(Flushable):
             waiter.bytes_wanted -= size
             if waiter.bytes_wanted <= 0:
                 waiter.wake()
+
+    def append_marker(self, end: TransactionEnd) -> int:
+        """End a producer's transaction in this partition; returns the offset behind the marker.
+
+        The end counts once that is durable: see ``want_durable``. Records below the new last stable offset can be read
+        at once. Raises what the log's ``append_marker`` does, and UnknownTopicError when the topic was deleted.
+        """
+        if self.is_deleted:
+            raise UnknownTopicError(f"topic {self.topic} was deleted", topic=self.topic)
+        try:
+            appended = self.log.append_marker(end)
+        except StorageError as error:
+            self.note_read_only()
+            raise self.with_partition(error) from error
+        if appended.rolled is not None:
+            self.note_rolled(str(appended.rolled), appended.base_offset)
+        self.not_durable.add(END_MARKER_SIZE)
+        self.wake_all()  # whatever they wait for: much more than the marker may have become stable
+        return appended.last_offset + 1
 
     def note_deleted(self) -> None:
         """Wake all waiting fetches and requests, because the topic is deleted."""

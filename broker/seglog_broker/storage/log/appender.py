@@ -1,4 +1,4 @@
-"""Appends checked batches to the end of a log, at the next offsets."""
+"""Appends checked batches, and the markers of transactions, to the end of a log, at the next offsets."""
 
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -10,12 +10,15 @@ from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.log.roller import SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
-from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
+from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.errors import PartitionReadOnlyError, RecordListTooLargeError, SeglogError, StorageError
-from seglog_protocol.record_batch import LOG_OVERHEAD, BatchHeader, rewrite_offset_and_epoch
+from seglog_protocol.record_batch import LOG_OVERHEAD, BatchHeader, parse_header, rewrite_offset_and_epoch
+from seglog_protocol.transaction_files import AbortedTransaction, encode_end_marker
 
 JOINED_BYTES_MAX: Final = 64 * 1024
 """Batches of so many bytes together are copied into one piece to be written: a checksum and a write take longer to
@@ -59,6 +62,7 @@ class Appender:
         "_settings",
         "_state",
         "_state_file",
+        "_transactions",
         "_writes_alone",
     )
 
@@ -71,6 +75,7 @@ class Appender:
         segments: SegmentList,
         state_file: StateFile,
         producers: ProducerState,
+        transactions: TransactionIndexes,
         roller: SegmentRoller,
         leader_epoch: int,
     ) -> None:
@@ -83,45 +88,90 @@ class Appender:
         self._state_file = state_file
         self._state = state_file.state
         self._producers = producers
+        self._transactions = transactions
         self._roller = roller
         self._policy = roller.policy
         self._leader_epoch = leader_epoch
         self._writes_alone = False  # for the rest of a call, after a write of many has failed
 
-    def append(self, batches: list[memoryview], headers: list[BatchHeader]) -> list[Appended | SeglogError]:
+    def append(
+        self, batches: list[memoryview], headers: list[BatchHeader], *, by_coordinator: bool = False
+    ) -> list[Appended | SeglogError]:
         """Write checked batches at the log end, with the next offsets and the current epoch, each as if it came alone.
 
         ``batches`` are changed in place: base offset and leader epoch, which their checksums do not cover. One that
-        repeats a recent batch of its producer is not written again. Nothing is synced; see ``LogFlusher``. Returns the
-        outcome of each: where it is, or PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check``
-        raises, or StorageError, after which the log is as it was before that batch.
+        repeats a recent batch of its producer is not written again; ``by_coordinator`` none is repeated, and sequences
+        do not count. Nothing is synced; see ``LogFlusher``. Returns the outcome of each: where it is, or
+        PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check`` raises, or StorageError, after
+        which the log is as it was before that batch.
         """
         outcomes: list[Appended | SeglogError] = []
         self._writes_alone = False
         while len(outcomes) < len(headers):
             try:
-                outcomes += self._append_some(batches, headers, len(outcomes))
+                outcomes += self._append_some(batches, headers, len(outcomes), by_coordinator=by_coordinator)
             except SeglogError as error:
                 outcomes.append(error)
         return outcomes
 
-    def _append_some(self, batches: list[memoryview], headers: list[BatchHeader], first: int) -> list[Appended]:
+    def append_marker(self, end: TransactionEnd) -> Appended:
+        """Write the marker that ends a producer's transaction here, and enter it in the transaction index if aborted.
+
+        A producer without a transaction here gets a marker all the same, as one that is sent again does. Nothing is
+        synced. Raises what ``ProducerState.check_end`` does, PartitionReadOnlyError, or StorageError, after which the
+        log is as it was.
+        """
+        if self._state.read_only is not None:
+            self._refuse(self._state.read_only)
+        self._producers.check_end(end)
+        now = self._clock.now_ms()
+        builder = BatchBuilder(
+            producer_id=end.producer_id, producer_epoch=end.producer_epoch, transactional=True, control=True
+        )
+        builder.append(now, *encode_end_marker(end.marker))
+        is_stamped = self._settings.config.message_timestamp_type == "LogAppendTime"
+        batch = memoryview(bytearray(builder.build(log_append_time=now if is_stamped else None)))
+        self._writes_alone = False
+        [appended] = self._place([batch], [parse_header(batch)], 0, 1, end)
+        return appended
+
+    def _append_some(
+        self, batches: list[memoryview], headers: list[BatchHeader], first: int, *, by_coordinator: bool
+    ) -> list[Appended]:
         """Write the batch number ``first`` and those behind it that can be written together with it.
 
         Raises the error of the first one.
         """
+        if self._state.read_only is not None:
+            self._refuse(self._state.read_only)
+        if by_coordinator:
+            self._producers.check_of_coordinator(headers[first])
+            count = 1
+        else:
+            count = self._producers.count_new(headers, first)
+            if not count:
+                repeated = self._producers.check((headers[first],))
+                assert repeated is not None, "it is either new, or repeated, or refused"
+                return [Appended(repeated.base_offset, repeated.last_offset, None, repeated.timestamp)]
+        return self._place(batches, headers, first, count)
+
+    def _place(
+        self,
+        batches: list[memoryview],
+        headers: list[BatchHeader],
+        first: int,
+        count: int,
+        end: TransactionEnd | None = None,
+    ) -> list[Appended]:
+        """Write batches from number ``first`` on, at most ``count``, that can be written together.
+
+        They go to a new segment if it is time. With ``end`` the one batch is its marker. Raises the error of the first.
+        """
         state, offsets = self._state, self._offsets
-        if state.read_only is not None:
-            self._refuse(state.read_only)
-        count = self._producers.count_new(headers, first)
         header = headers[first]
-        if not count:
-            repeated = self._producers.check((header,))
-            assert repeated is not None, "it is either new, or repeated, or refused"
-            return [Appended(repeated.base_offset, repeated.last_offset, None, repeated.timestamp)]
         size = header.size
         limit = self._settings.config.segment_bytes
-        if size > limit:
+        if size > limit and end is None:
             raise RecordListTooLargeError(
                 f"the batch has {size} bytes, more than segment.bytes = {limit}: send less at once",
                 size=size,
@@ -146,7 +196,11 @@ class Appender:
             if not self._roller.roll_or_note(base, reason):
                 reason = None
             active = self._segments.active
-        appended = self._write(active, batches[first : first + count], headers[first : first + count], now)
+        entry = None if end is None or end.is_commit else self._producers.aborted_by(end.producer_id, base)
+        if entry is None:
+            appended = self._write(active, batches[first : first + count], headers[first : first + count], now, end)
+        else:
+            appended = self._write_with_entry(active, batches, headers, now, end, entry)
         if reason is not None:
             appended[0].rolled = reason
         if state.first_append_ms is None:
@@ -156,8 +210,47 @@ class Appender:
         state.last_append_ms = now
         return appended
 
+    def _write_with_entry(
+        self,
+        active: Segment,
+        batches: list[memoryview],
+        headers: list[BatchHeader],
+        now: int,
+        end: TransactionEnd | None,
+        entry: AbortedTransaction,
+    ) -> list[Appended]:
+        """Write the marker of an aborted transaction and its entry in the transaction index, both or neither.
+
+        The entry is first, and is not used before the marker is there. If a crash comes between, the next load finds
+        that it does not belong to the log.
+        """
+        transactions, base = self._transactions, active.base_offset
+        try:
+            try:
+                transactions.write_ahead(base, entry)
+            except OSError as error:
+                raise self._not_written(error) from error
+            appended = self._write(active, batches, headers, now, end)
+        except StorageError as error:
+            try:
+                transactions.cut_back(base)
+            except OSError as second:
+                self._state_file.mark_read_only(
+                    f"a write failed, and what it left in {transactions.path(base)} could not be removed "
+                    f"({why(second)})"
+                )
+                raise error from second
+            raise
+        transactions.count_entry(base)
+        return appended
+
     def _write(
-        self, active: Segment, batches: list[memoryview], headers: list[BatchHeader], now: int
+        self,
+        active: Segment,
+        batches: list[memoryview],
+        headers: list[BatchHeader],
+        now: int,
+        transaction_end: TransactionEnd | None = None,
     ) -> list[Appended]:
         """Write batches at the end of the active segment, as one; the first alone where that fails."""
         base, epoch = self._offsets.end, self._leader_epoch
@@ -186,7 +279,10 @@ class Appender:
             raise self._not_written(error) from error
         active.tail.note(bases, positions, base, end)
         self._offsets.end = base
-        self._producers.apply_many(headers, bases, now)
+        if transaction_end is None:
+            self._producers.apply_many(headers, bases, now)
+        else:
+            self._producers.apply_marker(headers[0], bases[0], transaction_end.marker, now)
         return appended
 
     @staticmethod

@@ -96,11 +96,11 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
             header.batch_length == size - LOG_OVERHEAD
             and header.magic == MAGIC
             and crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc
-            and 0 <= header.attributes <= _CODEC_MAX
+            and 0 <= header.attributes & ~TRANSACTIONAL_BIT <= _CODEC_MAX
             and header.base_offset == 0
             and header.record_count == header.last_offset_delta + 1
             and header.record_count > 0
-            and header.producer_id >= NO_PRODUCER_ID
+            and header.producer_id >= (NO_PRODUCER_ID if header.attributes <= _CODEC_MAX else 0)
             and (
                 header.base_timestamp <= header.max_timestamp <= now_ms + config.message_timestamp_after_max_ms
                 or header.max_timestamp == NO_TIMESTAMP
@@ -157,7 +157,7 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
         raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
     if not verify_crc(batch, 0, header):
         raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
-    if not 0 <= header.attributes <= _CODEC_MAX:
+    if not 0 <= header.attributes & ~TRANSACTIONAL_BIT <= _CODEC_MAX:
         _refuse_attributes(header)
     if header.base_offset != 0:
         raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")
@@ -168,6 +168,8 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
         )
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
+    if header.producer_id == NO_PRODUCER_ID and header.is_transactional:
+        raise InvalidRecordError("the batch belongs to a transaction, and has no producer id: it needs one")
     _refuse_timestamps(header, batch, config, now_ms)
 
 
@@ -185,8 +187,6 @@ def _refuse_attributes(header: BatchHeader) -> NoReturn:
         raise InvalidTimestampError("the batch is marked as LogAppendTime, which only the broker may set")
     if attributes & CONTROL_BIT:
         raise InvalidRecordError("control batches are written by the broker only")
-    if attributes & TRANSACTIONAL_BIT:
-        raise InvalidRecordError("the batch belongs to a transaction; there are none yet, send it without")
     raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
 
 

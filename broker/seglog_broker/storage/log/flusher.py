@@ -11,6 +11,7 @@ from seglog_broker.storage.io.os_errors import NO_RESOURCES, LogDirectoryGoneErr
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.segment import DerivedFile, Segment
 from seglog_protocol.errors import OutOfResourcesError
@@ -31,6 +32,7 @@ class LogFlusher:
     _segments: SegmentList
     _state_file: StateFile
     _snapshots: ProducerSnapshots
+    _transactions: TransactionIndexes
     directory_is_dirty: bool = field(default=False, init=False)
     _is_flushing: bool = field(default=False, init=False)
     _indexes_unsaved: bool = field(default=False, init=False)
@@ -129,14 +131,23 @@ class LogFlusher:
         )
 
     def _deep_flush_of(self, segments: Sequence[Segment], end_offset: int, *, segments_max: int) -> Flush:
-        unsynced = [s for s in segments if s.log.is_dirty or any(file.is_dirty for file in s.derived_files)]
+        with_aborted = self._transactions.unsynced
+        unsynced = [
+            s
+            for s in segments
+            if s.log.is_dirty or s.base_offset in with_aborted or any(file.is_dirty for file in s.derived_files)
+        ]
         unsynced, end_offset = _first_of(unsynced, end_offset, segments_max)
+        aborted = [s.base_offset for s in unsynced if s.base_offset in with_aborted]
         snapshots = [offset for offset in self._snapshots.unsynced if offset <= end_offset]
         if len(snapshots) > segments_max:
             end_offset = snapshots[segments_max]
             del snapshots[segments_max:]
         paths = self._snapshots.paths(snapshots)
-        flush = self._flush_of(unsynced, end_offset, with_derived=True, others=paths)
+        indexes = [self._transactions.path(base) for base in aborted]
+        self.directory_is_dirty = self.directory_is_dirty or bool(aborted)  # they may be new
+        flush = self._flush_of(unsynced, end_offset, with_derived=True, others=[*indexes, *paths])
+        with_aborted.difference_update(aborted)
         for path in paths:
             self._files.handles.forget(path)  # it is not opened again, and may be removed
         self._snapshots.note_synced(snapshots)

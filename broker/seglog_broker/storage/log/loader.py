@@ -209,7 +209,9 @@ class _Loader:
         self._producers = ProducerState(expiration_ms=producer_expiration_ms)
         self._snapshots = ProducerSnapshots(files.fs, files.directory, self._producers)
         self._transactions = TransactionIndexes(files)
-        self._flusher = LogFlusher(files, self._offsets, self._segments, self._state_file, self._snapshots)
+        self._flusher = LogFlusher(
+            files, self._offsets, self._segments, self._state_file, self._snapshots, self._transactions
+        )
         self._finder = DamageFinder(self._damage, self._state_file, files.handles.only_warm)
         self._roller = SegmentRoller(
             files.directory,

@@ -35,10 +35,11 @@ from seglog_protocol.transaction_files import AbortedTransaction
 class PartitionLog:
     """One partition, from ``load`` until ``close`` or ``release``.
 
-    ``append`` is that of ``Appender``; ``read``, ``seek``, ``find_timestamp``, ``check_offset`` and ``slice_near_end``
-    are those of ``LogReader``; ``prepare_flush`` and ``finish_flush`` those of ``LogFlusher``. They are bound here so
-    that a request calls them directly. ``traced(trace)`` is a reader that records one seek. The other parts are used
-    under their names: ``flusher``, ``roller``, ``state_file``, ``truncation``, ``retention`` and ``cleaning``.
+    ``append`` and ``append_marker`` are those of ``Appender``; ``read``, ``seek``, ``find_timestamp``, ``check_offset``
+    and ``slice_near_end`` are those of ``LogReader``; ``prepare_flush`` and ``finish_flush`` those of ``LogFlusher``.
+    They are bound here so that a request calls them directly. ``traced(trace)`` is a reader that records one seek. The
+    other parts are used under their names: ``flusher``, ``roller``, ``state_file``, ``truncation``, ``retention`` and
+    ``cleaning``.
     """
 
     def __init__(self, loaded: LoadedLog) -> None:
@@ -65,6 +66,7 @@ class PartitionLog:
             loaded.segments,
             loaded.state_file,
             loaded.producers,
+            loaded.transactions,
             loaded.roller,
             loaded.leader_epoch,
         )
@@ -100,6 +102,7 @@ class PartitionLog:
             loaded.first_dirty_offset,
         )
         self.append = appender.append
+        self.append_marker = appender.append_marker
         self.read = reader.read
         self._end_of_slice = reader.end_of
         self.seek = reader.seek

@@ -2,7 +2,8 @@
 
 A segment has a ``.txnindex`` only if a transaction was aborted in it, so most logs have none, and then nothing here
 costs anything. An index follows from its log and the producer snapshots: a recovery builds it again, and so does a load
-for a segment that has lost its other indexes. Source: Kafka's TransactionIndex.
+for a segment that has lost its other indexes. So an entry that is appended is not synced with its marker, but with the
+next checkpoint, before which a start reads the log. Source: Kafka's TransactionIndex.
 """
 
 from bisect import bisect_left, bisect_right
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import read_file, write_all, write_file_atomically
 from seglog_broker.storage.log.log_files import LogFiles
 from seglog_protocol import segment_files as names
 from seglog_protocol.transaction_files import (
@@ -27,11 +28,13 @@ _ENTRY_SIZE: Final = TXN_INDEX_ENTRY.size
 class TransactionIndexes:
     """The indexes of one log. Every method may raise OSError; a look-up also ColdReadError."""
 
-    __slots__ = ("_files", "_sizes")
+    __slots__ = ("_files", "_sizes", "unsynced")
 
     def __init__(self, files: LogFiles) -> None:
         self._files = files
         self._sizes: dict[int, int | None] = {}  # bytes of whole entries by base offset, ascending; None: not known yet
+        self.unsynced: set[int] = set()
+        """Base offsets of those with appended entries that no flush has covered."""
 
     def load(self, found: Iterable[str], segment_bases: Collection[int]) -> None:
         """Take over those among the names of a directory."""
@@ -44,6 +47,30 @@ class TransactionIndexes:
     def bases(self) -> Sequence[int]:
         """Base offsets of the segments that have an index, ascending."""
         return list(self._sizes)
+
+    def path(self, base: int) -> str:
+        """The index file of the segment with this base offset."""
+        return f"{self._files.directory}/{names.segment_file_name(base, names.TXN_INDEX_SUFFIX)}"
+
+    def write_ahead(self, base: int, entry: AbortedTransaction) -> None:
+        """Write an entry behind the index of the last segment; ``count_entry`` when its marker is written.
+
+        After an OSError, or if the marker cannot be written, call ``cut_back``.
+        """
+        with self._files.handles.lease(self.path(base), writable=True, create=True) as file:
+            write_all(file, (encode_aborted_transaction(entry),), self._size_of(base))
+
+    def count_entry(self, base: int) -> None:
+        """The entry that was written ahead belongs to the index."""
+        self._files.handles.forget_map(self.path(base))
+        self._sizes[base] = self._size_of(base) + _ENTRY_SIZE
+        self.unsynced.add(base)
+
+    def cut_back(self, base: int) -> None:
+        """Remove what is behind the index. OSError: the next load finds that it does not belong there."""
+        if self._files.fs.exists(self.path(base)):
+            with self._files.handles.lease(self.path(base), writable=True) as file:
+                file.truncate(self._size_of(base))
 
     def find(self, base: int, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions that may have batches at offsets ``start`` to ``end`` (exclusive).
@@ -58,7 +85,7 @@ class TransactionIndexes:
             size = self._size_of(each)
             if not size:
                 continue
-            with self._files.handles.lease_map(self._path(each), size) as mapped:
+            with self._files.handles.lease_map(self.path(each), size) as mapped:
                 data = mapped.data
                 count = size // _ENTRY_SIZE
                 first = bisect_left(range(count), start, key=lambda n: aborted_transaction(data, n).last_offset)
@@ -122,29 +149,31 @@ class TransactionIndexes:
         """These segments leave the log; their files go with them."""
         for base in segment_bases:
             self._sizes.pop(base, None)
+            self.unsynced.discard(base)
 
     def note_compacted(self, sources: Iterable[int], base: int) -> None:
         """A compacted segment is in the place of its sources."""
         self.drop(sources)
-        if self._files.fs.exists(self._path(base)):
+        if self._files.fs.exists(self.path(base)):
             self._sizes = dict(sorted([*self._sizes.items(), (base, None)]))
 
     def _size_of(self, base: int) -> int:
-        size = self._sizes[base]
+        size = self._sizes.get(base, 0)
         if size is None:
-            size = self._files.fs.stat(self._path(base)).size // _ENTRY_SIZE * _ENTRY_SIZE
+            size = self._files.fs.stat(self.path(base)).size // _ENTRY_SIZE * _ENTRY_SIZE
             self._sizes[base] = size
         return size
 
     def _read(self, base: int) -> bytes:
-        return read_file(self._files.fs, self._path(base)) if base in self._sizes else b""
+        return read_file(self._files.fs, self.path(base)) if base in self._sizes else b""
 
     def _replace(self, base: int, content: bytes) -> None:
         """Make ``content`` that of the index, on the disk before this returns; no file without entries."""
         if content == self._read(base):
             return
-        fs, path = self._files.fs, self._path(base)
+        fs, path = self._files.fs, self.path(base)
         self._files.handles.forget(path)
+        self.unsynced.discard(base)
         if content:
             write_file_atomically(fs, path, content)
             self._sizes = dict(sorted({**self._sizes, base: len(content)}.items()))
@@ -152,9 +181,6 @@ class TransactionIndexes:
             fs.unlink(path)
             fs.sync_directory(self._files.directory)
             del self._sizes[base]
-
-    def _path(self, base: int) -> str:
-        return f"{self._files.directory}/{names.segment_file_name(base, names.TXN_INDEX_SUFFIX)}"
 
 
 def _end_of(base: int, segment_bases: Sequence[int], log_end: int) -> int:

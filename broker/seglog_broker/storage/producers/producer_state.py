@@ -5,9 +5,10 @@ last five batches, and where its open transaction began. A batch is judged by ``
 by ``apply`` once its bytes are in the log; nothing changes in between. Both take a few microseconds, however many
 producers there are.
 
-seglog writes no transactions. Those of a log that Kafka wrote come in by ``apply_replayed``: open ones hold back the
-last stable offset, and their producers may not write outside of them. There is no coordinator either, so markers are
-only ever replayed, without a check.
+A transaction begins here with its first batch and ends with a marker. Open ones hold back the last stable offset, and
+their producers may not write outside of them. The transaction coordinator runs in the same process: ``expect`` tells
+that it has recorded the partition as part of a producer's ongoing transaction, and only then is the first batch taken.
+Expectations are not stored; after a start the coordinator calls ``expect`` again.
 
 ``producer_snapshots`` keeps the state across restarts. Source: Kafka's ProducerAppendInfo, ProducerStateEntry,
 ProducerStateManager.
@@ -24,11 +25,13 @@ from seglog_protocol.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
     SeglogError,
+    TransactionCoordinatorFencedError,
 )
 from seglog_protocol.record_batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     add_sequence,
     subtract_sequence,
@@ -44,7 +47,7 @@ PRODUCERS_MAX: Final = 10_000
 Beyond it those are forgotten first that appended once, the longest ago; so a flood of producers that come once forgets
 none that is in use. One that is forgotten and still lives is then taken for a new one: its next batch is accepted, a
 repetition of its last one too. Producers with an open transaction do not count and stay, for without them the last
-stable offset would be wrong; no client can open one.
+stable offset would be wrong; their number is bounded by the transactions that the coordinator lets be ongoing.
 """
 
 _HEARD_ONCE_PART: Final = 4
@@ -74,6 +77,32 @@ class LastRecord(NamedTuple):
 
     last_data_offset: int | None
     epoch: int
+
+
+class TransactionEnd(NamedTuple):
+    """What a marker ends: the transaction of a producer in this partition.
+
+    By ``transaction_version`` 2 the epoch is that of the producer's next transaction, by 1 that of the one that ends,
+    or a higher one that fences the producer.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+
+    @property
+    def marker(self) -> EndMarker:
+        """The marker's record."""
+        return EndMarker("COMMIT" if self.is_commit else "ABORT", self.coordinator_epoch)
+
+
+class _Expected(NamedTuple):
+    """The ongoing transaction of a producer that this partition is part of."""
+
+    epoch: int
+    begins_at_zero: bool
 
 
 class _Producer:
@@ -129,6 +158,7 @@ class _Standing(NamedTuple):
     epoch: int
     last_sequence: int
     first_offset: int | None
+    expected: _Expected | None
 
 
 class ProducerState:
@@ -141,6 +171,7 @@ class ProducerState:
         self._producers: dict[int, _Producer] = {}  # the one that appended last stands last
         self._heard_once: dict[int, None] = {}  # those whose last batch is their first, in the same order
         self._open: dict[int, int] = {}  # producer id -> first offset of its transaction; offsets rise
+        self._expected: dict[int, _Expected] = {}  # by producer id, until the marker
         self.end_offset = 0
         """Everything below is accounted for."""
         self.highest_id = NO_PRODUCER_ID
@@ -148,6 +179,69 @@ class ProducerState:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    # --- Transactions -------------------------------------------------------------------------------------------------
+
+    def expect(self, producer_id: int, epoch: int, *, begins_at_zero: bool = False) -> None:
+        """Take batches of the producer's transaction from now on, of this epoch, until its marker.
+
+        The coordinator has durably recorded that the partition is part of the transaction. With ``begins_at_zero``, as
+        each transaction of version 2 does, a producer that is not known here has to begin at sequence 0.
+        """
+        self._expected[producer_id] = _Expected(epoch, begins_at_zero)
+
+    def expect_no_more(self, producer_id: int) -> None:
+        """Take no batches of a transaction of the producer, unless it is open here already."""
+        self._expected.pop(producer_id, None)
+
+    def is_expected(self, producer_id: int, epoch: int) -> bool:
+        """Whether batches of the producer's transaction are taken at this epoch because of ``expect``."""
+        expected = self._expected.get(producer_id)
+        return expected is not None and expected.epoch == epoch
+
+    def first_offset_of(self, producer_id: int) -> int | None:
+        """Where the producer's open transaction begins; None without one."""
+        return self._open.get(producer_id)
+
+    def check_end(self, end: TransactionEnd) -> None:
+        """Check a marker before it is written. One that is sent again, because the answer to it was lost, is accepted.
+
+        Raises InvalidProducerEpochError where the producer has a newer epoch, and TransactionCoordinatorFencedError
+        where a newer coordinator has written markers of this producer.
+        """
+        producer_id = end.producer_id
+        producer, expected = self._producers.get(producer_id), self._expected.get(producer_id)
+        epoch = NO_PRODUCER_EPOCH if producer is None else producer.epoch
+        is_ongoing = producer_id in self._open
+        if expected is not None and expected.epoch >= epoch:
+            epoch, is_ongoing = expected.epoch, True
+        if end.producer_epoch < epoch or (end.transaction_version >= 2 and is_ongoing and end.producer_epoch == epoch):
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} has epoch {epoch} here, the marker has {end.producer_epoch}: its transaction "
+                "was ended before",
+                producer_id=producer_id,
+                producer_epoch=end.producer_epoch,
+                current_epoch=epoch,
+            )
+        if producer is not None and end.coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"the marker for producer {producer_id} is of coordinator epoch {end.coordinator_epoch}, one of epoch "
+                f"{producer.coordinator_epoch} has written here: a newer coordinator has taken over",
+                producer_id=producer_id,
+                coordinator_epoch=end.coordinator_epoch,
+                current_epoch=producer.coordinator_epoch,
+            )
+
+    def aborted_by(self, producer_id: int, offset: int) -> AbortedTransaction | None:
+        """The entry for the transaction index if an ABORT marker of the producer stands at ``offset``.
+
+        None where it ends nothing, for then it is not entered.
+        """
+        first_offset = self._open.get(producer_id)
+        if first_offset is None:
+            return None
+        others = (first for other, first in self._open.items() if other != producer_id)
+        return AbortedTransaction(TXN_INDEX_VERSION, producer_id, first_offset, offset, next(others, offset + 1))
 
     # --- Appending ----------------------------------------------------------------------------------------------------
 
@@ -176,19 +270,19 @@ class ProducerState:
             standing = ahead.get(producer_id)
             if standing is None:
                 producer = self._producers.get(producer_id)
-                if producer is None:
-                    standing = _Standing(NO_PRODUCER_EPOCH, NO_SEQUENCE, None)
-                elif (duplicate := producer.find(header)) is not None:
+                if producer is not None and (duplicate := producer.find(header)) is not None:
                     duplicates.append(duplicate)
                     continue
-                else:
-                    standing = _Standing(producer.epoch, producer.last_sequence, self._open.get(producer_id))
+                standing = self._standing(producer_id)
             _check_batch(header, standing)
+            _check_sequence(header, standing)
             if len(headers) > 1:
                 first_offset = standing.first_offset
                 if first_offset is None and header.is_transactional:
                     first_offset = self.end_offset
-                ahead[producer_id] = _Standing(header.producer_epoch, header.last_sequence, first_offset)
+                ahead[producer_id] = _Standing(
+                    header.producer_epoch, header.last_sequence, first_offset, standing.expected
+                )
         if not duplicates:
             return None
         if len(duplicates) < len(headers):
@@ -198,17 +292,30 @@ class ProducerState:
             )
         return Duplicate(duplicates[0].base_offset, duplicates[-1].last_offset, duplicates[-1].timestamp)
 
+    def check_of_coordinator(self, header: BatchHeader) -> None:
+        """As ``check`` of one batch that a coordinator writes for a producer: sequences do not count, none repeats."""
+        if header.producer_id > NO_PRODUCER_ID:
+            _check_batch(header, self._standing(header.producer_id))
+
+    def _standing(self, producer_id: int) -> _Standing:
+        producer = self._producers.get(producer_id)
+        epoch, last_sequence = NO_PRODUCER_EPOCH, NO_SEQUENCE
+        if producer is not None:
+            epoch, last_sequence = producer.epoch, producer.last_sequence
+        return _Standing(epoch, last_sequence, self._open.get(producer_id), self._expected.get(producer_id))
+
     def count_new(self, headers: list[BatchHeader], first: int) -> int:
         """How many headers, from number ``first`` on, ``check`` would accept as new ones.
 
         Each is checked as if those before it had been applied already. ``check`` tells about the one that follows them.
         """
-        ahead: dict[int, tuple[int, int]] = {}  # producer id -> epoch and sequence of the batch that is due
+        ahead: dict[int, tuple[int, int, int]] = {}  # producer id -> transaction bit, epoch, sequence of the next batch
         for number in range(first, len(headers)):
             header = headers[number]
             producer_id = header.producer_id
             if producer_id <= NO_PRODUCER_ID:
                 continue
+            in_transaction = header.attributes & TRANSACTIONAL_BIT
             due = ahead.get(producer_id)
             if due is None:
                 try:
@@ -216,9 +323,10 @@ class ProducerState:
                         return number - first
                 except SeglogError:
                     return number - first
-            elif due != (header.producer_epoch, header.base_sequence):
+            elif due != (in_transaction, header.producer_epoch, header.base_sequence):
                 return number - first
-            ahead[producer_id] = header.producer_epoch, add_sequence(header.base_sequence, header.last_offset_delta + 1)
+            next_sequence = add_sequence(header.base_sequence, header.last_offset_delta + 1)
+            ahead[producer_id] = in_transaction, header.producer_epoch, next_sequence
         return len(headers) - first
 
     def apply(self, header: BatchHeader, base_offset: int, seen_ms: int = 0) -> None:
@@ -262,27 +370,26 @@ class ProducerState:
         if not header.is_control:
             self.apply(header, header.base_offset, seen_ms)
             return None
-        self.end_offset = header.next_offset
         producer_id = header.producer_id
         if marker is None or producer_id <= NO_PRODUCER_ID:
+            self.end_offset = header.next_offset
             return None
+        aborted = self.aborted_by(producer_id, header.base_offset) if marker.type == "ABORT" else None
+        self.apply_marker(header, header.base_offset, marker, seen_ms)
+        return aborted
+
+    def apply_marker(self, header: BatchHeader, base_offset: int, marker: EndMarker, seen_ms: int) -> None:
+        """Count a marker whose bytes are now in the log at ``base_offset``: the producer's transaction has ended."""
+        self.end_offset = base_offset + 1
+        producer_id = header.producer_id
         producer = self._taken(producer_id)
         producer.set_epoch(header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
         producer.last_seen_ms = seen_ms
-        first_offset = self._open.pop(producer_id, None)
+        self._open.pop(producer_id, None)
+        self._expected.pop(producer_id, None)
         self._put_back(producer_id, producer)
-        if first_offset is None or marker.type != "ABORT":
-            return None
-        stable = self.first_unstable_offset
-        return AbortedTransaction(
-            TXN_INDEX_VERSION,
-            producer_id,
-            first_offset,
-            header.base_offset,
-            header.next_offset if stable is None else stable,
-        )
 
     # --- Forgetting ---------------------------------------------------------------------------------------------------
 
@@ -387,30 +494,50 @@ class ProducerState:
 
 
 def _check_batch(header: BatchHeader, standing: _Standing) -> None:
-    """Whether ``header`` may follow; the order of the checks is Kafka's."""
-    epoch, last_sequence, first_offset = standing
-    producer_id = header.producer_id
-    if header.producer_epoch < epoch:
+    """Whether ``header`` may follow, by its epoch and its transaction."""
+    epoch, _, first_offset, expected = standing
+    producer_id, producer_epoch = header.producer_id, header.producer_epoch
+    newest = epoch if expected is None else max(epoch, expected.epoch)
+    if producer_epoch < newest:
         raise InvalidProducerEpochError(
-            f"producer {producer_id} has epoch {epoch} now, the batch has {header.producer_epoch}: a newer instance "
+            f"producer {producer_id} has epoch {newest} now, the batch has {producer_epoch}: a newer instance "
             "of the producer has taken over",
             producer_id=producer_id,
-            producer_epoch=header.producer_epoch,
-            current_epoch=epoch,
+            producer_epoch=producer_epoch,
+            current_epoch=newest,
         )
-    if epoch != NO_PRODUCER_EPOCH:
-        expected = add_sequence(last_sequence, 1) if header.producer_epoch == epoch else 0
-        if header.base_sequence != expected:
-            raise OutOfOrderSequenceError(
-                f"the batch of producer {producer_id} begins at sequence {header.base_sequence}, {expected} would "
-                f"follow, and it is none of the producer's last {BATCHES_KEPT} batches",
+    if not header.is_transactional:
+        if first_offset is not None:
+            raise InvalidTransactionStateError(
+                f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part of "
+                "it",
                 producer_id=producer_id,
-                sequence=header.base_sequence,
-                expected=expected,
+                first_offset=first_offset,
             )
-    if first_offset is not None and not header.is_transactional:
+    elif (expected is None or producer_epoch != expected.epoch) and (first_offset is None or producer_epoch != epoch):
         raise InvalidTransactionStateError(
-            f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part of it",
+            f"the batch belongs to a transaction of producer {producer_id} at epoch {producer_epoch}, which has none "
+            "ongoing in this partition: it was ended, or the partition was not added to it",
             producer_id=producer_id,
-            first_offset=first_offset,
+        )
+
+
+def _check_sequence(header: BatchHeader, standing: _Standing) -> None:
+    """Whether ``header`` may follow by its sequence."""
+    epoch, last_sequence, _, transaction = standing
+    if epoch == NO_PRODUCER_EPOCH:
+        if transaction is None or not transaction.begins_at_zero or not header.is_transactional:
+            return
+        expected = 0
+    elif header.producer_epoch == epoch:
+        expected = add_sequence(last_sequence, 1)
+    else:
+        expected = 0
+    if header.base_sequence != expected:
+        raise OutOfOrderSequenceError(
+            f"the batch of producer {header.producer_id} begins at sequence {header.base_sequence}, {expected} would "
+            f"follow, and it is none of the producer's last {BATCHES_KEPT} batches",
+            producer_id=header.producer_id,
+            sequence=header.base_sequence,
+            expected=expected,
         )

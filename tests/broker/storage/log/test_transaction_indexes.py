@@ -12,7 +12,14 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.segment_files import segment_file_name
-from tests.broker.storage.log.transactions import Aborted, Batch, Model, read_committed
+from tests.broker.storage.log.transactions import (
+    Aborted,
+    Batch,
+    Model,
+    append_in_transaction,
+    end_transaction,
+    read_committed,
+)
 from tests.logs import DIRECTORY, LogOnDisk, add_bytes, contents, flip_bit
 from tests.support import examples
 
@@ -25,6 +32,7 @@ class Transactional:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.disk = LogOnDisk(TopicConfig(segment_bytes=2_000, index_interval_bytes=200))
+        self.disk.clock.now = 5_000  # as the records, so that not every marker begins a segment by its age
         self.model = Model()
         self._sequences = dict.fromkeys(range(PRODUCERS), 0)
         self._recovery_point = 0
@@ -48,6 +56,18 @@ class Transactional:
         appended = self.disk.append(*[b"v" * 30] * self.dice.randrange(1, 4))
         count = self.disk.log.log_end_offset - appended.base_offset
         self.model.batches.append(Batch(appended.base_offset, count))
+
+    def seglog_transaction(self) -> None:
+        """Batches of one transaction, which may go on with one that is open already."""
+        producer_id = self.dice.randrange(PRODUCERS)
+        for _ in range(self.dice.randrange(1, 4)):
+            self.model.batches.append(append_in_transaction(self.disk.log, producer_id, self.dice.randrange(1, 4)))
+
+    def seglog_marker(self) -> None:
+        """A transaction ends, or none does: a marker that is written again."""
+        producer_id, marker = self.dice.randrange(PRODUCERS), self.dice.choice(("ABORT", "ABORT", "COMMIT"))
+        version = self.dice.choice((1, 2))
+        self.model.batches.append(end_transaction(self.disk.log, producer_id, marker, version=version))
 
     def roll(self) -> None:
         if self.disk.log.active.size:
@@ -84,7 +104,8 @@ class Transactional:
         self.model.cut_to(self.disk.log.log_end_offset)
 
     def flush(self) -> None:
-        self.disk.log.flusher.flush()
+        """Everything, as for a checkpoint at the log end."""
+        self.disk.log.flusher.flush_deep()
         self._recovery_point = self.disk.log.log_end_offset
 
     def lose_indexes(self) -> None:
@@ -138,6 +159,8 @@ def test_committed_records_are_those_of_a_plain_model(seed: int) -> None:
     steps: list[Callable[[], None]] = [
         *[log.kafka_writes] * 5,
         *[log.seglog_appends] * 2,
+        *[log.seglog_transaction] * 5,
+        *[log.seglog_marker] * 4,
         *[log.roll] * 3,
         *(log.truncate_to, log.delete_records, log.expire, log.restart, log.kill, log.lose_power, log.flush),
         log.lose_indexes,

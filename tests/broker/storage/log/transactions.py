@@ -1,4 +1,4 @@
-"""Transactions as Kafka writes them into a log, and a plain model of what readers are to get of them."""
+"""Transactions as Kafka and seglog write them into a log, and a plain model of what readers are to get of them."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import BatchHeader, iter_batches
 from seglog_protocol.records import Record, decode_records
+from tests.logs import append_one
 
 
 class Batch(NamedTuple):
@@ -23,7 +25,7 @@ class Batch(NamedTuple):
     def next_offset(self) -> int:
         return self.offset + self.records
 
-    def encoded(self, sequence: int = 0, leader_epoch: int = 0) -> bytes:
+    def encoded(self, sequence: int = 0, leader_epoch: int = 0, epoch: int = 0) -> bytes:
         """Its bytes in a log."""
         records = [(1_000 + self.offset, b"k%d" % number, b"v", ()) for number in range(self.records)]
         if self.marker is not None:
@@ -35,7 +37,7 @@ class Batch(NamedTuple):
             base_offset=self.offset,
             leader_epoch=leader_epoch,
             producer_id=self.producer_id,
-            producer_epoch=0 if is_of_transaction else -1,
+            producer_epoch=epoch if is_of_transaction else -1,
             base_sequence=sequence if is_of_transaction and self.marker is None else -1,
             transactional=is_of_transaction,
             control=self.marker is not None,
@@ -88,6 +90,30 @@ class Model:
             for offset in range(batch.offset, batch.next_offset)
             if offset >= log_start
         ]
+
+
+def due_of(log: PartitionLog, producer_id: int) -> tuple[int, int]:
+    """Epoch and sequence of a producer's next batch, by what its partition knows of it."""
+    for entry in log.producers.entries():
+        if entry.producer_id == producer_id:
+            return max(0, entry.producer_epoch), entry.last_sequence + 1
+    return 0, 0
+
+
+def append_in_transaction(log: PartitionLog, producer_id: int, records: int = 1) -> Batch:
+    """A batch of a producer's transaction, as a client sends it; the coordinator has added the partition to it."""
+    epoch, sequence = due_of(log, producer_id)
+    log.producers.expect(producer_id, epoch)
+    batch = Batch(0, records, producer_id).encoded(sequence, epoch=epoch)
+    appended = append_one(log, memoryview(bytearray(batch)))
+    return Batch(appended.base_offset, records, producer_id)
+
+
+def end_transaction(log: PartitionLog, producer_id: int, marker: str, *, version: int = 1) -> Batch:
+    """The marker of the coordinator."""
+    epoch, _ = due_of(log, producer_id)
+    end = TransactionEnd(producer_id, epoch + (version == 2), 0, marker == "COMMIT", version)
+    return Batch(log.append_marker(end).base_offset, 1, producer_id, marker)
 
 
 def without_aborted(
